@@ -1,0 +1,311 @@
+"""The command line. ``python -m dtypetrace`` and the ``dtypetrace`` command are the same program.
+
+One class per subcommand; its docstring is its help. Nothing here imports torch: ``run`` waits for
+the script to do so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import re
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn, Sequence
+
+from ._run import AfterImport, Program, UsageError, interrupts_held, raise_ending, show
+
+_SEVERITIES = ("note", "warning", "error")
+"""Mildest first."""
+
+
+class Run:
+    """Run a script as python would, and report which line made which tensor the wrong dtype.
+
+    The script sees its own arguments, __main__, traceback and exit status. The report goes to
+    stderr when the script ends, whatever ends it: its last line, an exception, sys.exit or Ctrl-C.
+    Nothing is written to disk unless asked for.
+
+    With several ranks, start dtypetrace inside the launcher:
+
+      torchrun --nproc-per-node 2 -m dtypetrace run train.py
+      accelerate launch -m dtypetrace run train.py
+
+    Rank 0 prints; each rank writes its own file: out.json, out.rank1.json, out.rank2.json ...
+    """
+
+    name = "run"
+    usage = "dtypetrace run [options] (script.py | -m module) [args ...]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-m", dest="as_module", action="store_true", help="run a module, as python -m does")
+        parser.add_argument(
+            "words", nargs=argparse.REMAINDER, metavar="script", help="a file, a folder or zip file with a __main__, or "
+            "with -m a module's name; all that follows it is its own"
+        )  # fmt: skip
+        parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
+        parser.add_argument(
+            "--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 instead of 0 if a finding is this severe or more"
+        )
+        parser.add_argument(
+            "--ignore", type=_codes, action="extend", default=[], metavar="CODE", help="leave out findings: DT201,DT301"
+        )
+        parser.add_argument(
+            "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
+        )
+        parser.add_argument(
+            "--no-numerics", dest="numerics", action="store_false", help="gather no value statistics: overflow, underflow"
+        )
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
+        program = _program(options)
+        rank = _rank()
+        if options.source and not options.source.is_dir():
+            raise UsageError(f"--source {options.source}: no such folder. Give the folder that holds your own code")
+        watch = _Watch(
+            source=options.source and options.source.resolve(),
+            script=Path(program.file) if program.file else None,
+            numerics=options.numerics,
+            ignore=frozenset(options.ignore),
+        )
+        json_file = options.json and _writable("--json", _of_rank(options.json, rank))
+        stderr = sys.stderr  # the script may put another stream there
+        owner = os.getpid()
+
+        watch.arm()
+        try:
+            error = program.execute()
+        except UsageError:
+            watch.stop(None)
+            raise
+        with interrupts_held() as late:
+            watch.stop(error)
+        ending = show(error)
+        del error  # this frame is among those that its traceback holds, so it would outlive the run
+        if os.getpid() != owner:  # a forked worker that came back through its parent's frames
+            return ending
+        with interrupts_held() as later:
+            findings = watch.report(stderr if rank == 0 else None, program.name, json_file)
+        if late or later:
+            return KeyboardInterrupt()
+        if isinstance(ending, SystemExit) and not ending.code and _reaches(findings, options.fail_on):
+            return SystemExit(1)
+        return ending
+
+
+class _Watch:
+    """The trace of one run: it begins once the script has imported torch, and ends with the script.
+
+    A failure of dtypetrace's own is kept for the report, so that it cannot change the run.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._owner = os.getpid()
+        self._trace: Any = None
+        self._failure: Exception | None = None
+        self._unseen = "never imported torch, so there was nothing to watch"
+        self._import = AfterImport("torch", self._start)
+
+    def arm(self) -> None:
+        self._import.install()
+
+    def _start(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            self._unseen = "was not watched: it imported torch in another thread. Import it in the main thread too, first"
+            return
+        self._unseen = ""
+        try:
+            self._trace = self._make()
+            self._trace.start()
+        except Exception as failure:
+            self._failure = failure
+
+    def _make(self) -> Any:
+        from ._trace import Trace
+
+        return Trace(model=None, whole_script=True, max_steps=None, **self._options)
+
+    def stop(self, error: BaseException | None) -> None:
+        self._import.remove()
+        try:
+            if self._trace is not None:
+                self._trace.stop(error)
+        except Exception as failure:
+            self._failure = self._failure or failure
+
+    def report(self, stream: Any, name: str, json_file: Path | None) -> Sequence[Any]:
+        """Print the findings to ``stream`` (None: nowhere), write the files, and return the findings."""
+        findings: Sequence[Any] = ()
+        try:
+            if self._failure is not None:
+                raise self._failure
+            if self._unseen:
+                _say(stream, f"dtypetrace: {name} {self._unseen}")
+                if json_file is None:
+                    return findings
+                self._trace = self._make()  # an empty report still is one
+                self._trace.stop(None)
+            else:
+                findings = self._trace.findings
+                self._print(stream)
+            if json_file is not None:
+                self._trace.to_json(json_file)
+        except OSError as failure:
+            _say(stream, f"dtypetrace: error: the report could not be written: {failure}")
+        except Exception:
+            _say(stream, f"dtypetrace: internal error; the script itself ran as it would:\n{traceback.format_exc()}")
+        return findings
+
+    def _print(self, stream: Any) -> None:
+        if stream is None:
+            return
+        from .report import console
+
+        _flush(sys.stdout)  # so that what the script printed stands above the report
+        try:
+            console(self._trace, file=stream)
+        except (BrokenPipeError, ValueError) as failure:  # nobody reads it: the files are still wanted
+            if isinstance(failure, ValueError) and not stream.closed:
+                raise
+
+
+def _program(options: argparse.Namespace) -> Program:
+    """What the words after the options name. Raises UsageError where that cannot be run or watched."""
+    words, as_module = options.words, options.as_module
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if not words:
+        raise UsageError(f"no {'module' if as_module else 'script'} given. Usage: {Run.usage}")
+    if words[0] == "-" and not as_module:
+        raise UsageError("a script on standard input cannot be run. Save it to a file and give its path")
+    launcher = _launcher(words, as_module)
+    if launcher:
+        raise UsageError(
+            f"{launcher} starts the workers itself, so dtypetrace would see none of them. "
+            f"Put dtypetrace inside: {_INSIDE[launcher]} -m dtypetrace run train.py"
+        )
+    return Program(words, as_module=as_module)
+
+
+_INSIDE = {"torchrun": "torchrun [options]", "accelerate launch": "accelerate launch [options]"}
+
+
+def _launcher(words: list[str], as_module: bool) -> str | None:
+    """The launcher of several ranks that these words would start, if they would."""
+    name = words[0] if as_module else os.path.basename(words[0])
+    if name in ("torchrun", "torch.distributed.run", "torch.distributed.launch"):
+        return "torchrun"
+    if name in ("accelerate-launch", "accelerate.commands.launch"):
+        return "accelerate launch"
+    if name in ("accelerate", "accelerate.commands.accelerate_cli") and words[1:2] == ["launch"]:
+        return "accelerate launch"
+    return None
+
+
+def _codes(text: str) -> list[str]:
+    codes = [code.strip().upper() for code in text.split(",")]
+    for code in codes:
+        if not re.fullmatch(r"DT\d{3}", code):
+            raise argparse.ArgumentTypeError(f"{code!r} is not a finding's code. Codes look like DT201")
+    return codes
+
+
+def _rank() -> int:
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return int(rank) if rank.isdecimal() and world.isdecimal() and int(world) > 1 else 0
+
+
+def _of_rank(file: Path, rank: int) -> Path:
+    return file.with_name(f"{file.stem}.rank{rank}{file.suffix}") if rank else file
+
+
+def _writable(option: str, file: Path) -> Path:
+    """The file's absolute path; raises UsageError where a report could not be written there at the end."""
+    file = Path(os.path.abspath(file))
+    if file.is_dir():
+        raise UsageError(f"{option} {file} is a folder. Give the name of a file in it")
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{option} {file} is not a regular file. Give the name of one")
+    if not file.parent.is_dir():
+        raise UsageError(f"{option} {file}: no such folder: {file.parent}. Make it first")
+    if not os.access(file.parent, os.W_OK):
+        raise UsageError(f"{option} {file}: {file.parent} cannot be written to. Give a folder that can")
+    return file
+
+
+def _reaches(findings: Sequence[Any], level: str | None) -> bool:
+    return level is not None and any(f.severity in _SEVERITIES[_SEVERITIES.index(level) :] for f in findings)
+
+
+def _say(stream: Any, text: str) -> None:
+    try:
+        print(text, file=stream) if stream is not None else None
+    except (OSError, ValueError):  # closed or broken: there is nobody to tell
+        pass
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()
+    except (AttributeError, OSError, ValueError):  # python will say so itself when it exits
+        pass
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage in one line, as UsageError; help texts keep their line breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. See: {self.prog} --help")
+
+
+_COMMANDS = {command.name: command for command in (Run(),)}
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="dtypetrace", description="Which line made this tensor the wrong dtype?")
+    commands = parser.add_subparsers(metavar="command", title="commands", dest="command")
+    for name, command in _COMMANDS.items():
+        text = inspect.getdoc(command) or ""
+        sub = commands.add_parser(name, usage=command.usage, help=text.partition("\n")[0], description=text)
+        command.add_arguments(sub)
+    return parser
+
+
+def _run_command(argv: list[str]) -> SystemExit | KeyboardInterrupt:
+    if not argv:
+        raise UsageError("no command given. Try: dtypetrace run script.py, or dtypetrace --help")
+    word = argv[0]
+    if word not in _COMMANDS and not word.startswith("-"):
+        if os.path.exists(word):
+            raise UsageError(f"no command given. Did you mean: dtypetrace run {' '.join(argv)}")
+        raise UsageError(f"no such command: {word!r}. See: dtypetrace --help")
+    options, unknown = _parser().parse_known_args(argv)
+    if unknown:
+        of = f"{options.command} " if options.command else ""
+        raise UsageError(f"no such option: {unknown[0]}. See: dtypetrace {of}--help")
+    return _COMMANDS[options.command](options)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command that ``argv`` (default: ``sys.argv[1:]``) asks for, and end the process with its status."""
+    try:
+        ending = _run_command(list(sys.argv[1:] if argv is None else argv))
+    except UsageError as error:
+        print(f"dtypetrace: error: {error}", file=sys.stderr)
+        ending = SystemExit(2)
+    except KeyboardInterrupt:  # before the script began, or again while its reports were made
+        ending = KeyboardInterrupt()
+    raise_ending(ending)
+
+
+if __name__ == "__main__":
+    main()

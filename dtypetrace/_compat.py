@@ -1,0 +1,145 @@
+"""The one place where private torch APIs are reached.
+
+Everything that torch does not document is imported here and nowhere else, so a new torch version
+that moves one of them fails with one clear line at ``dtypetrace.trace``, not deep inside a run.
+Tested with torch 2.13 (CPU).
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+try:
+    import torch.nn.modules.module as module_internals
+    from torch._C import (
+        DisableTorchFunction,
+        _current_autograd_node as current_autograd_node,
+        _current_graph_task_id as current_graph_task_id,
+        _get_function_stack_at as function_mode_at,
+        _is_any_autocast_enabled as any_autocast_enabled,
+        _len_torch_dispatch_stack as dispatch_mode_count,
+        _len_torch_function_stack as function_mode_count,
+        _pop_torch_function_stack as pop_function_mode,
+        _push_on_torch_function_stack as push_function_mode,
+    )
+    from torch._C._autograd import _get_sequence_nr as next_sequence_number
+    from torch.autograd.graph import _engine_run_backward as run_engine
+    from torch.nn.modules.module import (
+        register_module_buffer_registration_hook,
+        register_module_forward_hook,
+        register_module_forward_pre_hook,
+        register_module_parameter_registration_hook,
+    )
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError as error:  # pragma: no cover - another torch than the tested ones
+    raise ImportError(
+        f"dtypetrace does not know torch {torch.__version__}: {error}. "
+        "Install a tested version (torch 2.13) or a newer dtypetrace."
+    ) from error
+
+__all__ = [
+    "ACCUMULATE_SEQUENCE",
+    "DisableTorchFunction",
+    "ENGINE_CODE",
+    "TORCH_FOLDER",
+    "TorchDispatchMode",
+    "TorchFunctionMode",
+    "any_autocast_enabled",
+    "body_with_modes_on",
+    "current_autograd_node",
+    "current_graph_task_id",
+    "dispatch_mode_count",
+    "force_eager",
+    "function_mode_at",
+    "function_mode_count",
+    "module_internals",
+    "next_sequence_number",
+    "pop_function_mode",
+    "push_function_mode",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_parameter_registration_hook",
+    "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook",
+]
+
+TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+ENGINE_CODE = run_engine.__code__
+"""The Python frame below which the autograd engine runs on the calling thread."""
+
+ACCUMULATE_SEQUENCE = 2**64 - 1
+"""Sequence number of every AccumulateGrad node: it belongs to no forward op."""
+
+_OVERRIDE_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def body_with_modes_on(function):
+    """A torch function written in Python, less its own ``has_torch_function`` check.
+
+    A function mode is off while its handler runs, so what such a function calls would go unseen;
+    calling it again with the mode pushed back would reach the handler again, for ever. The copy
+    shares the original's code object (tracebacks read the same) and skips just that check.
+    """
+    import types
+
+    namespace = dict(function.__globals__)
+    for name in _OVERRIDE_CHECKS:
+        if name in namespace:
+            namespace[name] = _never
+    copy = types.FunctionType(
+        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _never(*_args) -> bool:
+    return False
+
+
+def force_eager():
+    """Run compiled functions eagerly; returns the function that restores the stance as it was.
+
+    Under a dispatch mode they would run eagerly anyhow, but torch would remember that and leave
+    them uncompiled for good (pytorch issue 190286); under this stance it does not.
+    """
+    from torch._dynamo import eval_frame
+
+    prior = eval_frame._set_stance(eval_frame.DynamoStance("force_eager"))
+
+    def restore() -> None:
+        eval_frame._set_stance(prior)
+
+    return restore
+
+
+def remove_function_mode(mode) -> None:
+    """Takes one mode off the function-mode stack wherever it lies; others keep their order."""
+    above = []
+    while function_mode_count():
+        top = pop_function_mode()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        push_function_mode(other)
+
+
+def remove_dispatch_mode(mode) -> None:
+    """The same for the dispatch-mode stack. A mode left by its own ``__exit__`` keeps torch's flags right."""
+    from torch.utils import _python_dispatch as dispatch
+
+    above = []
+    while dispatch_mode_count():
+        if dispatch._get_current_dispatch_mode() is mode:
+            mode.__exit__(None, None, None)
+            break
+        above.append(dispatch._pop_mode())
+    for other in reversed(above):
+        dispatch._push_mode(other)

@@ -1,0 +1,120 @@
+"""Numbers and names of the modules that ran, without keeping any alive."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import Iterator
+
+import torch
+from torch import nn
+
+from . import _source
+from .records import Place
+
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+
+
+def clean_name(name: str, root: nn.Module | None = None) -> str:
+    """A qualified name without what DDP and torch.compile put into it."""
+    name = re.sub(r"(^|\.)_orig_mod(?=\.|$)", "", name).lstrip(".")
+    if root is not None and type(root).__name__ in _WRAPPERS:
+        name = re.sub(r"^module(\.|$)", "", name)
+    return name
+
+
+class Root:
+    """An outermost module: the one that the program called, with everything below it."""
+
+    def __init__(self, module: nn.Module, place: int) -> None:
+        self.ref = weakref.ref(module)
+        self.class_name = type(module).__name__
+        self.place = place
+        self.numbers: dict[int, tuple[weakref.ref, int]] = {}
+        self.paths: dict[str, int] = {}
+
+
+class Modules:
+    """Gives each module that runs a number, and the numbers names when the run is over."""
+
+    def __init__(self) -> None:
+        self.roots: list[Root] = []
+        self._root_of: dict[int, Root] = {}
+        self._entries: list[tuple[Root, str]] = []
+
+    def root(self, module: nn.Module, place: int) -> Root:
+        known = self._root_of.get(id(module))
+        if known is None or known.ref() is not module:
+            known = self._root_of[id(module)] = Root(module, place)
+            self.roots.append(known)
+        elif known.place < 0:
+            known.place = place
+        return known
+
+    def number(self, module: nn.Module, root: Root) -> int:
+        entry = root.numbers.get(id(module))
+        if entry is not None and entry[0]() is module:
+            return entry[1]
+        self._learn(root)
+        entry = root.numbers.get(id(module))
+        if entry is None or entry[0]() is not module:  # called by the root, yet no submodule of it
+            entry = self._enter(root, module, type(module).__name__ if module is not root.ref() else "")
+        return entry[1]
+
+    def _learn(self, root: Root) -> None:
+        top = root.ref()
+        if top is not None:
+            for name, module in top.named_modules():
+                self._enter(root, module, clean_name(name, top))
+
+    def _enter(self, root: Root, module: nn.Module, path: str) -> tuple[weakref.ref, int]:
+        number = root.paths.get(path)
+        if number is None:
+            number = root.paths[path] = len(self._entries)
+            self._entries.append((root, path))
+        entry = root.numbers[id(module)] = (weakref.ref(module), number)
+        return entry
+
+    def names(self, places: tuple[Place, ...]) -> tuple[str, ...]:
+        """The name of each number: the root's variable in the frame that called it, then the path inside."""
+        prefixes = {}
+        for root in self.roots:
+            variable = None
+            stack = places[root.place].stack if 0 <= root.place < len(places) else ()
+            if stack:
+                variable = _source.callee(stack[0])
+            if variable and variable.startswith("self."):
+                variable = variable[5:]
+            prefixes[root] = variable if variable and not variable.endswith(".forward") else root.class_name
+        return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
+
+    def live_roots(self) -> Iterator[nn.Module]:
+        for root in self.roots:
+            module = root.ref()
+            if module is not None:
+                yield module
+
+
+def tensor_names(root: nn.Module) -> dict[int, tuple[str, str]]:
+    """id of each parameter and buffer below a module -> (qualified name, holder)."""
+    names = {id(b): (clean_name(n, root), "buffer") for n, b in root.named_buffers()}
+    names.update({id(p): (clean_name(n, root), "parameter") for n, p in root.named_parameters()})
+    return names
+
+
+def gradient_names(root: nn.Module) -> dict[int, tuple[str, str]]:
+    """id of each gradient that the parameters below a module hold -> (name, "gradient")."""
+    return {
+        id(p.grad): (clean_name(n, root) + ".grad", "gradient") for n, p in root.named_parameters() if p.grad is not None
+    }
+
+
+def state_names(optimizer: object, parameters: dict[int, tuple[str, str]]) -> dict[int, tuple[str, str]]:
+    """id of each tensor in an optimizer's state -> (``exp_avg of layer.weight``, "state")."""
+    names = {}
+    for parameter, state in getattr(optimizer, "state", {}).items():
+        owner = parameters.get(id(parameter), ("", ""))[0]
+        for key, value in state.items() if isinstance(state, dict) else ():
+            if isinstance(value, torch.Tensor):
+                names[id(value)] = (f"{key} of {owner}" if owner else str(key), "state")
+    return names

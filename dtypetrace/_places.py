@@ -1,0 +1,192 @@
+"""Where in the program an op was called: cheap stack keys now, files and columns later.
+
+A stack is kept as ``(code object, f_lasti)`` pairs, which is all that ``co_positions`` needs to
+give exact columns at report time. Code objects hold no locals, so nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+from ._compat import TORCH_FOLDER
+from .records import Frame, Place
+
+_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STALE = -2
+
+
+class Places:
+    """Numbers distinct stacks. A place may continue in an ``outer`` one: that of the enclosing module's call."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._entries: list[tuple[int, tuple[tuple[CodeType, int], ...]]] = []
+        self._hidden: dict[str, bool] = {}
+        # ids of code objects are keys, so the objects have to stay alive as long as the table
+        self._codes: dict[int, CodeType] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def hidden(self, filename: str) -> bool:
+        """Whether frames of this file are left out: torch, dtypetrace and Python's own import and run machinery."""
+        known = self._hidden.get(filename)
+        if known is None:
+            known = self._hidden[filename] = filename.startswith((TORCH_FOLDER, _OWN_FOLDER, "<frozen "))
+        return known
+
+    @staticmethod
+    def own(filename: str) -> bool:
+        """Whether a file is dtypetrace's own."""
+        return filename.startswith(_OWN_FOLDER)
+
+    def here(self, frame: FrameType | None, boundary: int = 0, outer: int = -1) -> int:
+        """Number of the stack from ``frame`` up to the frame whose id is ``boundary``, continued in ``outer``.
+
+        Returns -2 when the boundary frame is not on the stack (it was left by an exception that
+        no hook saw).
+        """
+        start = frame
+        hidden = self._hidden
+        key = [outer]
+        while frame is not None:
+            if id(frame) == boundary:
+                break
+            code = frame.f_code
+            skip = hidden.get(code.co_filename)
+            if skip is None:
+                skip = self.hidden(code.co_filename)
+            if not skip:
+                key.append(id(code))
+                key.append(frame.f_lasti)
+            frame = frame.f_back
+        else:
+            if boundary:
+                return _STALE
+        if len(key) == 1:
+            return outer
+        number = self._numbers.get(tuple(key))
+        if number is None:
+            number = self._add(tuple(key), start, boundary, outer)
+        return number
+
+    def _add(self, key: tuple[int, ...], frame: FrameType | None, boundary: int, outer: int) -> int:
+        frames = []
+        while frame is not None and id(frame) != boundary:
+            code = frame.f_code
+            if not self.hidden(code.co_filename):
+                self._codes[id(code)] = code
+                frames.append((code, frame.f_lasti))
+            frame = frame.f_back
+        number = self._numbers[key] = len(self._entries)
+        self._entries.append((outer, tuple(frames)))
+        return number
+
+    def of_frames(self, frames: list[tuple[CodeType, int]]) -> int:
+        """Number of a stack given innermost first, from a traceback."""
+        frames = [(code, lasti) for code, lasti in frames if not self.hidden(code.co_filename)]
+        key = [-1]
+        for code, lasti in frames:
+            self._codes[id(code)] = code
+            key += (id(code), lasti)
+        if len(key) == 1:
+            return -1
+        number = self._numbers.get(tuple(key))
+        if number is None:
+            number = self._numbers[tuple(key)] = len(self._entries)
+            self._entries.append((-1, tuple(frames)))
+        return number
+
+    def resolve(self, is_user) -> tuple[Place, ...]:
+        """Every place as files, lines and columns. ``is_user(filename)`` tells the user's own code."""
+        places: list[Place] = []
+        for outer, frames in self._entries:
+            own = tuple(_frame(code, lasti, is_user(code.co_filename)) for code, lasti in frames)
+            rest = places[outer].stack if outer >= 0 else ()
+            places.append(Place(own + rest))
+        return tuple(places)
+
+
+@lru_cache(maxsize=4096)
+def _positions(code: CodeType) -> tuple:
+    return tuple(code.co_positions())
+
+
+@lru_cache(maxsize=65536)
+def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
+    positions = _positions(code)
+    line, end_line, column, end_column = positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (None,) * 4
+    file = _absolute(code.co_filename)
+    line = line or code.co_firstlineno
+    return Frame(
+        file=file,
+        line=line,
+        function=code.co_qualname,
+        user=user,
+        column=_characters(code.co_filename, line, column),
+        end_line=end_line,
+        end_column=_characters(code.co_filename, end_line, end_column),
+    )
+
+
+def _absolute(filename: str) -> str:
+    return filename if filename.startswith("<") else os.path.abspath(filename)
+
+
+def _characters(filename: str, line: int | None, column: int | None) -> int | None:
+    """A 0-based UTF-8 byte column as a 1-based character column."""
+    if line is None or column is None:
+        return None
+    text = linecache.getline(filename, line)
+    if text.isascii():
+        return column + 1
+    return len(text.encode()[:column].decode(errors="replace")) + 1
+
+
+class UserCode:
+    """Tells the user's own files: under the script's folder or its git root and not installed.
+
+    ``source`` overrides the folder. Notebook cells, ``-c`` programs and ``exec``-ed text count as
+    the user's.
+    """
+
+    def __init__(self, script: str | os.PathLike | None = None, source: str | os.PathLike | None = None) -> None:
+        if script is None:
+            script = getattr(sys.modules.get("__main__"), "__file__", None)
+        folder = Path(script).resolve().parent if script else Path.cwd()
+        self.root = Path(source).resolve() if source else _git_root(folder) or folder
+        self._prefix = str(self.root).rstrip(os.sep) + os.sep
+        self._installed = tuple(
+            {os.path.realpath(p) + os.sep for p in sysconfig.get_paths().values() if p}
+            | {os.path.join(os.path.realpath(sys.base_prefix), "lib", "python")}
+        )
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, filename: str) -> bool:
+        known = self._known.get(filename)
+        if known is None:
+            known = self._known[filename] = self._decide(filename)
+        return known
+
+    def _decide(self, filename: str) -> bool:
+        if filename.startswith("<"):
+            return not filename.startswith(("<frozen", "<__array", "<eval_with_key", "<attrs"))
+        path = os.path.realpath(filename)
+        if "site-packages" in path or "dist-packages" in path:
+            return False
+        if "ipykernel" in path and not os.path.exists(path):
+            return True
+        # an interpreter that lives under the project (a .venv there) is still installed code
+        if any(path.startswith(p) and not self._prefix.startswith(p) for p in self._installed):
+            return False
+        return path.startswith(self._prefix)
+
+
+def _git_root(folder: Path) -> Path | None:
+    return next((p for p in (folder, *folder.parents) if (p / ".git").exists()), None)

@@ -1,0 +1,599 @@
+"""What the hooks write into: distinct ops, the steps that decided dtypes, the calls that were refused.
+
+Called by ``hooks`` for every operator, so what runs each time is kept short: one walk over the
+frames since the last module call, one table look-up, one mark an output. Everything else is done
+once per distinct op, or when the recording is read.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from array import array
+from dataclasses import replace
+from threading import get_ident
+from types import FrameType
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from . import _compat, _witness
+from ._modules import Modules
+from ._origins import Origins, RawRead, RawStep
+from ._places import Places, UserCode
+from .records import Input, Op, Read, Recording, Refused, Step
+
+Tensor = torch.Tensor
+_RING = 1 << 18
+_KEPT_READS = 16
+_READ_DEPTH = 6
+
+# the calls whose very meaning is a change of dtype; a cast inside any other call is torch's own doing
+CASTS = frozenset({"to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy", "_cast_Float", "cfloat"})
+class Thread:
+    """What is going on in one thread."""
+
+    __slots__ = ("calls", "modules", "sequence", "reads", "kernel")
+
+    def __init__(self) -> None:
+        self.calls: list[list] = []  # [function, args, kwargs, place or None] of each torch function being run
+        self.modules: list[tuple] = []  # (module, number, id of its _call_impl frame, place of the call, in backward)
+        self.sequence = 0
+        self.reads: list[tuple] = []
+        self.kernel: tuple | None = None  # (exception, operator, tensors) of the operator that just raised
+
+
+class _Op:
+    """The growing form of :class:`records.Op`."""
+
+    __slots__ = ("op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return _NAMES.get(dtype) or _NAMES.setdefault(dtype, str(dtype).removeprefix("torch."))
+
+
+_NAMES: dict[torch.dtype, str] = {}
+
+
+def op_name(function: Any) -> str:
+    """The name that users know a torch function by: ``linear``, ``matmul``, ``setitem``, ``dtype``.
+
+    >>> op_name(torch.Tensor.__matmul__)
+    'matmul'
+    """
+    name = getattr(function, "__name__", None) or str(function)
+    if name in ("__get__", "__set__", "__delete__"):
+        return getattr(getattr(function, "__self__", None), "__name__", name)
+    packet = getattr(function, "overloadpacket", None)
+    if packet is not None:
+        name = packet.__name__
+    return name[2:-2] if name.startswith("__") and name.endswith("__") else name
+
+
+class Recorder:
+    """The growing recording of one run. ``user`` tells the user's own files from a library's."""
+
+    def __init__(self, user: UserCode | None = None) -> None:
+        self.places = Places()
+        self.origins = Origins()
+        self.modules = Modules()
+        self.user = user or UserCode()
+        self.ops: list[_Op] = []
+        self._op_numbers: dict[tuple, int] = {}
+        self.refused: list[Refused] = []
+        self._refused_numbers: dict[tuple, int] = {}
+        self._left: dict[int, tuple[int, str]] = {}  # id of an exception -> (number of its refusal, its text)
+        self.not_seen: dict[str, None] = {}
+        self.op_calls = 0
+        self.steps_done = 0
+        self.optimizer: weakref.ref | None = None
+        self.optimizer_frame = 0
+        self.backward_place = -1
+        self.default_place = -1
+        self.broken = False
+        self.threads: dict[int, Thread] = {}
+        self._sequences = array("q", bytes(8 * _RING))
+        self._sequence_ops = array("l", bytes(array("l").itemsize * _RING))
+
+    def begin(self) -> None:
+        self.thread = get_ident()
+        thread = self.threads[self.thread] = Thread()
+        thread.sequence = _compat.next_sequence_number()
+
+    def forget(self) -> None:
+        """Lets go of every tensor and module; what was recorded stays."""
+        self.origins.clear()
+        self.threads.clear()
+        self.optimizer = None
+
+    def fail(self, where: str) -> None:
+        """An error of our own must not reach the program: stop recording and say so in the report."""
+        if not self.broken:
+            self.broken = True
+            kind, error, tb = sys.exc_info()
+            while tb is not None and tb.tb_next is not None:
+                tb = tb.tb_next
+            line = f" (line {tb.tb_lineno} of {tb.tb_frame.f_code.co_name})" if tb else ""
+            told = f"everything after an internal error in {where}: {kind.__name__ if kind else ''}: {error}{line}"
+            self.not_seen[told] = None
+
+    # ------------------------------------------------------------ where we are
+
+    def thread_state(self) -> Thread:
+        ident = get_ident()
+        thread = self.threads.get(ident)
+        if thread is None:
+            thread = self.threads[ident] = Thread()
+        return thread
+
+    def place(self, thread: Thread, frame: FrameType | None) -> int:
+        """Number of the place that ``frame`` is running, continued in the enclosing module's call."""
+        modules = thread.modules
+        while modules:
+            top = modules[-1]
+            place = self.places.here(frame, top[2], top[3])
+            if place != -2:
+                return place
+            modules.pop()  # left by an exception that no hook saw (KeyboardInterrupt)
+        return self.places.here(frame)
+
+    def phase(self, thread: Thread) -> str:
+        """The phase outside an engine-run op: recompute, backward (Python code in it), optimizer, forward or other."""
+        if _compat.current_graph_task_id() != -1:
+            return "recompute" if thread.modules and thread.modules[-1][4] else "backward"
+        if self.optimizer is not None:
+            return "optimizer"
+        return "forward" if thread.modules else "other"
+
+    def mark_of(self, tensor: Tensor, place: int = -1):
+        """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
+        mark = self.origins.of(tensor)
+        if mark is None:
+            step = RawStep("input", "", place, -1, (), tensor.dtype)
+            mark = self.origins.mark(tensor, self.origins.step(step), -1)
+        return mark
+
+    # ------------------------------------------------------------ dispatch: every operator
+
+    def saw(self, func, args: tuple, kwargs: dict, out: Any, frame: FrameType | None) -> None:
+        """Records one operator call that ran."""
+        self.op_calls += 1
+        thread = self.threads.get(get_ident()) or self.thread_state()
+        inputs = []
+        for a in args:
+            if isinstance(a, Tensor):
+                inputs.append(a)
+            elif type(a) in (list, tuple):
+                inputs.extend(b for b in a if isinstance(b, Tensor))
+        if kwargs:
+            for a in kwargs.values():
+                if isinstance(a, Tensor):
+                    inputs.append(a)
+
+        # ---- place, module, phase
+        call = None
+        forward_op = -1
+        if _compat.current_graph_task_id() != -1 and (frame is None or frame.f_code is _compat.ENGINE_CODE):
+            phase = "backward"
+            forward_op = self.forward_op()
+            if forward_op >= 0:
+                known = self.ops[forward_op]
+                place, module = known.place, known.module
+            else:
+                place, module = self.backward_place, -1
+        else:
+            modules = thread.modules
+            calls = thread.calls
+            if calls:
+                call = calls[-1]
+                place = call[3]
+                if place is None:
+                    place = call[3] = self.place(thread, frame)
+            else:
+                place = self.place(thread, frame)
+            module = modules[-1][1] if modules else -1
+            if _compat.current_graph_task_id() != -1:
+                phase = "recompute" if modules and modules[-1][4] else "backward"
+            elif self.optimizer is not None:
+                phase = "optimizer"
+            elif modules:
+                phase = "forward"
+            else:
+                phase = "other"
+
+        # ---- which distinct op
+        first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None) if type(out) in (tuple, list) else None
+        made = first.dtype if first is not None else None
+        dtypes = [t.dtype for t in inputs]
+        key = (func, place, module, phase, made, *dtypes) if len(dtypes) < 8 else (func, place, module, phase, made, *dict.fromkeys(dtypes))
+        number = self._op_numbers.get(key)
+        if number is None:
+            number = self._new_op(key, func, place, module, phase, inputs, out, call, thread, forward_op)
+        else:
+            self.ops[number].count += 1
+
+        # ---- what the outputs' dtypes come from
+        if first is not None:
+            if first is out:
+                self._settle(func, inputs, dtypes, out, made, place, module, number, call, forward_op, thread)
+            else:
+                for o in out:
+                    if isinstance(o, Tensor):
+                        self._settle(func, inputs, dtypes, o, o.dtype, place, module, number, call, forward_op, thread)
+
+        # ---- link the autograd node just made, so that backward finds its way here
+        if forward_op < 0:
+            risen = _compat.next_sequence_number()
+            if risen != thread.sequence:
+                thread.sequence = risen
+                slot = (risen - 1) & (_RING - 1)
+                self._sequences[slot] = risen - 1
+                self._sequence_ops[slot] = number
+
+    def _settle(self, func, inputs, dtypes, out, made, place, module, number, call, forward_op, thread) -> None:
+        """Marks an output with the step that decided its dtype: O(1), no history."""
+        marks = self.origins.marks
+        known = marks.get(id(out))
+        if known is not None:  # written in place: the destination keeps its dtype
+            known.op = number
+            return
+        step = -1
+        for tensor, dtype in zip(inputs, dtypes):
+            if dtype is not made:
+                step = self._decide(func, inputs, dtypes, out, made, place, module, call, forward_op)
+                break
+        else:
+            if inputs:
+                mark = marks.get(id(inputs[0]))
+                if mark is not None:
+                    step = mark.step
+                elif out is inputs[0] or func is _LIFT_FRESH:
+                    step = self._birth(func, made, place, module, call, thread)
+                else:
+                    step = self.adopt(inputs[0], place, forward_op).step
+            else:
+                step = self._birth(func, made, place, module, call, thread)
+        self.origins.mark(out, step, number)
+        if forward_op == _ACCUMULATES:  # the engine hands a parameter its gradient in the parameter's dtype
+            variable = _compat.current_autograd_node().variable
+            owner = marks.get(id(variable))
+            if owner is not None and variable.dtype is made:
+                marks[id(out)].step = owner.step
+
+    def adopt(self, tensor: Tensor, place: int, forward_op: int):
+        """The tensor's mark. One saved by autograd comes back unmarked: it has its forward op's operand's."""
+        mark = self.origins.of(tensor)
+        if mark is not None:
+            return mark
+        if forward_op >= 0:
+            name = dtype_name(tensor.dtype)
+            for operand in self.ops[forward_op].inputs:
+                if operand.dtype == name and operand.step >= 0:
+                    return self.origins.mark(tensor, operand.step, operand.producer)
+        return self.mark_of(tensor, place)
+
+    def _decide(self, func, inputs, dtypes, out, made, place, module, call, forward_op) -> int:
+        """The step of an output whose operands do not all have its dtype."""
+        origins, marks = self.origins, self.origins.marks
+        floating = [(t, d) for t, d in zip(inputs, dtypes) if d.is_floating_point or d.is_complex]
+        same = [t for t, d in zip(inputs, dtypes) if d is made]
+        source = tuple(dict.fromkeys(d for _, d in floating))
+        name = op_name(call[0]) if call else op_name(func)
+        if same:
+            parent = next((t for t in same if t.dim()), same[0])
+            mark = marks.get(id(parent)) or self.adopt(parent, place, forward_op)
+            if made.is_floating_point or made.is_complex:
+                dims = any(t.dim() for t in same)
+                narrower = [d for t, d in floating if d is not made and d.itemsize <= made.itemsize and (t.dim() or not dims)]
+                if narrower:
+                    return origins.step(RawStep("promotion", name, place, module, source, made, (mark.step,)))
+            return mark.step
+        if func is _TO_COPY:
+            how = "cast"
+            if call is not None and name not in CASTS and named_dtype(call[1], call[2]) is None and _compat.any_autocast_enabled():
+                # autocast's own cast: to its dtype, or to the widest operand of an op on its promote list
+                how = "autocast"
+                for other in _tensors(call[1], call[2]):
+                    if other.dtype is made:
+                        mark = marks.get(id(other)) or self.mark_of(other, place)
+                        return origins.step(RawStep("promotion", name, place, module, (*source, made), made, (mark.step,)))
+            return origins.step(RawStep(how, name, place, module, source or (dtypes[0],), made, explicit=how == "cast"))
+        if func is _VIEW_DTYPE:
+            return origins.step(RawStep("reinterpret", name, place, module, tuple(dtypes), made))
+        if made.is_floating_point or made.is_complex:
+            explicit = call is not None and named_dtype(call[1], call[2]) is not None
+            if explicit:
+                return origins.step(RawStep("cast", name, place, module, source or tuple(dict.fromkeys(dtypes)), made, explicit=True))
+            if not floating:
+                default = self.default_place if made is torch.get_default_dtype() else -1
+                return origins.step(RawStep("promotion", name, place, module, tuple(dict.fromkeys(dtypes)), made, default=default))
+            parents = tuple(dict.fromkeys((marks.get(id(t)) or self.adopt(t, place, forward_op)).step for t, _ in floating))
+            if len(source) == 1 and source[0].is_complex != made.is_complex:
+                return parents[0]  # abs, view_as_real: the same precision in another form
+            if made.itemsize >= max(d.itemsize for d in source):
+                return origins.step(RawStep("promotion", name, place, module, source, made, parents))
+            return origins.step(RawStep("cast", name, place, module, source, made))
+        return origins.step(RawStep("factory", name, place, module, source, made))
+
+    def _birth(self, func, made, place, module, call, thread) -> int:
+        """The step of a tensor made from no tensor."""
+        name = op_name(call[0]) if call else op_name(func)
+        explicit = call is not None and named_dtype(call[1], call[2]) is not None
+        default = self.default_place if not explicit and made is torch.get_default_dtype() else -1
+        how = "factory"
+        if func is _LIFT_FRESH or name in _CONVERSIONS or func is _SET_STORAGE:
+            how = "conversion"
+            if name == "lift_fresh":
+                name = "from_numpy"
+        step = RawStep(how, name, place, module, (), made, default=default, explicit=explicit)
+        number = self.origins._numbers.get(step)
+        if number is None:
+            how = _birth_kind(how)
+            number = self.origins.step(step._replace(how=how))
+            if how != step.how:
+                self.origins._numbers[step] = number
+        return number
+
+    def forward_op(self) -> int:
+        """Number of the op whose backward the engine is running, -1 where its forward was not watched."""
+        node = _compat.current_autograd_node()
+        if node is None:
+            return -1
+        sequence = node._sequence_nr()
+        if sequence == _compat.ACCUMULATE_SEQUENCE:
+            return _ACCUMULATES
+        slot = sequence & (_RING - 1)
+        return self._sequence_ops[slot] if self._sequences[slot] == sequence and sequence else -1
+
+    def _new_op(self, key, func, place, module, phase, inputs, out, call, thread, forward_op) -> int:
+        marks = self.origins.marks
+        op = _Op()
+        op.aten = str(func).removeprefix("aten.")
+        op.op = op_name(call[0]) if call else op_name(func)
+        op.phase, op.module, op.place, op.count = phase, module, place, 1
+        if phase == "other" and any(t.requires_grad for t in inputs):
+            op.phase = "forward"
+        op.autocast = _autocast_of(inputs) if call is not None and _compat.any_autocast_enabled() else ""
+        op.root = weakref.ref(thread.modules[0][0]) if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
+        seen = []
+        for t in inputs[:64]:
+            mark = marks.get(id(t)) or self.adopt(t, place, forward_op)
+            step = self.origins.steps[mark.step]
+            holder = "parameter" if isinstance(t, nn.Parameter) else None
+            seen.append(Input(dtype_name(t.dtype), mark.step, mark.op, step.name if holder else "", holder))
+        op.inputs = tuple(seen)
+        outs = out if type(out) in (tuple, list) else (out,)
+        op.outputs = tuple(dtype_name(o.dtype) for o in outs if isinstance(o, Tensor))
+        number = self._op_numbers[key] = len(self.ops)
+        self.ops.append(op)
+        return number
+
+    # ------------------------------------------------------------ function mode: what the code called
+
+    def read_dtype(self, thread: Thread, tensor: Tensor, dtype: torch.dtype, frame: FrameType | None) -> None:
+        """Remembers a read of ``tensor.dtype``: the value may decide another tensor's dtype."""
+        if frame is None or self.places.hidden(frame.f_code.co_filename):
+            return
+        mark = self.origins.of(tensor)
+        if mark is None:
+            mark = self.mark_of(tensor, self.place(thread, frame))
+        place = self.place(thread, frame)
+        frames = []
+        while frame is not None and len(frames) < _READ_DEPTH:
+            if not self.places.hidden(frame.f_code.co_filename):
+                frames.append((id(frame), id(frame.f_code)))
+            frame = frame.f_back
+        reads = thread.reads
+        reads.append((dtype, place, mark.step, frames))
+        if len(reads) > _KEPT_READS:
+            del reads[0]
+
+    def _reads_for(self, thread: Thread, dtype: torch.dtype, frame: FrameType | None) -> tuple[RawRead, ...]:
+        """The reads that may have given a call its dtype argument, nearest first: made by the same live frame, or by
+        a caller on the way to it. Which one it was is told from the text at report time."""
+        here = []
+        while frame is not None and len(here) < _READ_DEPTH:
+            if not self.places.hidden(frame.f_code.co_filename):
+                here.append((id(frame), id(frame.f_code)))
+            frame = frame.f_back
+        found = []
+        for value, place, step, frames in reversed(thread.reads):
+            if value is not dtype:
+                continue
+            up = next((i for i, f in enumerate(frames) if f in here), -1)
+            if up >= 0:
+                found.append(RawRead(value, place, step, up))
+                if len(found) == 3:
+                    break
+        return tuple(found)
+
+    def called(self, thread: Thread, func, args, kwargs, out, frame: FrameType | None) -> None:
+        """After a torch function: what only the function mode knows of its output's dtype."""
+        if not isinstance(out, Tensor):
+            return
+        origins = self.origins
+        mark = origins.of(out)
+        place = -1
+        if mark is None:
+            place = self.place(thread, frame)
+            operand = next((t for t in _tensors(args, kwargs) if t.dtype is out.dtype), None)
+            if operand is not None:
+                mark = origins.mark(out, self.mark_of(operand, place).step, self.mark_of(operand, place).op)
+            else:
+                made = self._birth(func, out.dtype, place, -1, [func, args, kwargs, place], thread)
+                mark = origins.mark(out, made, -1)
+        name = op_name(func)
+        other = named_dtype(args, kwargs)
+        if other is None and name in CASTS:
+            other = _named_tensor(args, kwargs)
+        if other is not None:
+            self._attribute(thread, mark, out, other, args, frame, name)
+        elif _compat.any_autocast_enabled() and out.dtype is _autocast_dtype(out):
+            operands = {t.dtype for t in _tensors(args, kwargs) if t.dtype.is_floating_point}
+            if operands - {out.dtype} and name not in CASTS and not any(out is t for t in _tensors(args, kwargs)):
+                place = self.place(thread, frame) if place < 0 else place
+                module = thread.modules[-1][1] if thread.modules else -1
+                source = tuple(sorted(operands, key=str))
+                mark.step = origins.step(RawStep("autocast", name, place, module, source, out.dtype))
+
+    def _attribute(self, thread, mark, out, other, args, frame, name) -> None:
+        """The call named a dtype. Where the name was read from a tensor, that tensor's origin comes into play."""
+        origins = self.origins
+        place = self.place(thread, frame)
+        if isinstance(other, Tensor):  # x.to(other), type_as: the other tensor's dtype, beyond doubt
+            reads = (RawRead(other.dtype, place, self.mark_of(other, place).step, -1),)
+        else:
+            reads = self._reads_for(thread, out.dtype, frame) if thread.reads else ()
+        if not reads:
+            return
+        step = origins.steps[mark.step]
+        unchanged = bool(args) and out is args[0]
+        if unchanged:
+            own = origins.root(mark.step)
+            reads = tuple(r for r in reads if origins.root(r.step) != own)
+            if reads and not (step.how == "attribute" and step.place == place and step.reads == reads):
+                module = thread.modules[-1][1] if thread.modules else -1
+                new = RawStep("attribute", name, place, module, (out.dtype,), out.dtype, (mark.step,), reads)
+                mark.step = origins.step(new)
+        elif step.how in ("cast", "factory", "promotion", "conversion") and step.place == place and not step.parents:
+            mark.step = origins.step(step._replace(reads=reads))
+
+    def registered(self, name: str, tensor: Tensor, frame: FrameType | None) -> None:
+        """A parameter or buffer was set on a module; one that its constructor has just made is a ``parameter``."""
+        place = self.place(self.thread_state(), frame)
+        mark = self.origins.of(tensor)
+        if mark is None:
+            step = RawStep("parameter", "", place, -1, (), tensor.dtype, name=name)
+            self.origins.mark(tensor, self.origins.step(step), -1)
+        else:
+            step = self.origins.steps[mark.step]
+            if step.how == "factory" and step.place == place:
+                mark.step = self.origins.step(step._replace(how="parameter", name=name))
+
+    # ------------------------------------------------------------ refusals
+
+    op_name = staticmethod(op_name)
+    dtype_name = staticmethod(dtype_name)
+
+    def autocast_of(self, tensors: list[Tensor]) -> str:
+        return _autocast_of(tensors) if _compat.any_autocast_enabled() else ""
+
+    def step_of(self, tensor: Tensor) -> int:
+        mark = self.origins.of(tensor)
+        return mark.step if mark is not None else -1
+
+    def add_refusal(self, key: tuple, error: BaseException, make: Callable[[], Refused]) -> None:
+        number = self._refused_numbers.get(key)
+        if number is None:
+            number = self._refused_numbers[key] = len(self.refused)
+            self.refused.append(make())
+        else:
+            known = self.refused[number]
+            self.refused[number] = replace(known, count=known.count + 1)
+        # the exception itself is not kept: its traceback would pin the model
+        self._left[id(error)] = (number, str(error))
+
+    def knows(self, error: BaseException) -> bool:
+        entry = self._left.get(id(error))
+        return entry is not None and entry[1] == str(error)
+
+    def leaves(self, error: BaseException) -> None:
+        """The exception left the block: its refusal is the one that ended the run."""
+        chain, seen = error, set()
+        while chain is not None and id(chain) not in seen:
+            seen.add(id(chain))
+            if not self.knows(chain):
+                _witness.from_traceback(self, chain)
+            if self.knows(chain):
+                number = self._left[id(chain)][0]
+                self.refused[number] = replace(self.refused[number], left=True)
+                return
+            chain = chain.__cause__ or chain.__context__
+
+    # ------------------------------------------------------------ the result
+
+    def snapshot(self, **meta: Any) -> Recording:
+        """Everything recorded so far, as plain data."""
+        places = self.places.resolve(self.user)
+        names = self.modules.names(places)
+
+        def module(number: int) -> str:
+            return names[number] if 0 <= number < len(names) else ""
+
+        steps = tuple(
+            Step(
+                s.how, s.op, s.place, module(s.module), tuple(map(dtype_name, s.source)), dtype_name(s.to), s.parents,
+                tuple(Read(dtype_name(r.dtype), r.place, r.step, r.frames_up) for r in s.reads), s.name, s.default, s.explicit,
+            )
+            for s in self.origins.steps
+        )  # fmt: skip
+        ops = tuple(
+            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast) for o in self.ops
+        )
+        refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
+        facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": self.op_calls, "steps": self.steps_done}
+        return Recording(places, steps, ops, refused, names, tuple(self.not_seen), {**facts, **meta})
+
+
+CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})
+_ACCUMULATES = -3
+_LIFT_FRESH = torch.ops.aten.lift_fresh.default
+_TO_COPY = torch.ops.aten._to_copy.default
+_VIEW_DTYPE = torch.ops.aten.view.dtype
+_SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
+_CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
+
+
+def _birth_kind(how: str) -> str:
+    """Tells a checkpoint load and a worker's batch from other births by the frames that make the tensor."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.endswith(("torch/serialization.py", "safetensors/torch.py")):
+            return "load"
+        if name.endswith("torch/multiprocessing/reductions.py"):
+            return "worker"
+        frame = frame.f_back
+    return how
+
+
+def _tensors(args, kwargs) -> list[Tensor]:
+    found = []
+    for a in (*args, *(kwargs.values() if kwargs else ())):
+        if isinstance(a, Tensor):
+            found.append(a)
+        elif isinstance(a, (list, tuple)):
+            found.extend(b for b in a if isinstance(b, Tensor))
+    return found
+
+
+def named_dtype(args, kwargs) -> torch.dtype | None:
+    """The dtype that a call names among its arguments."""
+    if kwargs:
+        dtype = kwargs.get("dtype")
+        if isinstance(dtype, torch.dtype):
+            return dtype
+    return next((a for a in args if isinstance(a, torch.dtype)), None)
+
+
+def _named_tensor(args, kwargs) -> Tensor | None:
+    """The tensor whose dtype a cast takes: ``x.to(y)``, ``x.type_as(y)``."""
+    if len(args) == 2 and isinstance(args[1], Tensor):
+        return args[1]
+    other = kwargs.get("other") if kwargs else None
+    return other if isinstance(other, Tensor) else None
+
+
+def _autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    device = tensor.device.type
+    return torch.get_autocast_dtype(device) if device != "meta" and torch.is_autocast_enabled(device) else None
+
+
+def _autocast_of(tensors) -> str:
+    for t in tensors:
+        dtype = _autocast_dtype(t)
+        if dtype is not None:
+            return f"{t.device.type}:{dtype_name(dtype)}"
+    return ""

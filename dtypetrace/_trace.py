@@ -1,0 +1,175 @@
+"""The object that users hold: opened, closed, asked for findings. Every output is a view of its recording."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+
+from . import graph, report, rules
+from ._places import UserCode
+from .hooks import Healer, Watch
+from .records import Finding, Recording
+
+_open: dict[int, "Trace"] = {}
+
+
+class Trace:
+    """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
+
+    Raises TypeError for a model that is no module, RuntimeError for a second open trace in a thread.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        *,
+        whole_script: bool = False,
+        script: str | os.PathLike | None = None,
+        source: str | os.PathLike | None = None,
+        numerics: bool = False,
+        ignore: frozenset[str] = frozenset(),
+        max_steps: int | None = None,
+        on_refusal: Healer | None = None,
+    ) -> None:
+        if model is not None and not isinstance(model, nn.Module):
+            raise TypeError(f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the module or nothing")
+        self._ignore = frozenset(ignore)
+        self._whole_script = whole_script
+        self._watch = Watch(model, user=UserCode(script, source), on_refusal=on_refusal)
+        self._outer: Trace | None = None
+        self._recording: Recording | None = None
+        self._findings: tuple[Finding, ...] | None = None
+        self._thread: int | None = None
+        self._opened_at = ""
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begins to watch the calling thread. Under ``dtypetrace run`` a trace in the script is a view of the outer one."""
+        ident = threading.get_ident()
+        other = _open.get(ident)
+        if other is not None:
+            if not other._whole_script:
+                raise RuntimeError(
+                    f"a dtypetrace trace is already open in this thread (opened at {other._opened_at}); "
+                    "close it first, or watch both with one trace"
+                )
+            self._outer = other
+            return
+        if self._recording is not None:
+            raise RuntimeError("this trace was already used; make a new one with dtypetrace.trace()")
+        self._opened_at = _caller()
+        self._thread = ident
+        _open[ident] = self
+        try:
+            self._watch.start()
+        except BaseException:
+            del _open[ident]
+            raise
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Ends the watching and leaves the process as it was found. ``error`` is what is leaving the block. Idempotent."""
+        if self._thread is None:
+            return
+        recorder = self._watch.recorder
+        try:
+            if error is not None:
+                recorder.leaves(error)
+        except Exception:
+            recorder.fail("the end of the trace")
+        finally:
+            self._watch.stop()
+            _open.pop(self._thread, None)
+            self._thread = None
+        self._recording = recorder.snapshot()
+        if error is not None:
+            _unlink_own_frames(error)
+            if self.findings and self.findings[0].severity == "error" and not getattr(error, "__notes__", None):
+                for note in report.notes_for(self.findings[0]):
+                    error.add_note(note)
+
+    def __enter__(self) -> Trace:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop(error)
+
+    # ------------------------------------------------------------ views
+
+    @property
+    def recording(self) -> Recording:
+        """The plain data: what was seen so far while the block is open, all of it afterwards."""
+        if self._outer is not None:
+            return self._outer.recording
+        return self._recording if self._recording is not None else self._watch.recorder.snapshot()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The one that ended the run first, then by severity and reach."""
+        if self._outer is not None:
+            return self._outer.findings
+        if self._recording is None:
+            return rules.find(self.recording, self._ignore)
+        if self._findings is None:
+            self._findings = rules.find(self._recording, self._ignore)
+        return self._findings
+
+    def to_networkx(self) -> Any:
+        """The flow graph, a ``networkx.MultiDiGraph`` with dtypes on its edges (see :func:`dtypetrace.graph.build`)."""
+        return graph.build(self.recording)
+
+    def to_json(self, path: str | os.PathLike) -> None:
+        """Writes the JSON report, schema 1, whole or not at all."""
+        report.write_json(path, self.recording, self.findings)
+
+    def __repr__(self) -> str:
+        return report.text(self.recording, self.findings)
+
+
+def trace(model: nn.Module | None = None) -> Trace:
+    """Watches the block and tells which line made a tensor the wrong dtype.
+
+    ``model`` only names the modules; whatever runs in the block is watched.
+
+    >>> import torch, dtypetrace
+    >>> model = torch.nn.Linear(2, 2)
+    >>> with dtypetrace.trace(model) as t:
+    ...     model(torch.ones(1, 2)).sum().backward()
+    >>> t.findings
+    ()
+    """
+    return Trace(model)
+
+
+def _caller() -> str:
+    frame = sys._getframe(1)
+    own = str(Path(__file__).parent)
+    while frame is not None and frame.f_code.co_filename.startswith(own):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
+
+
+def _unlink_own_frames(error: BaseException) -> None:
+    """Takes dtypetrace's frames out of the tracebacks of an exception and of those it came from."""
+    own = str(Path(__file__).parent) + os.sep
+    seen = set()
+    chain: BaseException | None = error
+    while chain is not None and id(chain) not in seen:
+        seen.add(id(chain))
+        kept = []
+        tb = chain.__traceback__
+        while tb is not None:
+            if not tb.tb_frame.f_code.co_filename.startswith(own):
+                kept.append(tb)
+            tb = tb.tb_next
+        for tb, following in zip(kept, [*kept[1:], None]):
+            tb.tb_next = following
+        chain.__traceback__ = kept[0] if kept else None
+        chain = chain.__cause__ or chain.__context__

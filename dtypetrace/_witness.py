@@ -1,0 +1,282 @@
+"""What a refused call looked like: its operands, their names and origins, and the parameters around it.
+
+Runs only when something raised. Whatever is kept is turned into plain data at once, since raw
+arguments would pin activations and an exception's traceback pins the model.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from types import FrameType
+from typing import Any, Iterator
+
+import torch
+from torch import nn
+
+from . import _compat, refusals
+from ._modules import gradient_names, state_names, tensor_names
+from .records import Parameter, Refused, Witness
+
+Tensor = torch.Tensor
+_BACKWARDS = frozenset({"backward", "grad"})
+_MOST_WITNESSES = 40
+
+
+def guarded(recorder, thread, func, args, kwargs, error: Exception, frame: FrameType | None) -> None:
+    """:func:`from_call` for callers that must not fail."""
+    try:
+        from_call(recorder, thread, func, args, kwargs, error, frame)
+    except Exception:
+        recorder.fail("a refusal")
+
+
+def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: FrameType | None) -> None:
+    """Records the refusal of a torch function or operator, if a dtype was the reason."""
+    if recorder.knows(error):
+        return
+    op = recorder.op_name(func)
+    aten = _aten(func)
+    if thread.kernel is not None and thread.kernel[0] == id(error) and thread.kernel[1] == str(error):
+        aten = _aten(thread.kernel[2])
+    meaning = refusals.recognise(str(error), type(error).__name__, op)
+    if meaning is None:
+        return
+    with _compat.DisableTorchFunction():
+        forward_op = -1
+        engine = frame is None or frame.f_code is _compat.ENGINE_CODE
+        if _compat.current_graph_task_id() != -1:
+            forward_op = recorder.forward_op()
+        if engine and forward_op >= 0:
+            known = recorder.ops[forward_op]
+            place, module, phase = known.place, known.module, "backward"
+        else:
+            place = recorder.backward_place if engine else recorder.place(thread, frame)
+            module = thread.modules[-1][1] if thread.modules else -1
+            phase = recorder.phase(thread)
+        arguments = list(_arguments(func, args, kwargs))
+        if op in _BACKWARDS:
+            phase = "backward"
+            arguments = _mismatched_gradients(recorder, meaning) or arguments
+        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op)
+
+
+def from_module(recorder, thread, module: nn.Module, args: tuple, error: Exception, frame: FrameType) -> None:
+    """Records a refusal that a module raised in Python before any torch function was called (LSTM, GRU)."""
+    meaning = refusals.recognise(str(error), type(error).__name__, type(module).__name__)
+    if meaning is None:
+        return
+    with _compat.DisableTorchFunction():
+        arguments: list[tuple[str, Any]] = []
+        _flatten(arguments, "input", args if len(args) != 1 else args[0])
+        arguments += [(name, p) for name, p in module.named_parameters(recurse=False)]
+        entry = next((e for e in reversed(thread.modules) if e[0] is module), None)
+        place = entry[3] if entry else recorder.place(thread, frame)
+        number = entry[1] if entry else -1
+        op = type(module).__name__
+        _record(recorder, thread, meaning, op, None, recorder.phase(thread), number, place, arguments, error, -1)
+
+
+def from_traceback(recorder, error: BaseException) -> None:
+    """Records a refusal that nothing saw raised: from its text, and the tensors that the raising frame holds.
+
+    The principle: a check written in Python has what it checks among its locals, and so has the
+    innermost Python frame around C++ code that no mode sees.
+    """
+    if not isinstance(error, Exception):
+        return
+    meaning = refusals.recognise(str(error), type(error).__name__)
+    if meaning is None:
+        return
+    stack = []
+    tb = error.__traceback__
+    while tb is not None:
+        stack.append((tb.tb_frame, tb.tb_lasti))
+        tb = tb.tb_next
+    stack = [(f, i) for f, i in reversed(stack) if not recorder.places.own(f.f_code.co_filename)]
+    above = stack[-1][0].f_back if stack else None
+    codes = [(f.f_code, i) for f, i in stack]
+    while above is not None:  # from where the exception was caught up to the program's first frame
+        codes.append((above.f_code, above.f_lasti))
+        above = above.f_back
+    place = recorder.places.of_frames(codes)
+    with _compat.DisableTorchFunction():
+        arguments: list[tuple[str, Any]] = []
+        for frame, _ in stack:
+            for name, value in frame.f_locals.items():
+                if isinstance(value, (Tensor, list, tuple)):
+                    _flatten(arguments, name, value)
+            speaks_of = set(meaning.dtypes.values())
+            if speaks_of:
+                arguments = [a for a in arguments if isinstance(a[1], Tensor) and recorder.dtype_name(a[1].dtype) in speaks_of]
+            if arguments or not recorder.places.hidden(frame.f_code.co_filename):
+                break
+        arguments = arguments or _mismatched_gradients(recorder, meaning)
+        op = next((f.f_code.co_name for f, _ in stack if not f.f_code.co_name.startswith("_")), "")
+        phase = "optimizer" if meaning.code in ("DT115", "DT116") else "backward" if op in _BACKWARDS else "other"
+        thread = recorder.thread_state()
+        _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1)
+
+
+# ---------------------------------------------------------------- operands
+
+
+def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op) -> None:
+    dtypes = tuple((name, str(v.dtype) if isinstance(v, Tensor) else "") for name, v in arguments)
+    key = (op, aten, place, module, phase, dtypes, type(error).__name__, meaning.pattern)
+
+    def make() -> Refused:
+        root = _root(recorder, thread, forward_op)
+        names = _names(recorder, root)
+        witnesses = tuple(_witnesses(recorder, arguments, names, place, forward_op, meaning))
+        return Refused(
+            op=op,
+            aten=aten,
+            phase=phase,
+            module=module,
+            place=place,
+            witnesses=witnesses,
+            exception=type(error).__name__,
+            message=str(error),
+            pattern=meaning.pattern,
+            code=meaning.code,
+            wants=meaning.wants,
+            dtypes=tuple(meaning.dtypes.items()),
+            argument=meaning.argument,
+            autocast=recorder.autocast_of([v for _, v in arguments if isinstance(v, Tensor)]),
+            model=_census(recorder, root, names) if root is not None else (),
+            run=_run_census(recorder),
+        )
+
+    recorder.add_refusal(key, error, make)
+
+
+def _witnesses(recorder, arguments, names, place, forward_op, meaning) -> Iterator[Witness]:
+    seen = set()
+    for index, (argument, value) in enumerate(arguments):
+        if isinstance(value, Tensor):
+            name, holder = names.get(id(value), ("", None))
+            # of a list of hundreds of tensors one for each dtype tells enough
+            group = (argument.partition("[")[0], value.dtype)
+            if "[" in argument and group in seen or len(seen) >= _MOST_WITNESSES:
+                continue
+            seen.add(group)
+            mark = recorder.adopt(value, place, forward_op)
+            yield Witness(
+                index, argument, recorder.dtype_name(value.dtype), tuple(value.shape), str(value.device), mark.step, mark.op, name, holder
+            )
+        elif meaning.wants == "fits" and isinstance(value, (int, float, complex)) and not isinstance(value, bool):
+            yield Witness(index, argument, f"python {type(value).__name__}", (), "", name=repr(value))
+
+
+def _arguments(func, args, kwargs) -> Iterator[tuple[str, Any]]:
+    names = _signature(func, len(args))
+    found: list[tuple[str, Any]] = []
+    for i, value in enumerate(args):
+        _flatten(found, names[i] if i < len(names) else f"argument {i}", value)
+    for name, value in kwargs.items():
+        _flatten(found, name, value)
+    yield from found
+
+
+def _flatten(found: list, name: str, value: Any) -> None:
+    if isinstance(value, tuple) and hasattr(value, "batch_sizes"):  # a PackedSequence
+        found.append((name, value.data))
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            if isinstance(item, (list, tuple)) or isinstance(item, Tensor):
+                _flatten(found, f"{name}[{i}]", item)
+    else:
+        found.append((name, value))
+
+
+@lru_cache(maxsize=1024)
+def _signature(func, count: int) -> tuple[str, ...]:
+    """Argument names of a torch function: from its operator's schema, else from its Python signature."""
+    schema = getattr(func, "_schema", None)
+    if schema is not None:
+        return tuple(a.name for a in schema.arguments)
+    name = getattr(func, "__name__", "")
+    if name == "__set__":
+        return ("self", "value")
+    if name in ("__setitem__", "__getitem__"):
+        return ("self", "index", "value")
+    plain = name[2:-2] if name.startswith("__") and name.endswith("__") else name
+    if plain.startswith("r") and name.startswith("__"):
+        return ("self", "other")
+    packet = getattr(torch.ops.aten, plain, None)
+    if packet is not None:
+        for overload in packet.overloads():
+            names = tuple(a.name for a in getattr(packet, overload)._schema.arguments)
+            if len(names) >= count:
+                return names
+    try:
+        return tuple(inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def _aten(func) -> str | None:
+    return str(func).removeprefix("aten.") if hasattr(func, "_schema") else None
+
+
+# ---------------------------------------------------------------- the parameters around it
+
+
+def _root(recorder, thread, forward_op: int) -> nn.Module | None:
+    if thread.modules:
+        return thread.modules[0][0]
+    if forward_op >= 0 and recorder.ops[forward_op].root is not None:
+        return recorder.ops[forward_op].root()
+    return None
+
+
+def _names(recorder, root: nn.Module | None) -> dict[int, tuple[str, str]]:
+    """Names of parameters, buffers, gradients and optimizer state; those of the running model win."""
+    names: dict[int, tuple[str, str]] = {}
+    for known in (*reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
+        names.update(gradient_names(known))
+        names.update(tensor_names(known))
+    optimizer = recorder.optimizer() if recorder.optimizer is not None else None
+    if optimizer is not None:
+        names = {**state_names(optimizer, names), **names}
+    return names
+
+
+def _census(recorder, root: nn.Module, names) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(names[id(p)][0], recorder.dtype_name(p.dtype), p.numel(), recorder.step_of(p))
+        for p in root.parameters()
+        if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
+    )
+
+
+def _live_parameters(recorder) -> dict[int, nn.Parameter]:
+    found = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
+    for mark in list(recorder.origins.marks.values()):
+        tensor = mark()
+        if isinstance(tensor, nn.Parameter):
+            found[id(tensor)] = tensor
+    return {k: p for k, p in found.items() if not isinstance(p, nn.parameter.UninitializedParameter)}
+
+
+def _run_census(recorder) -> tuple[tuple[str, int], ...]:
+    sizes: dict[str, int] = {}
+    for p in _live_parameters(recorder).values():
+        if p.dtype.is_floating_point:
+            name = recorder.dtype_name(p.dtype)
+            sizes[name] = sizes.get(name, 0) + p.numel()
+    return tuple(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def _mismatched_gradients(recorder, meaning) -> list[tuple[str, Any]]:
+    """Parameters whose gradient has another dtype, each with that gradient: what a reducer or bucket refuses."""
+    speaks_of = set(meaning.dtypes.values())
+    found: list[tuple[str, Any]] = []
+    for p in _live_parameters(recorder).values():
+        grad = p.grad
+        if grad is not None and grad.dtype is not p.dtype:
+            if not speaks_of or recorder.dtype_name(grad.dtype) in speaks_of:
+                found += [("gradient", grad), ("parameter", p)]
+                break
+    return found

@@ -1,0 +1,258 @@
+"""How dtypes flowed: origins and flows over a recording, and the networkx graph of it.
+
+A step knows the step above it, so a flow is followed along the very pointers that the tensor
+carried. The merged graph has cycles (loops in the program), and a shortest path in it can be one
+that no tensor took; it serves for looking around, in slices.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+import networkx as nx
+
+from . import _source
+from .records import FLOATING, FlowStep, Origin, Place, Read, Recording, Step
+
+NOWHERE = Place()
+
+
+def place_of(recording: Recording, number: int) -> Place:
+    return recording.places[number] if 0 <= number < len(recording.places) else NOWHERE
+
+
+# ---------------------------------------------------------------- origins and flows
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The steps that led to a dtype, origin first, with the reason that each one leads to the next."""
+
+    steps: tuple[Step, ...]
+    hows: tuple[str, ...]
+
+    @property
+    def root(self) -> Step:
+        return self.steps[0]
+
+
+def lineage(recording: Recording, step: int, in_line: str | None = None) -> Lineage | None:
+    """Follows a step back to its origin.
+
+    in_line is the dtype that the run was meant to have there. It decides two questions. A dtype that
+    came through an attribute (``x.to(y.dtype)``) is y's doing where y is out of line itself; where y
+    is in line the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16
+    to float32), the one that is out of line is the cause.
+    """
+    steps: list[Step] = []
+    hows: list[str] = []
+    while step >= 0:
+        current = recording.steps[step]
+        followed = _followed_read(recording, current, in_line)
+        if followed is not None:
+            steps.append(current)
+            hows.append("attribute")
+            step = followed.step
+            continue
+        if current.how == "attribute":  # changed nothing, and nobody else is to blame
+            step = current.parents[0] if current.parents else -1
+            continue
+        steps.append(current)
+        hows.append(_how(current))
+        if not current.parents:
+            break
+        step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
+    if not steps:
+        return None
+    return Lineage(tuple(reversed(steps)), tuple(reversed(hows)))
+
+
+def _how(step: Step) -> str:
+    if step.how in ("cast", "autocast"):
+        return step.how
+    return "promotion" if step.how == "promotion" else "value"
+
+
+def _followed_read(recording: Recording, step: Step, in_line: str | None) -> Read | None:
+    if not step.reads or step.to == in_line:
+        return None
+    return next((r for r in step.reads if r.step >= 0 and linked(recording, step, r)), None)
+
+
+def linked(recording: Recording, step: Step, read: Read) -> bool:
+    """Whether a read of ``tensor.dtype`` gave a call its dtype argument.
+
+    Exact where the text tells: the read lies inside the call, or inside what was assigned to the
+    name that the call uses, or inside the caller's call that passed it. A literal dtype in the call
+    is no link. Where there is no text, the same live frame having read that dtype is enough.
+    """
+    if read.frames_up < 0:
+        return True  # the call was given the tensor itself
+    call_frame = next(iter(place_of(recording, step.place).stack), None)
+    stack = place_of(recording, read.place).stack
+    if call_frame is None or len(stack) <= read.frames_up:
+        return False
+    call = _source.call_at(call_frame)
+    text = _source.text_of(call_frame.file)
+    argument = _dtype_argument(call) if call is not None else None
+    if text is None or call is None:
+        return True
+    if argument is None or _is_literal(argument):
+        return False
+    for level, frame in enumerate(place_of(recording, step.place).stack[:6]):
+        here = next((f for f in stack if (f.file, f.function) == (frame.file, frame.function)), None)
+        if here is None or here.column is None:
+            continue
+        node = _source.call_at(frame) if level else call
+        frame_text = _source.text_of(frame.file)
+        if node is None or frame_text is None:
+            continue
+        if _source.contains(frame_text, node, here.line, here.column):
+            return True
+        if level == 0 and _assigned_from(text, call, argument, here.line, here.column):
+            return True
+    return False
+
+
+def _dtype_argument(call: ast.Call) -> ast.expr | None:
+    """The expression that names a call's dtype: ``dtype=``, else the last argument that is no plain constant."""
+    for keyword in call.keywords:
+        if keyword.arg == "dtype":
+            return keyword.value
+    candidates = [a for a in call.args if not isinstance(a, (ast.Constant, ast.Starred))]
+    return candidates[-1] if candidates else next((k.value for k in call.keywords if k.arg is None), None)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    name = _source.dotted(node) or ""
+    return name.startswith("torch.")
+
+
+def _assigned_from(text: _source.Text, call: ast.Call, argument: ast.expr, line: int, column: int) -> bool:
+    """Whether the name used as argument was assigned, in the same function, from an expression that holds the read."""
+    name = _source.dotted(argument)
+    if name is None:
+        return False
+    for node in ast.walk(_source.function_around(text, call)):
+        value = getattr(node, "value", None)
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named = {_source.dotted(t) for target in targets for t in ast.walk(target) if isinstance(t, (ast.Name, ast.Attribute))}
+            if name in named and _source.contains(text, value, line, column):
+                return True
+    return False
+
+
+def origin(recording: Recording, step: int, in_line: str | None = None, name: str | None = None) -> Origin:
+    """The event that decided a dtype. See :func:`lineage` for ``in_line``; ``name`` is used where the event has none."""
+    line = lineage(recording, step, in_line)
+    if line is None:
+        return Origin("input", name, None, NOWHERE)
+    root = line.root
+    if root.default >= 0:
+        return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
+    return Origin(root.how, root.name or name or _first_use(recording, root), root.op or None, place_of(recording, root.place))
+
+
+def _first_use(recording: Recording, root: Step) -> str | None:
+    """The expression by which a tensor from before was first used: the only argument of that call, if it is plain."""
+    if root.how not in ("input", "worker"):
+        return None
+    frame = place_of(recording, root.place).user_frame
+    call = _source.call_at(frame) if frame else None
+    if call is None:
+        return None
+    plain = [a for a in (*call.args, *(k.value for k in call.keywords)) if _source.dotted(a)]
+    return _source.dotted(plain[0]) if len(plain) == 1 else None
+
+
+def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[FlowStep, ...]:
+    """The steps from an origin on, the birth first. A promotion is a step; its origin is the out-of-line operand's."""
+    line = lineage(recording, step, in_line)
+    if line is None:
+        return ()
+    found: list[FlowStep] = []
+    for current, how in zip(line.steps, line.hows):
+        place = place_of(recording, current.place)
+        if current.default >= 0:
+            found.append(FlowStep(place_of(recording, current.default), "set_default_dtype", "", "float32", current.to, "value"))
+        if current.how == "autocast":
+            region = _region(place)
+            if region is not None:
+                found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
+        source = " + ".join(current.source) if current.source else current.to
+        found.append(FlowStep(place, current.op, current.module, source, current.to, how))
+    return tuple(found)
+
+
+def _region(place: Place) -> Place | None:
+    """Place of the ``with autocast`` statement around an op, from the text of the frames that led to it."""
+    from .records import Frame
+
+    for index, frame in enumerate(place.stack):
+        found = _source.enclosing_with(frame, "autocast")
+        if found is not None:
+            item = found.items[0].context_expr
+            here = Frame(frame.file, found.lineno, frame.function, frame.user, item.col_offset + 1, item.end_lineno, item.end_col_offset + 1)
+            return Place((here, *place.stack[index + 1 :]))
+    return None
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def build(recording: Recording) -> nx.MultiDiGraph:
+    """The flow graph: a node for each distinct op and each origin, an edge for each operand.
+
+    Nodes are ``("op", index)`` with phase, module, op, aten, place and count, and ``("origin",
+    step)`` with kind, dtype and place; edges carry ``dtype`` and ``operand`` (the operand's index).
+
+    >>> build(Recording()).number_of_nodes()
+    0
+    """
+    graph = nx.MultiDiGraph()
+    for number, op in enumerate(recording.ops):
+        graph.add_node(
+            ("op", number), phase=op.phase, module=op.module, op=op.op, aten=op.aten, place=op.place, count=op.count,
+            outputs=op.outputs,
+        )  # fmt: skip
+    for number, op in enumerate(recording.ops):
+        for index, operand in enumerate(op.inputs):
+            if operand.producer >= 0:
+                graph.add_edge(("op", operand.producer), ("op", number), dtype=operand.dtype, operand=index)
+            elif operand.step >= 0:
+                step = recording.steps[operand.step]
+                node = ("origin", operand.step)
+                if node not in graph:
+                    graph.add_node(node, kind=step.how, dtype=step.to, place=step.place, name=step.name)
+                graph.add_edge(node, ("op", number), dtype=operand.dtype, operand=index)
+    return graph
+
+
+def slice_to(recording: Recording, op: int, limit: int = 60) -> nx.MultiDiGraph:
+    """What led to one op: the nearest ``limit`` nodes upstream of it, following first-occurrence producers."""
+    graph = build(recording)
+    kept = {("op", op)}
+    front = [("op", op)]
+    while front and len(kept) < limit:
+        above = sorted({p for node in front for p in graph.predecessors(node)} - kept)
+        front = above[: limit - len(kept)]
+        kept.update(front)
+    return graph.subgraph(kept).copy()
+
+
+def module_tree(recording: Recording) -> nx.DiGraph:
+    """The modules that ran, as a tree by dotted name; each node has ``ops`` and the floating ``dtypes`` that its ops made."""
+    tree = nx.DiGraph()
+    for op in recording.ops:
+        parts = op.module.split(".") if op.module else []
+        for depth in range(1, len(parts) + 1):
+            name = ".".join(parts[:depth])
+            if name not in tree:
+                tree.add_node(name, ops=0, dtypes=set())
+                if depth > 1:
+                    tree.add_edge(".".join(parts[: depth - 1]), name)
+            tree.nodes[name]["ops"] += op.count
+            tree.nodes[name]["dtypes"].update(d for d in op.outputs if d in FLOATING)
+    return tree

@@ -1,0 +1,414 @@
+"""See it: module hooks, a TorchFunctionMode and a TorchDispatchMode that record dtypes.
+
+No one of the three sees everything. The function mode sees what the code called, with the tensors
+that it passed, and the composites that raise before anything is dispatched; the dispatch mode sees
+each operator that runs, in backward too; the hooks tell the modules apart and see what raises in
+Python between the two. All write into one recorder, which keeps plain data only.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from . import _compat, _witness
+from ._patches import Patches
+from ._places import UserCode
+from ._recorder import CAST_CALLS, Recorder, Thread
+
+Tensor = torch.Tensor
+_PLAIN = frozenset({Tensor, nn.Parameter, nn.Buffer})
+
+# torch functions written in Python that call composites which raise above the dispatch mode
+_REENTERED = (Tensor.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A refused call, as healing sees it: what was called with what, and what it raised."""
+
+    function: Callable
+    args: tuple
+    kwargs: dict
+    phase: str
+    error: Exception
+
+
+Healer = Callable[[Call], "tuple[tuple, dict] | None"]
+
+
+class Watch:
+    """Watches the calling thread between :meth:`start` and :meth:`stop`, and autograd's threads with it.
+
+    model: named in reports although it may be called later (optional). on_refusal: asked for each
+    call that a dtype refused; returns ``(args, kwargs)`` to call again with, or None to let it raise.
+    """
+
+    def __init__(self, model: nn.Module | None = None, *, user: UserCode | None = None, on_refusal: Healer | None = None) -> None:
+        self.recorder = Recorder(user)
+        self.on_refusal = on_refusal
+        self.running = False
+        self._modes = (_DispatchMode(self.recorder), _FunctionMode(self.recorder, self))
+        self._patches = Patches(self.recorder)
+        self._hooks = _ModuleHooks(self.recorder, self._patches)
+        if model is not None:
+            self.recorder.modules.root(model, -1)
+
+    def start(self) -> None:
+        """Installs everything. Undone by :meth:`stop`, whatever happens in between."""
+        self.running = True
+        self.recorder.begin()
+        try:
+            self._patches.install()
+            self._hooks.install()
+            for mode in self._modes:
+                mode.__enter__()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Removes every mode, hook, patch and stance, and forgets all tensors. Idempotent."""
+        if not self.running:
+            return
+        self.running = False
+        _compat.remove_function_mode(self._modes[1])
+        _compat.remove_dispatch_mode(self._modes[0])
+        self._hooks.remove()
+        self._patches.remove()
+        self.recorder.forget()
+
+
+class _ModuleHooks:
+    """Global hooks: which module is running, who registers which parameter, when an optimizer steps."""
+
+    def __init__(self, recorder: Recorder, patches: Patches) -> None:
+        self.recorder = recorder
+        self.patches = patches
+        self._handles: list = []
+
+    def install(self) -> None:
+        self._handles = [
+            _compat.register_module_forward_pre_hook(self._enter),
+            # always_call: an exception and checkpoint's early stop leave forward too
+            _compat.register_module_forward_hook(self._leave, always_call=True),
+            _compat.register_module_parameter_registration_hook(self._registered),
+            _compat.register_module_buffer_registration_hook(self._registered),
+            _compat.register_optimizer_step_pre_hook(self._step_begins),
+            _compat.register_optimizer_step_post_hook(self._step_ends),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # every hook returns None: anything else would replace the program's own values
+
+    def _enter(self, module: nn.Module, args: tuple) -> None:
+        recorder = self.recorder
+        if recorder.broken:
+            return
+        try:
+            thread = recorder.threads.get(get_ident()) or recorder.thread_state()
+            frame = sys._getframe(1)
+            place = recorder.place(thread, frame)
+            backward = _compat.current_graph_task_id() != -1
+            modules = thread.modules
+            if modules:
+                root = modules[0][5]
+            else:
+                self._outermost(thread, backward)
+                root = recorder.modules.root(module, place)
+            modules.append((module, recorder.modules.number(module, root), id(frame), place, backward, root))
+        except Exception:
+            recorder.fail("a module hook")
+
+    def _outermost(self, thread: Thread, backward: bool) -> None:
+        self.patches.mind_compile()
+        recorder = self.recorder
+        if recorder.optimizer is not None and not _on_stack(recorder.optimizer_frame):
+            recorder.optimizer = None  # its step was left by an exception
+        if get_ident() != recorder.thread and not backward:
+            recorder.not_seen["modules that ran in other threads: modes are thread-local"] = None
+
+    def _leave(self, module: nn.Module, args: tuple, result: Any) -> None:
+        recorder = self.recorder
+        try:
+            thread = recorder.threads.get(get_ident())
+            if thread is None:
+                return
+            modules = thread.modules
+            if result is None and not recorder.broken:
+                error = sys.exc_info()[1]
+                if isinstance(error, Exception) and not recorder.knows(error):
+                    _witness.from_module(recorder, thread, module, args, error, sys._getframe(1))
+            if any(entry[0] is module for entry in modules):
+                while modules.pop()[0] is not module:
+                    pass
+        except Exception:
+            recorder.fail("a module hook")
+
+    def _registered(self, module: nn.Module, name: str, tensor: Any) -> None:
+        recorder = self.recorder
+        if isinstance(tensor, Tensor) and not recorder.broken:
+            try:
+                with _compat.DisableTorchFunction():
+                    recorder.registered(name, tensor, sys._getframe(1))
+            except Exception:
+                recorder.fail("a registration hook")
+
+    def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+        self.recorder.optimizer = optimizer_ref(optimizer)
+        self.recorder.optimizer_frame = id(sys._getframe(1))
+
+    def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+        self.recorder.optimizer = None
+        self.recorder.steps_done += 1
+
+
+def optimizer_ref(optimizer: Any):
+    import weakref
+
+    try:
+        return weakref.ref(optimizer)
+    except TypeError:
+        return lambda: None
+
+
+def _on_stack(frame_id: int) -> bool:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if id(frame) == frame_id:
+            return True
+        frame = frame.f_back
+    return False
+
+
+# ---------------------------------------------------------------- the modes
+
+
+class _DispatchMode(_compat.TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # saves importing dynamo, and two frames an op
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        recorder = self.recorder
+        for t in types:
+            if t not in _PLAIN:
+                return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
+        if _compat.function_mode_count():
+            return _dispatch_behind_modes(recorder, func, args, kwargs or {}, sys._getframe(0).f_back)
+        frame = sys._getframe(0).f_back
+        if frame is not None and frame.f_code is _HANDLER_CODE:
+            frame = frame.f_back
+        try:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        except Exception as error:
+            _kernel_refused(recorder, func, args, kwargs or {}, error, frame)
+            raise
+        if recorder.broken:
+            return out
+        try:
+            recorder.saw(func, args, kwargs, out, frame)
+        except Exception:
+            recorder.fail("the dispatch mode")
+        return out
+
+
+def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
+    """An operator that runs while function modes are on (the engine inside a re-entered backward, a user's mode).
+
+    Our own would see the call once more, and reading a tensor's dtype would go through all of them.
+    """
+    popped = None
+    if isinstance(_compat.function_mode_at(_compat.function_mode_count() - 1), _FunctionMode):
+        popped = _compat.pop_function_mode()
+    try:
+        try:
+            out = func(*args, **kwargs)
+        except Exception as error:
+            with _compat.DisableTorchFunction():
+                _kernel_refused(recorder, func, args, kwargs, error, frame)
+            raise
+        if not recorder.broken:
+            try:
+                with _compat.DisableTorchFunction():
+                    recorder.saw(func, args, kwargs, out, frame)
+            except Exception:
+                recorder.fail("the dispatch mode")
+        return out
+    finally:
+        if popped is not None:
+            _compat.push_function_mode(popped)
+
+
+def _kernel_refused(recorder, func, args, kwargs, error, frame) -> None:
+    """Remembers which operator raised; where no torch function is around it (the engine), that is the refusal."""
+    try:
+        thread = recorder.thread_state()
+        if thread.calls:
+            thread.kernel = (id(error), str(error), func)
+            return
+        _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
+    except Exception:
+        recorder.fail("the refusal of an operator")
+
+
+class _FunctionMode(_compat.TorchFunctionMode):
+    def __init__(self, recorder: Recorder, watch: Watch) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.watch = watch
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(self, func, args, kwargs or {})
+        recorder = self.recorder
+        thread = recorder.threads.get(get_ident()) or recorder.thread_state()
+        calls = thread.calls
+        calls.append([func, args, kwargs or {}, None])
+        try:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        except Exception as error:
+            calls.pop()
+            return _refused(self, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
+        except BaseException:
+            calls.pop()
+            raise
+        calls.pop()
+        # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
+        if not recorder.broken and (kwargs or id(out) not in recorder.origins.marks or func in CAST_CALLS or _compat.any_autocast_enabled()):
+            try:
+                recorder.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
+            except Exception:
+                recorder.fail("the function mode")
+        return out
+
+
+_HANDLER_CODE = _FunctionMode.__torch_function__.__code__
+
+
+def _refused(mode, thread, func, args, kwargs, error, frame):
+    """Records a refusal, asks for healing, and raises what was raised or returns what the healed call gave."""
+    recorder = mode.recorder
+    try:
+        _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
+        healed = None
+        on_refusal = mode.watch.on_refusal
+        if on_refusal is not None and recorder.knows(error):
+            healed = on_refusal(Call(func, args, kwargs, recorder.phase(thread), error))
+    except Exception:
+        recorder.fail("a refusal")
+        raise error
+    if healed is None:
+        raise error
+    with mode:
+        return func(*healed[0], **healed[1])
+
+
+def _plain(mode, func, args, kwargs):
+    return func(*args, **kwargs)
+
+
+def _get_dtype(mode, func, args, kwargs):
+    dtype = func(*args, **kwargs)
+    recorder = mode.recorder
+    if not recorder.broken:
+        try:
+            recorder.read_dtype(recorder.thread_state(), args[0], dtype, sys._getframe(1).f_back)
+        except Exception:
+            recorder.fail("a read of dtype")
+    return dtype
+
+
+def _get_grad(mode, func, args, kwargs):
+    grad = func(*args, **kwargs)
+    origins = mode.recorder.origins
+    if grad is not None and isinstance(grad, Tensor) and id(grad) not in origins.marks:
+        owner = origins.of(args[0])
+        if owner is not None and grad.dtype is args[0].dtype:
+            origins.mark(grad, owner.step, -1)
+    return grad
+
+
+def _set_tensor(mode, func, args, kwargs):
+    """``x.data = y`` and ``x.grad = y``: with the value comes its origin, under the same object."""
+    recorder = mode.recorder
+    frame = sys._getframe(1).f_back
+    try:
+        out = func(*args, **kwargs)
+    except Exception as error:
+        return _refused(mode, recorder.thread_state(), func, args, kwargs, error, frame)
+    target, value = args[0], args[1] if len(args) > 1 else None
+    if func == _DATA_SET and isinstance(value, Tensor) and not recorder.broken:
+        try:
+            thread = recorder.thread_state()
+            step = recorder.mark_of(value, recorder.place(thread, frame)).step
+            mark = recorder.origins.of(target)
+            if mark is None:
+                recorder.origins.mark(target, step, -1)
+            elif recorder.origins.steps[step].to is target.dtype:
+                mark.step = step
+        except Exception:
+            recorder.fail("a write of data")
+    return out
+
+
+def _reenter(mode, func, args, kwargs):
+    """Runs a torch function written in Python with the mode on inside it too."""
+    recorder = mode.recorder
+    thread = recorder.thread_state()
+    frame = sys._getframe(1).f_back
+    body = _BODIES[func]
+    if func is not nn.functional.multi_head_attention_forward:
+        recorder.backward_place = recorder.place(thread, frame)
+    try:
+        with mode:
+            return body(*args, **kwargs)
+    except Exception as error:
+        if recorder.knows(error):
+            raise
+        return _refused(mode, thread, func, args, kwargs, error, frame)
+
+
+_DATA_SET = Tensor.data.__set__
+_BODIES = {f: _compat.body_with_modes_on(f) for f in _REENTERED}
+_SPECIAL: dict[Any, Callable] = {
+    **{f: _reenter for f in _REENTERED},
+    Tensor.dtype.__get__: _get_dtype,
+    Tensor.grad.__get__: _get_grad,
+    Tensor.data.__set__: _set_tensor,
+    Tensor.grad.__set__: _set_tensor,
+    **{
+        getattr(Tensor, name).__get__: _plain
+        for name in ("shape", "device", "requires_grad", "grad_fn", "is_leaf", "ndim", "layout", "is_cuda", "is_cpu",
+                     "is_meta", "is_sparse", "is_quantized", "is_mps", "is_xpu", "is_nested", "itemsize", "nbytes",
+                     "_version", "output_nr", "_base", "retains_grad", "names", "grad_dtype")
+        if hasattr(Tensor, name)
+    },
+    Tensor.size: _plain,
+    Tensor.stride: _plain,
+    Tensor.dim: _plain,
+    Tensor.numel: _plain,
+    Tensor.is_floating_point: _plain,
+    Tensor.is_complex: _plain,
+    Tensor.is_contiguous: _plain,
+}  # fmt: skip

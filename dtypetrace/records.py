@@ -1,0 +1,359 @@
+"""The data that every other room shares: plain frozen values, standard library only.
+
+``hooks`` fills a :class:`Recording`; ``graph`` and ``rules`` read it and make
+:class:`Finding` values; ``report`` renders those. Nothing here holds a tensor, a module or a
+frame, so a recording can be kept, pickled, compared or written as JSON without keeping memory
+alive. References inside a recording are integer indices into its own tuples (``-1``: none).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Mapping
+
+SCHEMA = 1
+
+FLOATING = frozenset(
+    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"
+    " complex32 complex64 complex128".split()
+)
+"""Dtypes that take part in floating point promotion, complex ones included."""
+
+
+# ---------------------------------------------------------------- places
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of a stack. ``column`` counts characters from 1 and is None where Python does not tell."""
+
+    file: str
+    line: int
+    function: str
+    user: bool
+    column: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something happened: the frames outside torch and dtypetrace, innermost first.
+
+    ``stack`` is empty where no Python code was running (an op of the backward pass whose
+    forward was not watched); file is then ``""`` and line 0.
+    """
+
+    stack: tuple[Frame, ...] = ()
+
+    @property
+    def file(self) -> str:
+        return self.stack[0].file if self.stack else ""
+
+    @property
+    def line(self) -> int:
+        return self.stack[0].line if self.stack else 0
+
+    @property
+    def column(self) -> int | None:
+        return self.stack[0].column if self.stack else None
+
+    @property
+    def end_line(self) -> int | None:
+        return self.stack[0].end_line if self.stack else None
+
+    @property
+    def end_column(self) -> int | None:
+        return self.stack[0].end_column if self.stack else None
+
+    @property
+    def function(self) -> str:
+        return self.stack[0].function if self.stack else ""
+
+    @property
+    def user_frame(self) -> Frame | None:
+        """The innermost frame of the user's own code, else the innermost of all."""
+        return next((f for f in self.stack if f.user), self.stack[0] if self.stack else None)
+
+
+# ---------------------------------------------------------------- what hooks record
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read of ``tensor.dtype``: its value, where, and the step that had given the tensor that dtype."""
+
+    dtype: str
+    place: int
+    step: int
+    frames_up: int = 0
+    """How many frames outside torch lie between the read and the frame that used the value (a property: 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event that decided a dtype. Steps form a DAG through ``parents`` and ``reads``.
+
+    how: ``factory cast conversion parameter load input worker autocast reinterpret promotion`` begin
+    an origin or, for ``promotion`` with parents, widen a stream; ``attribute`` is a ``.to(dtype)``
+    that changed nothing.
+    """
+
+    how: str
+    op: str
+    place: int
+    module: str
+    source: tuple[str, ...]
+    """The floating dtypes that went in."""
+    to: str
+    parents: tuple[int, ...] = ()
+    reads: tuple[Read, ...] = ()
+    name: str = ""
+    default: int = -1
+    """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
+    explicit: bool = False
+    """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``) rather than fell into a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One tensor operand of an op, from the op's first occurrence."""
+
+    dtype: str
+    step: int = -1
+    producer: int = -1
+    """Index of the op that made the tensor, -1 where that was not seen."""
+    name: str = ""
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One distinct op: all its calls that share place, module, phase and dtypes."""
+
+    op: str
+    """The function that the code called (``linear``)."""
+    aten: str
+    """The operator that ran (``addmm.default``)."""
+    phase: str
+    module: str
+    place: int
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    count: int
+    autocast: str = ""
+    """``"cpu:bfloat16"`` where autocast was on for the call, else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One tensor or scalar of a refused call as it was when the call was refused."""
+
+    index: int
+    argument: str
+    """The argument's name in the function's signature (``weight``)."""
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    step: int = -1
+    producer: int = -1
+    name: str = ""
+    """The parameter's or buffer's qualified name, or the scalar as written."""
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One floating parameter at the time of a refusal, for judging what is out of line."""
+
+    name: str
+    dtype: str
+    size: int
+    step: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One distinct call that raised because of a dtype."""
+
+    op: str
+    aten: str | None
+    phase: str
+    module: str
+    place: int
+    witnesses: tuple[Witness, ...]
+    exception: str
+    message: str
+    pattern: str
+    """Id of the message pattern that recognised it (``refusals.recognise``)."""
+    code: str
+    wants: str
+    dtypes: tuple[tuple[str, str], ...] = ()
+    """What the message says: its named parts and their dtypes."""
+    argument: str | None = None
+    autocast: str = ""
+    model: tuple[Parameter, ...] = ()
+    """The floating parameters of the outermost module called (empty: no module was running)."""
+    run: tuple[tuple[str, int], ...] = ()
+    """Numbers held per dtype by every parameter that was alive, largest first."""
+    count: int = 1
+    left: bool = False
+    """True when the exception left the block or the script."""
+    healed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Everything that was seen, as plain data."""
+
+    places: tuple[Place, ...] = ()
+    steps: tuple[Step, ...] = ()
+    ops: tuple[Op, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    modules: tuple[str, ...] = ()
+    not_seen: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- what rules find
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The event that decided a tensor's dtype."""
+
+    kind: str
+    name: str | None
+    op: str | None
+    place: Place
+
+    @property
+    def file(self) -> str:
+        return self.place.file
+
+    @property
+    def line(self) -> int:
+        return self.place.line
+
+    @property
+    def function(self) -> str:
+        return self.place.function
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a finding. shape is in elements; a Python scalar has dtype ``python float`` and shape ()."""
+
+    index: int
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    holder: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStep:
+    """One step from an origin towards the op where it matters. how: value cast attribute promotion autocast copy."""
+
+    place: Place
+    op: str
+    module: str
+    source: str
+    to: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace ``before`` by ``after`` between two (line, column) positions, both from 1, the end exclusive."""
+
+    file: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change that repairs a finding."""
+
+    kind: str
+    place: Place
+    edits: tuple[Edit, ...]
+    safe: bool
+    why: str
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The exception of a collision, as text."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem with one cause, grouped over repeats."""
+
+    code: str
+    kind: str
+    severity: str
+    title: str
+    phase: str
+    op: str
+    aten: str | None
+    module: str
+    count: int
+    predicted: bool
+    site: Place
+    operands: tuple[Operand, ...]
+    culprit: Operand | None
+    flow: tuple[FlowStep, ...]
+    fix: Fix | None
+    exception: Raised | None
+    notes: tuple[str, ...] = ()
+    """Facts that led to the verdict, one sentence each."""
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def to_plain(value: Any) -> Any:
+    """A value of this module as JSON-able data, in the shape of schema 1.
+
+    >>> to_plain(Raised("RuntimeError", "no"))
+    {'type': 'RuntimeError', 'message': 'no'}
+    """
+    if isinstance(value, Place):
+        return {
+            "file": value.file,
+            "line": value.line,
+            "column": value.column,
+            "end_line": value.end_line,
+            "end_column": value.end_column,
+            "function": value.function,
+            "stack": [{"file": f.file, "line": f.line, "function": f.function, "user": f.user} for f in value.stack],
+        }
+    if isinstance(value, Origin):
+        return {"kind": value.kind, "name": value.name, "op": value.op, **to_plain(value.place)}
+    if isinstance(value, FlowStep):
+        return {
+            "place": to_plain(value.place),
+            "op": value.op,
+            "module": value.module,
+            "from": value.source,
+            "to": value.to,
+            "how": value.how,
+        }
+    if is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): to_plain(v) for k, v in value.items()}
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return [to_plain(v) for v in value]
+    return value

@@ -1,0 +1,243 @@
+"""Show it: the console text and the JSON report, both views of the same findings.
+
+Never touches torch, so a saved recording renders without it.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, Any, Sequence
+
+from .records import SCHEMA, Finding, FlowStep, Frame, Place, Recording, to_plain
+
+MOST_BLOCKS = 10
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]:
+    """The report as plain data, schema 1."""
+    return {
+        "schema": SCHEMA,
+        "meta": to_plain(recording.meta),
+        "not_seen": list(recording.not_seen),
+        "findings": [to_plain(f) for f in findings],
+    }
+
+
+def write_atomically(path: str | os.PathLike, text: str) -> None:
+    """Writes a whole file or none: a second Ctrl-C or a full disk leaves what was there."""
+    path = Path(path)
+    handle, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding]) -> None:
+    write_atomically(path, json.dumps(to_json(recording, findings), indent=1))
+
+
+# ---------------------------------------------------------------- console
+
+
+def console(trace: Any, file: IO[str] | None = None) -> None:
+    """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = file or sys.stderr
+    out = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    for line, style in lines(trace.recording, trace.findings):
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        out.print(Text(line.encode(encoding, "backslashreplace").decode(encoding), style=style))
+
+
+def text(recording: Recording, findings: Sequence[Finding]) -> str:
+    """The console text without colours."""
+    return "\n".join(line for line, _ in lines(recording, findings))
+
+
+def lines(recording: Recording, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """The console text as (line, style) pairs."""
+    found: list[tuple[str, str]] = []
+    for finding in findings[:MOST_BLOCKS]:
+        found += _block(finding)
+        found.append(("", ""))
+    if len(findings) > MOST_BLOCKS:
+        found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
+    found.append((_summary(recording, findings), "bold" if findings else "dim"))
+    found += [(f"not seen: {reason}", "dim") for reason in recording.not_seen]
+    return found
+
+
+def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
+    steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
+    over = f"in {steps} step{'s' if steps != 1 else ''} ({ops:,} ops)"
+    if not findings:
+        return f"dtypetrace: no dtype problem found {over}"
+    counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
+    told = ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n)
+    return f"{told} {over}"
+
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+
+
+def _block(f: Finding) -> list[tuple[str, str]]:
+    times = f" ({f.count} times)" if f.count > 1 else ""
+    block = [(f"{f.severity}[{f.code}]: {f.title}{times}", _STYLES[f.severity])]
+    where = "   ".join(p for p in (_at(f.site), f.module, f"({f.phase})") if p)
+    block.append((f"  --> {where}", ""))
+    labels = _labels(f)
+    width = max((len(str(frame.line)) for frame, _ in labels), default=2)
+    gutter = " " * width
+    block.append((f"{gutter} |", "blue"))
+    for frame, label in labels:
+        block += _source_lines(frame, label, width)
+    block.append((f"{gutter} |", "blue"))
+    for note in (*_operand_notes(f), *f.notes):
+        block.append((f"{gutter} = note: {note}", ""))
+    if f.exception:
+        block.append((f"{gutter} = note: torch raised {f.exception.type}: {_one_line(f.exception.message)}", ""))
+    if f.fix:
+        at = f" ({_at(f.fix.place)})" if f.fix.place.stack else ""
+        block.append((f"help: {f.fix.why}{at}", "green"))
+        block += [(f"  or: {other}", "green") for other in f.fix.alternatives]
+    return block
+
+
+def _labels(f: Finding) -> list[tuple[Frame, str]]:
+    """The lines to show, in the order of the flow, one label each; places outside the user's code show both."""
+    labels: list[tuple[Frame, str]] = []
+    last = len(f.flow) - 1
+    for index, step in enumerate(f.flow):
+        for frame in _shown(step.place):
+            label = _label(f, step, index, last)
+            if not any(known == frame and text == label for known, text in labels):
+                labels.append((frame, label))
+    if not f.flow:
+        labels += [(frame, f"{f.op} is refused") for frame in _shown(f.site)]
+    return labels
+
+
+def _shown(place: Place) -> list[Frame]:
+    user = place.user_frame
+    if user is None:
+        return []
+    return [user]
+
+
+def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
+    if index == last:
+        return _meeting(f)
+    if index == 0:
+        return f"{step.to} is born here: {_birth(f, step)}"
+    if step.how == "promotion":
+        return f"{step.source}: the result widens to {step.to}"
+    if step.how == "attribute":
+        return f"{step.op} takes {step.to} from an attribute"
+    if step.how == "autocast":
+        return f"autocast makes it {step.to}"
+    return f"{step.source} becomes {step.to}"
+
+
+def _birth(f: Finding, step: FlowStep) -> str:
+    kind = f.culprit.origin.kind if f.culprit else ""
+    outside = "" if not step.place.stack or step.place.stack[0].user else f" (in {step.place.function}, {_at(step.place)})"
+    told = {
+        "factory": f"{step.op} without a dtype" if step.op != "set_default_dtype" else "the default dtype is set",
+        "conversion": f"{step.op} keeps what it is given",
+        "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
+        "parameter": "the module's constructor makes its parameters so",
+        "load": "the checkpoint holds it so",
+        "cast": f"cast from {step.source}",
+        "autocast": f"{step.op} runs under autocast",
+        "worker": "it comes from a DataLoader worker",
+        "input": "it was there before the watching began",
+        "reinterpret": "its bits are viewed so",
+    }
+    return told.get(kind, step.op) + outside
+
+
+def _meeting(f: Finding) -> str:
+    culprit = f.culprit
+    if culprit is None:
+        return f"{f.op} is refused"
+    other = next((o for o in f.operands if o.dtype != culprit.dtype and not o.dtype.startswith("python")), None)
+    mine = f"{culprit.dtype} {culprit.name}{_shape(culprit.shape)}"
+    if other is None:
+        return f"{f.op} has no use for {mine}"
+    return f"{mine} meets {other.dtype} {other.name}{_shape(other.shape)} in {f.op}"
+
+
+def _operand_notes(f: Finding) -> list[str]:
+    """Where the other side comes from: two operands have no expected side until the run shows one."""
+    other = next((o for o in f.operands if f.culprit and o.dtype != f.culprit.dtype and o.origin.place.stack), None)
+    if other is None:
+        return []
+    return [f"{other.name} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
+
+
+def _source_lines(frame: Frame, label: str, width: int) -> list[tuple[str, str]]:
+    line = linecache.getline(frame.file, frame.line).rstrip("\n").expandtabs(4)
+    number = str(frame.line).rjust(width)
+    if not line:
+        return [(f"{number} | {_relative(frame.file)}: {label}", "")]
+    begin = (frame.column or 1) - 1
+    end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(line)
+    begin = begin if begin < len(line) else len(line) - len(line.lstrip())
+    marks = "^" * max(1, end - begin)
+    return [(f"{number} | {line}", ""), (f"{' ' * width} | {' ' * begin}{marks} {label}", "red")]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f" [{', '.join(map(str, shape))}]" if shape else ""
+
+
+def _at(place: Place) -> str:
+    frame = place.stack[0] if place.stack else None
+    if frame is None:
+        return ""
+    user = place.user_frame
+    own = f"{_relative(frame.file)}:{frame.line}" + (f":{frame.column}" if frame.column else "")
+    if user is not None and user is not frame:
+        return f"{_relative(user.file)}:{user.line} in {own}"
+    return own
+
+
+def _relative(file: str) -> str:
+    if file.startswith("<"):
+        return file
+    relative = os.path.relpath(file)
+    return file if relative.startswith(".." + os.sep + "..") else relative
+
+
+def _one_line(message: str) -> str:
+    first = " ".join(message.split())
+    return first if len(first) <= 200 else first[:197] + "..."
+
+
+def notes_for(finding: Finding) -> list[str]:
+    """Three short notes for the exception that leaves: what and where born, where it meets, what to change."""
+    notes = [f"dtypetrace {finding.code}: {finding.title}"]
+    if finding.culprit is not None:
+        origin = finding.culprit.origin
+        born = f", born at {_at(origin.place)} ({origin.kind})" if origin.place.stack else ""
+        notes.append(f"dtypetrace: {finding.culprit.name} is {finding.culprit.dtype}{born}")
+    if finding.fix is not None:
+        notes.append(f"dtypetrace help: {finding.fix.why}")
+    return notes

@@ -1,0 +1,295 @@
+"""What is wrong with that: from refusals to findings, and the judgement of who is out of line.
+
+The judgement weighs what the run shows, in this order:
+
+1. Under autocast the call's compute dtype is autocast's.
+2. A model agrees with itself: the dtype of most of its parameters, less those in dispute, is in line.
+3. Where no model was running, or nothing else of it is left, the parameters of the whole run decide.
+4. A default yields to a plan: where everything that speaks for float32 merely fell out of the
+   default, while the run decided on a half dtype in more than one place, the half dtype is in line.
+   One lone cast is no plan.
+5. Else what was chosen on purpose is in line and what fell out of a default is not; then the
+   majority; then the narrower dtype, as a stray wide tensor is the commonest mistake.
+
+Swap the two sides of a collision and every one of these swaps with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterable
+
+from . import graph, refusals
+from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Raised, Recording, Refused, Step, Witness
+
+HALF = frozenset({"float16", "bfloat16"})
+_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex128": 16, "complex64": 8, "complex32": 4}
+_ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion"})
+_SEVERITY = {"error": 0, "warning": 1, "note": 2}
+
+
+def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    """All findings of a recording: the one that ended the run first, then by severity and count."""
+    found = [judge(recording, refused) for refused in recording.refused]
+    found = [f for f in _grouped(found) if f.code not in ignore]
+    return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], -f.count)))
+
+
+def _grouped(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding per cause: the same refusal with the same culprit and origin, counted."""
+    from dataclasses import replace
+
+    kept: dict[tuple, Finding] = {}
+    for f in findings:
+        culprit = f.culprit
+        key = (f.code, f.kind, f.site.stack, f.phase, culprit and (culprit.origin.kind, culprit.origin.place.stack[:1], culprit.name))
+        if key in kept:
+            worst = min(kept[key].severity, f.severity, key=_SEVERITY.__getitem__)
+            kept[key] = replace(kept[key], count=kept[key].count + f.count, severity=worst)
+        else:
+            kept[key] = f
+    return list(kept.values())
+
+
+# ---------------------------------------------------------------- one refusal
+
+
+def judge(recording: Recording, refused: Refused) -> Finding:
+    """The finding of one refused call: operands, culprit, flow, remedy."""
+    in_line, reason = _in_line(recording, refused)
+    chosen = _culprit(refused, in_line)
+    # what a lineage is judged against: an index that became floating is wrong by its own cast
+    measure = in_line if refused.wants in ("agree", "kernel", "other", "fits") else chosen.dtype if chosen else None
+    operands = tuple(_operand(recording, w, measure) for w in refused.witnesses)
+    culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
+    flow = graph.flow(recording, chosen.step, measure) if chosen else ()
+    site = graph.place_of(recording, refused.place)
+    if chosen is not None:
+        meets = FlowStep(site, refused.op, refused.module, chosen.dtype, in_line or chosen.dtype, "value")
+        flow = (*flow, meets)
+    if refused.left:
+        severity = "error"
+    elif refused.count > 1 and 1 < int(recording.meta.get("steps", 0)) <= refused.count:
+        severity = "warning"
+    else:
+        severity = "note"
+    return Finding(
+        code=refused.code,
+        kind="collision",
+        severity=severity,
+        title=refusals.TITLES.get(refused.code, "an operation was refused because of a dtype"),
+        phase=refused.phase,
+        op=refused.op,
+        aten=refused.aten,
+        module=refused.module,
+        count=refused.count,
+        predicted=False,
+        site=site,
+        operands=operands,
+        culprit=culprit,
+        flow=flow,
+        fix=_remedy(refused, culprit, in_line, site),
+        exception=Raised(refused.exception, refused.message),
+        notes=tuple(_notes(refused, culprit, flow, in_line, reason)),
+    )
+
+
+def _operand(recording: Recording, witness: Witness, in_line: str | None) -> Operand:
+    name = witness.name or witness.argument
+    if witness.dtype.startswith("python"):
+        origin = Origin("conversion", witness.name, None, graph.NOWHERE)
+    else:
+        origin = graph.origin(recording, witness.step, in_line, witness.name or None)
+    return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin)
+
+
+# ---------------------------------------------------------------- who is out of line
+
+
+def _contenders(refused: Refused) -> list[Witness]:
+    """The operands whose dtypes disagree: the floating ones, or all where those agree."""
+    floating = [w for w in refused.witnesses if w.dtype in FLOATING]
+    if len({w.dtype for w in floating}) > 1:
+        return floating
+    tensors = [w for w in refused.witnesses if not w.dtype.startswith("python")]
+    return tensors if len({w.dtype for w in tensors}) > 1 else floating or tensors
+
+
+def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
+    """The dtype that the run was meant to have at this op, and the fact that says so."""
+    sides = _contenders(refused)
+    present = {w.dtype for w in sides}
+    if refused.autocast:
+        compute = refused.autocast.partition(":")[2]
+        if compute in present:
+            return compute, f"autocast computes in {compute} here"
+    disputed = {w.name for w in sides if w.name}
+    sizes: Counter[str] = Counter()
+    for p in refused.model:
+        if p.name not in disputed:
+            sizes[p.dtype] += p.size
+    scope = "the model's"
+    if not sizes:
+        sizes.update(dict(refused.run))
+        for w in sides:
+            if w.holder == "parameter":
+                sizes[w.dtype] -= _elements(w)
+        scope = "the run's"
+    sizes = +sizes
+    if sizes:
+        dominant, size = sizes.most_common(1)[0]
+        share = size / sum(sizes.values())
+        if share > 0.5:
+            planned = _plan(recording, refused, sides, dominant)
+            if planned is not None:
+                return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"
+            return dominant, f"{scope} other parameters are {dominant} ({share:.0%})"
+    return _by_purpose(recording, sides)
+
+
+def _elements(witness: Witness) -> int:
+    size = 1
+    for n in witness.shape:
+        size *= n
+    return size
+
+
+def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant: str) -> str | None:
+    """The half dtype that the run decided on, where all that is against it is a default (principle 4)."""
+    rivals = {w.dtype for w in sides} & HALF
+    if dominant in HALF or len(rivals) != 1:
+        return None
+    rival = rivals.pop()
+    if any(w.dtype == rival and w.holder == "parameter" for w in sides):
+        return None  # a parameter against its own model: the model agrees with itself
+    for p in refused.model:
+        line = graph.lineage(recording, p.step)
+        if p.dtype == rival or line is None or line.root.explicit or line.root.how in ("input", "load"):
+            return None
+    decisions = {
+        graph.place_of(recording, s.place).stack[:1] for s in recording.steps if s.explicit and s.to == rival and not s.module
+    }
+    parameters = dict(refused.run).get(rival, 0)
+    return rival if len(decisions) > 1 or parameters else None
+
+
+def _by_purpose(recording: Recording, sides: list[Witness]) -> tuple[str | None, str]:
+    chosen = {w.dtype for w in sides if _on_purpose(recording, w)}
+    fallen = {w.dtype for w in sides} - chosen
+    if len(chosen) == 1 and fallen:
+        dtype = chosen.pop()
+        return dtype, f"{dtype} was chosen on purpose, {' and '.join(sorted(fallen))} fell out of a default"
+    counts = Counter(w.dtype for w in sides)
+    if not counts:
+        return None, ""
+    ranked = sorted(counts, key=lambda d: (-counts[d], _BYTES.get(d, 1)))
+    if len(ranked) > 1 and counts[ranked[0]] > counts[ranked[1]]:
+        return ranked[0], f"most operands are {ranked[0]}"
+    return ranked[0], ""
+
+
+def _on_purpose(recording: Recording, witness: Witness) -> bool:
+    line = graph.lineage(recording, witness.step)
+    if line is None:
+        return False
+    root: Step = line.root
+    return root.explicit or root.how == "autocast" or root.how not in _ACCIDENTS and root.how != "input"
+
+
+def _culprit(refused: Refused, in_line: str | None) -> Witness | None:
+    """The operand to blame, by what the op wanted."""
+    witnesses = refused.witnesses
+    if not witnesses:
+        return None
+    said = [dtype for _, dtype in refused.dtypes]
+    if refused.wants == "fits":
+        scalars = [w for w in witnesses if w.dtype.startswith("python")]
+        return scalars[-1] if scalars else witnesses[-1]
+    named = [w for w in witnesses if refused.argument and w.argument.split("[")[0] == refused.argument]
+    if refused.wants == "kernel":
+        fitting = [w for w in witnesses if w.dtype in said] or [w for w in witnesses if w.dtype in FLOATING]
+        return _first(named or fitting or list(witnesses))
+    if refused.wants in ("integer", "bool", "float"):
+        wrong = [w for w in named or witnesses if not _suits(w.dtype, refused.wants)]
+        spoken = [w for w in wrong if w.dtype in said]
+        roles = [w for w in spoken or wrong if w.argument.split("[")[0] in _ROLES[refused.wants]]
+        return _first(named or roles or spoken or wrong or list(witnesses))
+    sides = _contenders(refused)
+    out = [w for w in sides if w.dtype != in_line]
+    return _first(out or named or sides)
+
+
+def _first(witnesses: list[Witness]) -> Witness | None:
+    return next((w for w in witnesses if w.holder == "parameter"), witnesses[0] if witnesses else None)
+
+
+_ROLES = {
+    "integer": frozenset({"index", "indices", "target", "input", "labels", "tensor_indices_or_sections"}),
+    "bool": frozenset({"mask", "condition", "attn_mask"}),
+    "float": frozenset({"target", "input", "self"}),
+}
+
+
+def _suits(dtype: str, wants: str) -> bool:
+    if wants == "bool":
+        return dtype in ("bool", "uint8")
+    if wants == "integer":
+        return dtype == "int64"
+    return dtype in FLOATING
+
+
+# ---------------------------------------------------------------- words
+
+
+def _notes(refused: Refused, culprit: Operand | None, flow: tuple[FlowStep, ...], in_line: str | None, reason: str) -> Iterable[str]:
+    if reason and culprit is not None and culprit.dtype != in_line:
+        yield f"{culprit.name} is {culprit.dtype}; {reason}"
+    for step in flow:
+        if step.how == "attribute":
+            yield f"{refused.op}'s operand took its dtype from an attribute, at {_short(step.place)}"
+            break
+    if refused.autocast:
+        yield f"autocast was on: {refused.autocast}"
+
+
+def _short(place) -> str:
+    return f"{place.file.rsplit('/', 1)[-1]}:{place.line}"
+
+
+def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site) -> Fix | None:
+    """What to change, in words; the edits are autofix's."""
+    if culprit is None:
+        return None
+    origin = culprit.origin
+    here = origin.place if origin.place.stack else site
+    wanted = {"integer": "int64", "bool": "bool", "float": "float32"}.get(refused.wants) or in_line
+    at_site = f"cast {culprit.name} at the call, {_short(site)}" if site.stack else ""
+    if refused.code == "DT116":
+        return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
+    if refused.wants == "fits":
+        return Fix("scalar", site, (), True, f"use a value that the dtype can hold, such as torch.finfo({_tensor_of(refused)}.dtype).min")
+    if refused.wants == "kernel":
+        return Fix("cast", site, (), True, f"compute {refused.op} in float32 and cast its result back", (f"keep {culprit.dtype} from being chosen at {_short(here)}",))
+    if wanted is None or wanted == culprit.dtype:
+        return None
+    kinds = {
+        "factory": f"give it dtype={_spell(wanted)} where it is made",
+        "conversion": f"make it {wanted} where it is converted",
+        "promotion": f"cast the result to {wanted} where it is computed",
+        "parameter": f"create the module in {wanted}, or cast it with .to({_spell(wanted)}) after it is made",
+        "load": f"load it as {wanted}, or cast it after loading",
+        "cast": f"cast to {wanted} here, or leave the cast out",
+        "autocast": f"cast the result to {wanted} where it leaves the autocast region",
+        "reinterpret": f"view it as {wanted}",
+        "worker": f"make it {wanted} in the dataset or collate function",
+        "input": f"make it {wanted} before it is passed in",
+    }
+    return Fix("dtype", here, (), True, kinds.get(origin.kind, f"make it {wanted}"), (at_site,) if at_site else ())
+
+
+def _tensor_of(refused: Refused) -> str:
+    return next((w.name or w.argument for w in refused.witnesses if not w.dtype.startswith("python")), "x")
+
+
+def _spell(dtype: str) -> str:
+    return f"torch.{dtype}"

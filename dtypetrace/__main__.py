@@ -13,8 +13,10 @@ import re
 import sys
 import threading
 import traceback
+import warnings
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NoReturn, Sequence
+from typing import Any, Iterator, NoReturn, Sequence
 
 from ._run import AfterImport, Program, UsageError, interrupts_held, raise_ending, show
 
@@ -81,13 +83,13 @@ class Run:
         except UsageError:
             watch.stop(None)
             raise
-        with interrupts_held() as late:
+        with interrupts_held() as late, _apart_from(program, warn=True):
             watch.stop(error)
         ending = show(error)
         del error  # this frame is among those that its traceback holds, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that came back through its parent's frames
             return ending
-        with interrupts_held() as later:
+        with interrupts_held() as later, _apart_from(program, warn=False):
             findings = watch.report(stderr if rank == 0 else None, program.name, json_file)
         if late or later:
             return KeyboardInterrupt()
@@ -141,38 +143,53 @@ class _Watch:
 
     def report(self, stream: Any, name: str, json_file: Path | None) -> Sequence[Any]:
         """Print the findings to ``stream`` (None: nowhere), write the files, and return the findings."""
-        findings: Sequence[Any] = ()
         try:
             if self._failure is not None:
                 raise self._failure
             if self._unseen:
                 _say(stream, f"dtypetrace: {name} {self._unseen}")
                 if json_file is None:
-                    return findings
+                    return ()
                 self._trace = self._make()  # an empty report still is one
                 self._trace.stop(None)
-            else:
-                findings = self._trace.findings
-                self._print(stream)
-            if json_file is not None:
-                self._trace.to_json(json_file)
-        except OSError as failure:
-            _say(stream, f"dtypetrace: error: the report could not be written: {failure}")
+            findings = self._trace.findings
         except Exception:
-            _say(stream, f"dtypetrace: internal error; the script itself ran as it would:\n{traceback.format_exc()}")
+            _say(stream, _OWN_FAULT + traceback.format_exc())
+            return ()
+        if stream is not None and not self._unseen:
+            try:
+                from .report import console
+
+                _flush(sys.stdout)  # so that what the script printed stands above the report
+                console(self._trace, file=stream)
+            except Exception as failure:
+                if not isinstance(failure, BrokenPipeError) and not stream.closed:  # else nobody reads it
+                    _say(stream, _OWN_FAULT + traceback.format_exc())
+        if json_file is not None:
+            try:
+                self._trace.to_json(json_file)
+            except OSError as failure:
+                _say(stream, f"dtypetrace: error: --json {json_file} could not be written: {failure}")
+            except Exception:
+                _say(stream, _OWN_FAULT + traceback.format_exc())
         return findings
 
-    def _print(self, stream: Any) -> None:
-        if stream is None:
-            return
-        from .report import console
 
-        _flush(sys.stdout)  # so that what the script printed stands above the report
+_OWN_FAULT = "dtypetrace: internal error; the script itself ran as it would. Please report this:\n"
+
+
+@contextmanager
+def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
+    """For dtypetrace's own work after the script: modules beside the script are found last, warnings are off."""
+    before = list(sys.path)
+    sys.path.sort(key=lambda folder: folder == program.path0)
+    with warnings.catch_warnings() if not warn else nullcontext():
+        if not warn:
+            warnings.simplefilter("ignore")
         try:
-            console(self._trace, file=stream)
-        except (BrokenPipeError, ValueError) as failure:  # nobody reads it: the files are still wanted
-            if isinstance(failure, ValueError) and not stream.closed:
-                raise
+            yield
+        finally:
+            sys.path[:] = before
 
 
 def _program(options: argparse.Namespace) -> Program:

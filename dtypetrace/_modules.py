@@ -32,6 +32,7 @@ class Root:
         self.place = place
         self.numbers: dict[int, tuple[weakref.ref, int]] = {}
         self.paths: dict[str, int] = {}
+        self.holders: dict[int, int] = {}
 
 
 class Modules:
@@ -87,6 +88,21 @@ class Modules:
                 variable = variable[5:]
             prefixes[root] = variable if variable and not variable.endswith(".forward") else root.class_name
         return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
+
+    def holder_of(self, parameter: torch.Tensor) -> int:
+        """Number of the module that holds a parameter, -1 where no known model does."""
+        for root in self.roots:
+            top = root.ref()
+            known = root.holders.get(id(parameter))
+            if known is None and top is not None:
+                self._learn(root)
+                root.holders = {
+                    id(p): root.paths.get(clean_name(name, top).rpartition(".")[0], -1) for name, p in top.named_parameters()
+                }
+                known = root.holders.get(id(parameter))
+            if known is not None:
+                return known
+        return -1
 
     def live_roots(self) -> Iterator[nn.Module]:
         for root in self.roots:

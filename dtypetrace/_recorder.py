@@ -182,7 +182,7 @@ class Recorder:
                 known = self.ops[forward_op]
                 place, module = known.place, known.module
             else:
-                place, module = self.backward_place, -1
+                place, module = self.backward_place, self.owner() if forward_op == -1 else -1
         else:
             modules = thread.modules
             calls = thread.calls
@@ -249,7 +249,7 @@ class Recorder:
                 mark = marks.get(id(inputs[0]))
                 if mark is not None:
                     step = mark.step
-                elif out is inputs[0] or func is _LIFT_FRESH:
+                elif func is _LIFT_FRESH:  # numpy or Python values: made below torch, lifted into it here
                     step = self._birth(func, made, place, module, call, thread)
                 else:
                     step = self.adopt(inputs[0], place, forward_op).step
@@ -347,6 +347,20 @@ class Recorder:
         slot = sequence & (_RING - 1)
         return self._sequence_ops[slot] if self._sequences[slot] == sequence and sequence else -1
 
+    def owner(self) -> int:
+        """Number of the module whose forward was not watched and whose backward runs: the one that holds a
+        parameter which the autograd node leads to."""
+        self.not_seen["a forward pass that ran outside the block: its backward is named from autograd"] = None
+        node = _compat.current_autograd_node()
+        above = [n for n, _ in node.next_functions if n is not None] if node is not None else []
+        # a weight is reached through one unary node (its transpose); beyond a node with more inputs lies another op
+        above += [one.next_functions[0][0] for one in above if len(one.next_functions) == 1]
+        for candidate in above:
+            variable = getattr(candidate, "variable", None)
+            if variable is not None:
+                return self.modules.holder_of(variable)
+        return -1
+
     def _new_op(self, key, func, place, module, phase, inputs, out, call, thread, forward_op) -> int:
         marks = self.origins.marks
         op = _Op()
@@ -359,7 +373,11 @@ class Recorder:
         op.root = weakref.ref(thread.modules[0][0]) if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
         seen = []
         for t in inputs[:64]:
-            mark = marks.get(id(t)) or self.adopt(t, place, forward_op)
+            mark = marks.get(id(t))
+            if mark is None:
+                if func is _LIFT_FRESH:
+                    continue
+                mark = self.adopt(t, place, forward_op)
             step = self.origins.steps[mark.step]
             holder = "parameter" if isinstance(t, nn.Parameter) else None
             seen.append(Input(dtype_name(t.dtype), mark.step, mark.op, step.name if holder else "", holder))

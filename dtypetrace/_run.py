@@ -52,7 +52,7 @@ class Program:
             self.file = _module_file(self.name)
         else:
             self.file = self._script_file()
-        self._path0 = self._search_path0()
+        self.path0 = self._search_path0()
 
     def _script_file(self) -> str:
         name = self.name
@@ -68,7 +68,7 @@ class Program:
         return spec.origin or _absolute(name)
 
     def _search_path0(self) -> str:
-        """What python puts first in ``sys.path``."""
+        """What python puts first in ``sys.path``, where the program's own modules are found."""
         if self.as_module:
             return os.getcwd()
         if self.is_folder:
@@ -105,9 +105,9 @@ class Program:
         sys.argv = self.argv
         # python itself put the folder of this program's runner there, unless told not to (-P)
         if not getattr(sys.flags, "safe_path", False):
-            sys.path[0] = self._path0
+            sys.path[0] = self.path0
         elif self.is_folder:
-            sys.path.insert(0, self._path0)
+            sys.path.insert(0, self.path0)
 
     def _run_script(self) -> None:
         main = sys.modules["__main__"]

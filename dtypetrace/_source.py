@@ -123,6 +123,32 @@ def function_around(text: Text, node: ast.AST) -> ast.AST:
     return text.tree
 
 
+def assignments(text: Text, near: ast.AST, name: str) -> list:
+    """The statements that assign a name or attribute, in the function around ``near``, else in the whole file."""
+    inside = _assignments_in(function_around(text, near), name)
+    return inside or _assignments_in(text.tree, name)
+
+
+def _assignments_in(scope: ast.AST, name: str) -> list:
+    found = []
+    for node in ast.walk(scope):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts = (t for target in targets for t in ast.walk(target) if isinstance(t, (ast.Name, ast.Attribute)))
+            if any(dotted(t) == name for t in parts):
+                found.append(node)
+    return found
+
+
+def number(node: ast.expr) -> str | None:
+    """The repr of a number written as a literal (``-1e9`` gives ``-1000000000.0``), else None."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+    return repr(value) if isinstance(value, (int, float, complex)) else None
+
+
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:
     """The innermost ``with`` statement around the frame's line whose items mention a name (``autocast``)."""
     text = text_of(frame.file)

@@ -52,7 +52,7 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
             place, module, phase = known.place, known.module, "backward"
         else:
             place = recorder.backward_place if engine else recorder.place(thread, frame)
-            module = thread.modules[-1][1] if thread.modules else -1
+            module = recorder.owner() if engine else thread.modules[-1][1] if thread.modules else -1
             phase = recorder.phase(thread)
         arguments = list(_arguments(func, args, kwargs))
         if op in _BACKWARDS:
@@ -204,16 +204,15 @@ def _signature(func, count: int) -> tuple[str, ...]:
     plain = name[2:-2] if name.startswith("__") and name.endswith("__") else name
     if plain.startswith("r") and name.startswith("__"):
         return ("self", "other")
+    if hasattr(func, "__code__"):
+        return tuple(inspect.signature(func).parameters)
     packet = getattr(torch.ops.aten, plain, None)
     if packet is not None:
         for overload in packet.overloads():
             names = tuple(a.name for a in getattr(packet, overload)._schema.arguments)
             if len(names) >= count:
                 return names
-    try:
-        return tuple(inspect.signature(func).parameters)
-    except (TypeError, ValueError):
-        return ()
+    return ()
 
 
 def _aten(func) -> str | None:
@@ -261,8 +260,13 @@ def _live_parameters(recorder) -> dict[int, nn.Parameter]:
 
 
 def _run_census(recorder) -> tuple[tuple[str, int], ...]:
+    """Numbers held per dtype by the parameters of every model that was called, else of all that are alive.
+
+    A copy that never runs (an average of the weights, a checkpoint in memory) says little about the plan.
+    """
+    called = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
     sizes: dict[str, int] = {}
-    for p in _live_parameters(recorder).values():
+    for p in (called or _live_parameters(recorder)).values():
         if p.dtype.is_floating_point:
             name = recorder.dtype_name(p.dtype)
             sizes[name] = sizes.get(name, 0) + p.numel()

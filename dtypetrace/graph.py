@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from . import _source
-from .records import FLOATING, FlowStep, Origin, Place, Read, Recording, Step
+from .records import FLOATING, FlowStep, Frame, Origin, Place, Read, Recording, Step
 
 NOWHERE = Place()
 
@@ -134,14 +134,7 @@ def _assigned_from(text: _source.Text, call: ast.Call, argument: ast.expr, line:
     name = _source.dotted(argument)
     if name is None:
         return False
-    for node in ast.walk(_source.function_around(text, call)):
-        value = getattr(node, "value", None)
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            named = {_source.dotted(t) for target in targets for t in ast.walk(target) if isinstance(t, (ast.Name, ast.Attribute))}
-            if name in named and _source.contains(text, value, line, column):
-                return True
-    return False
+    return any(_source.contains(text, node.value, line, column) for node in _source.assignments(text, call, name))
 
 
 def origin(recording: Recording, step: int, in_line: str | None = None, name: str | None = None) -> Origin:
@@ -186,10 +179,26 @@ def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[F
     return tuple(found)
 
 
+def scalar_place(site: Place, value: str) -> Place:
+    """Where a Python number was written: in the call itself, or where the name that the call uses was assigned it."""
+    for index, frame in enumerate(site.stack):
+        call, text = _source.call_at(frame), _source.text_of(frame.file)
+        if call is None or text is None:
+            continue
+        for argument in (*call.args, *(k.value for k in call.keywords)):
+            name = _source.dotted(argument)
+            for node in _source.assignments(text, call, name) if name else ():
+                if _source.number(node.value) == value:
+                    begin, end = _source.start_of(text, node.value), _source.end_of(text, node.value)
+                    here = Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)
+                    return Place((here, *site.stack[index + 1 :]))
+        if frame.user:
+            break
+    return site
+
+
 def _region(place: Place) -> Place | None:
     """Place of the ``with autocast`` statement around an op, from the text of the frames that led to it."""
-    from .records import Frame
-
     for index, frame in enumerate(place.stack):
         found = _source.enclosing_with(frame, "autocast")
         if found is not None:

@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 _PLAIN = frozenset({Tensor, nn.Parameter, nn.Buffer})
 
 # torch functions written in Python that call composites which raise above the dispatch mode
-_REENTERED = (Tensor.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward)
+_REENTERED = (Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward)
 
 
 @dataclass(frozen=True, slots=True)

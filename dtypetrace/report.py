@@ -145,6 +145,8 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if index == last:
         return _meeting(f)
     if index == 0:
+        if f.culprit is not None and f.culprit.origin.kind == "input":
+            return f"{step.to} comes in here{f' as ' + name if (name := f.culprit.origin.name) else ''}: it was made before the watching began"
         return f"{step.to} is born here: {_birth(f, step)}"
     if step.how == "promotion":
         return f"{step.source}: the result widens to {step.to}"
@@ -167,7 +169,6 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "cast": f"cast from {step.source}",
         "autocast": f"{step.op} runs under autocast",
         "worker": "it comes from a DataLoader worker",
-        "input": "it was there before the watching began",
         "reinterpret": "its bits are viewed so",
     }
     return told.get(kind, step.op) + outside

@@ -20,7 +20,7 @@ from collections import Counter
 from typing import Iterable
 
 from . import graph, refusals
-from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Raised, Recording, Refused, Step, Witness
+from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Place, Raised, Recording, Refused, Step, Witness
 
 HALF = frozenset({"float16", "bfloat16"})
 _BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex128": 16, "complex64": 8, "complex32": 4}
@@ -60,10 +60,10 @@ def judge(recording: Recording, refused: Refused) -> Finding:
     chosen = _culprit(refused, in_line)
     # what a lineage is judged against: an index that became floating is wrong by its own cast
     measure = in_line if refused.wants in ("agree", "kernel", "other", "fits") else chosen.dtype if chosen else None
-    operands = tuple(_operand(recording, w, measure) for w in refused.witnesses)
+    site = graph.place_of(recording, refused.place)
+    operands = tuple(_operand(recording, w, measure, site) for w in refused.witnesses)
     culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
     flow = graph.flow(recording, chosen.step, measure) if chosen else ()
-    site = graph.place_of(recording, refused.place)
     if chosen is not None:
         meets = FlowStep(site, refused.op, refused.module, chosen.dtype, in_line or chosen.dtype, "value")
         flow = (*flow, meets)
@@ -73,11 +73,13 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         severity = "warning"
     else:
         severity = "note"
+    # what an optimizer compares are weights, gradients and its own state, whichever function does it
+    code = "DT115" if refused.phase == "optimizer" and refused.wants == "agree" else refused.code
     return Finding(
-        code=refused.code,
+        code=code,
         kind="collision",
         severity=severity,
-        title=refusals.TITLES.get(refused.code, "an operation was refused because of a dtype"),
+        title=refusals.TITLES.get(code, "an operation was refused because of a dtype"),
         phase=refused.phase,
         op=refused.op,
         aten=refused.aten,
@@ -94,10 +96,10 @@ def judge(recording: Recording, refused: Refused) -> Finding:
     )
 
 
-def _operand(recording: Recording, witness: Witness, in_line: str | None) -> Operand:
+def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place) -> Operand:
     name = witness.name or witness.argument
     if witness.dtype.startswith("python"):
-        origin = Origin("conversion", witness.name, None, graph.NOWHERE)
+        origin = Origin("conversion", witness.name, None, graph.scalar_place(site, witness.name))
     else:
         origin = graph.origin(recording, witness.step, in_line, witness.name or None)
     return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin)
@@ -157,7 +159,8 @@ def _elements(witness: Witness) -> int:
 def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant: str) -> str | None:
     """The half dtype that the run decided on, where all that is against it is a default (principle 4)."""
     rivals = {w.dtype for w in sides} & HALF
-    if dominant in HALF or len(rivals) != 1:
+    model_is_a_side = any(w.dtype == dominant and w.holder == "parameter" for w in sides)
+    if dominant in HALF or len(rivals) != 1 or not model_is_a_side or refused.phase not in ("forward", "recompute"):
         return None
     rival = rivals.pop()
     if any(w.dtype == rival and w.holder == "parameter" for w in sides):

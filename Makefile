@@ -1,0 +1,59 @@
+# make demo    a real UNet, the wrong dtype, and dtypetrace's answer
+# make test    the whole test suite
+# make fast    its quick part
+# make benchmark, make clean
+#
+# The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
+# into .venv, once, and again when setup.cfg or constraints.txt changes.
+# PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS="-k places" is handed to pytest.
+
+.DEFAULT_GOAL := demo
+.DELETE_ON_ERROR:
+.PHONY: demo test fast benchmark clean
+
+VENV := .venv
+IN_VENV := $(VENV)/bin/python
+# the first of these that is there, runs and is new enough
+FOUND = $(shell for python in python3.11 python3 python3.12 python3.13 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
+PYTHON ?= $(FOUND)
+PYTEST_ARGS ?=
+# two processes by default: each holds a torch of its own
+PYTEST_JOBS ?= 2
+INSTALL = $(IN_VENV) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+DECLARED := setup.cfg pyproject.toml constraints.txt
+
+# every model here is made on the spot; no hub is asked for weights
+export HF_HUB_OFFLINE := 1
+
+demo: $(VENV)/models.stamp
+	@$(IN_VENV) -m dtypetrace run examples/unet_mask.py; status=$$?; \
+	if [ $$status -ne 1 ]; then echo "make demo: the example was to end with status 1, not $$status" >&2; exit 1; fi; \
+	echo; echo "The script failed, as it was meant to; the report above says which line to change. That was the demo."
+
+test: $(VENV)/test.stamp
+	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) $(PYTEST_ARGS)
+
+fast: $(VENV)/test.stamp
+	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not slow" $(PYTEST_ARGS)
+
+benchmark: $(VENV)/test.stamp
+	$(IN_VENV) -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(IN_VENV):
+	@if [ -z "$(PYTHON)" ]; then echo "make: no Python 3.11 or newer found. Install one, or say make PYTHON=/path/to/python" >&2; exit 1; fi
+	$(PYTHON) -m venv $(VENV)
+
+# one after the other, also under make -j: pip does not share a .venv
+$(VENV)/models.stamp: $(DECLARED) $(IN_VENV)
+	@echo "installing into $(VENV): torch, diffusers and what they need; this takes a few minutes, once"
+	$(INSTALL) --editable ".[models]"
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/models.stamp
+	$(INSTALL) --editable ".[models,test]"
+	@touch $@

@@ -1,0 +1,390 @@
+"""What watching costs: prints the cost table, and exits with 1 if a bar is missed.
+
+    python benchmarks/overhead.py [--quick]
+
+Every figure is a ratio of minima over interleaved rounds: in each round every contestant does the
+same work once, in the same process, so that a busy machine slows all of them alike. Each contestant
+runs the step once before it is timed; what only a first step costs has a row of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import platform
+import sys
+import time
+import tracemalloc
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._debug_mode import DebugMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import dtypetrace  # noqa: E402  (this checkout's, not an installed one)
+
+KILOBYTE = 1024
+
+
+# ---------------------------------------------------------------- the work
+
+
+@dataclass
+class Work:
+    """One identical step, to be run again and again."""
+
+    name: str
+    model: torch.nn.Module
+    step: Callable[[], Any]
+    ops: int = 0
+    """Operators that one step dispatches."""
+
+    def __post_init__(self) -> None:
+        self.step()  # makes gradients and optimizer state
+        with _Counting() as counting:
+            self.step()
+        self.ops = counting.count
+
+
+def sd_unet(device: str = "meta", dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+    """Stable Diffusion 1.5's UNet, 860M parameters, with random weights."""
+    from diffusers import UNet2DConditionModel
+
+    with torch.device(device):
+        return UNet2DConditionModel(sample_size=64, cross_attention_dim=768).to(dtype)
+
+
+def meta_work() -> Work:
+    """SD1.5's UNet forward and backward on the meta device: no arithmetic, so what is left is cost per op."""
+    unet = sd_unet()
+    noisy = torch.empty(2, 4, 64, 64, device="meta")
+    when = torch.empty(2, dtype=torch.int64, device="meta")
+    text = torch.empty(2, 77, 768, device="meta")
+
+    def step() -> None:
+        unet(noisy, when, text).sample.square().mean().backward()
+        unet.zero_grad()
+
+    return Work("SD1.5 UNet, meta, forward and backward", unet, step)
+
+
+def cpu_work() -> Work:
+    """A small UNet on the CPU with real numbers: forward, backward and an AdamW step."""
+    from diffusers import UNet2DConditionModel
+
+    unet = UNet2DConditionModel(
+        sample_size=8, block_out_channels=(32, 64), layers_per_block=1, cross_attention_dim=32, norm_num_groups=8,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(unet.parameters())
+    noisy, when, text = torch.randn(1, 4, 8, 8), torch.tensor([7]), torch.randn(1, 4, 32)
+
+    def step() -> None:
+        unet(noisy, when, text).sample.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Work("small UNet, CPU, forward, backward and AdamW", unet, step)
+
+
+def gpu_work() -> Work:
+    """SD1.5's UNet in float16 on the GPU: forward, backward and an SGD step that moves nothing."""
+    unet = sd_unet("cuda", torch.float16)
+    optimizer = torch.optim.SGD(unet.parameters(), lr=0.0)
+    noisy = torch.randn(2, 4, 64, 64, device="cuda", dtype=torch.float16)
+    when = torch.tensor([7, 8], device="cuda")
+    text = torch.randn(2, 77, 768, device="cuda", dtype=torch.float16)
+
+    def step() -> None:
+        unet(noisy, when, text).sample.float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Work("SD1.5 UNet, float16 on the GPU", unet, step)
+
+
+# ---------------------------------------------------------------- the contestants
+
+
+class _Counting(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+class _EmptyFunctionMode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class _EmptyDispatchMode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class _LeanDispatchMode(TorchDispatchMode):
+    """As empty, and without the two frames an op that torch adds to keep dynamo out."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def _pair(dispatch: type[TorchDispatchMode]) -> AbstractContextManager:
+    stack = ExitStack()
+    stack.enter_context(dispatch())
+    stack.enter_context(_EmptyFunctionMode())
+    return stack
+
+
+Contestant = Callable[[Work], AbstractContextManager]
+CONTESTANTS: dict[str, Contestant] = {
+    "nothing": lambda work: nullcontext(),
+    "empty pair": lambda work: _pair(_EmptyDispatchMode),
+    "leanest pair": lambda work: _pair(_LeanDispatchMode),
+    "dtypetrace": lambda work: dtypetrace.trace(work.model),
+}
+SLOW_CONTESTANTS: dict[str, Contestant] = {
+    "DebugMode, modules": lambda work: DebugMode(record_nn_module=True),
+    "DebugMode, modules and stacks": lambda work: DebugMode(record_nn_module=True, record_stack_trace=True),
+}
+
+
+@dataclass
+class Times:
+    """Seconds of a contestant's fastest step, fastest first step, and fastest way out of its block."""
+
+    step: float = float("inf")
+    first: float = float("inf")
+    leaving: float = float("inf")
+
+
+def race(work: Work, rounds: int, slow_rounds: int, clock: Callable[[], float], steps: int = 1) -> dict[str, Times]:
+    """Interleaves the contestants and keeps the minima. ``clock`` is in seconds; ``steps`` are timed each round."""
+    times = {name: Times() for name in (*CONTESTANTS, *SLOW_CONTESTANTS)}
+    for turn in range(rounds):
+        for name, contestant in {**CONTESTANTS, **(SLOW_CONTESTANTS if turn < slow_rounds else {})}.items():
+            gc.collect()
+            kept = times[name]
+            with contestant(work):
+                start = clock()
+                work.step()
+                kept.first = min(kept.first, clock() - start)
+                for _ in range(steps):
+                    start = clock()
+                    work.step()
+                    kept.step = min(kept.step, clock() - start)
+                start = clock()
+            kept.leaving = min(kept.leaving, clock() - start)
+    return times
+
+
+# ---------------------------------------------------------------- memory
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What ``steps`` more identical steps added to a trace after its first."""
+
+    steps: int
+    size: int
+    """Bytes of Python memory after garbage collection."""
+    records: int
+    """Ops, steps and places."""
+
+
+def memory_growth(work: Work, steps: int = 20) -> Growth:
+    """Watches one step, then ``steps`` more, and compares."""
+
+    def records() -> int:
+        seen = trace.recording
+        return len(seen.ops) + len(seen.steps) + len(seen.places)
+
+    def size() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    with dtypetrace.trace(work.model) as trace:
+        work.step()
+        before = records()
+        tracemalloc.start()
+        try:
+            # what tracemalloc has not seen allocated it does not see freed: let a step replace all that steps replace
+            work.step()
+            first = size()
+            for _ in range(steps):
+                work.step()
+            last = size()
+        finally:
+            tracemalloc.stop()
+        return Growth(steps, last - first, records() - before)
+
+
+def peak_memory(work: Work, contestant: Contestant) -> int:
+    """Bytes of device memory at the peak of a step."""
+    with contestant(work):
+        work.step()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        work.step()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated()
+
+
+def synchronisation(work: Work) -> str:
+    """Which call of a watched step waits for the device; empty if none does. The step alone must not either."""
+    for contestant in (CONTESTANTS["nothing"], CONTESTANTS["dtypetrace"]):
+        with contestant(work):
+            work.step()
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                work.step()
+            except RuntimeError as error:
+                return str(error).splitlines()[0]
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    return ""
+
+
+# ---------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. ``bar`` and ``aim`` are upper limits of ``value``; None for a row that only informs."""
+
+    what: str
+    value: float
+    show: Callable[[float], str]
+    bar: float | None = None
+    aim: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.bar is None:
+            return ""
+        if self.value <= self.aim:
+            return "aim met"
+        return "bar met" if self.value <= self.bar else "MISSED"
+
+
+def times_over(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def fraction(value: float) -> str:
+    return f"1/{1 / value:.1f}"
+
+
+def microseconds(value: float) -> str:
+    return f"{value * 1e6:.1f} us"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+def kilobytes(value: float) -> str:
+    return f"{value / KILOBYTE:.1f} KB"
+
+
+def count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Row]:
+    """The rows of one race. On the meta device the bars hold; with real numbers the work's own noise is in the way."""
+    plain = times["nothing"].step
+    added = {name: (t.step - plain) / work.ops for name, t in times.items() if t.step != float("inf")}
+    rows = [Row("added per op, over the empty pair", added["dtypetrace"] / added["empty pair"], times_over, *((3, 2) if bars else ()))]
+    stacks = added.get("DebugMode, modules and stacks")
+    if stacks:
+        rows.append(Row("added per op, against DebugMode with modules and stacks", added["dtypetrace"] / stacks, fraction, *((1 / 15, 1 / 25) if bars else ())))
+    rows.append(Row("added per op, over the leanest empty pair", added["dtypetrace"] / added["leanest pair"], times_over))
+    rows += [Row(f"  added per op by {name}", value, microseconds) for name, value in added.items() if name != "nothing"]
+    traced = times["dtypetrace"]
+    rows.append(Row("a step, watched over unwatched", traced.step / plain, times_over))
+    rows.append(Row("the first step, watched over unwatched", traced.first / plain, times_over))
+    rows.append(Row("leaving the block (stacks become text)", traced.leaving, seconds))
+    return rows
+
+
+def growth_rows(growth: Growth) -> list[Row]:
+    return [
+        Row(f"Python memory: growth over {growth.steps} steps after the first", growth.size, kilobytes, 64 * KILOBYTE, 0),
+        Row(f"new records in {growth.steps} steps after the first", growth.records, count, 0, 0),
+    ]
+
+
+def gpu_rows(work: Work, rounds: int) -> list[Row]:
+    def wall() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    times = race(work, rounds, 1, wall)
+    peaks = {name: peak_memory(work, CONTESTANTS[name]) for name in ("nothing", "dtypetrace")}
+    waits = synchronisation(work)
+    if waits:
+        print(f"synchronises: {waits}", file=sys.stderr)
+    return [
+        *cost_rows(work, times, bars=False),
+        Row("device memory at peak, watched over unwatched", peaks["dtypetrace"] / peaks["nothing"], lambda v: f"{v:.4f}x", 1.01, 1.0),
+        Row("calls that wait for the device", float(bool(waits)), count, 0, 0),
+    ]
+
+
+def table(title: str, rows: list[Row]) -> str:
+    """The rows as text."""
+    cells = [("", "bar", "aim", "measured", "")]
+    for r in rows:
+        limits = ("", "") if r.bar is None else (r.show(r.bar), r.show(r.aim))
+        cells.append((r.what, *limits, r.show(r.value), r.verdict))
+    widths = [max(len(row[i]) for row in cells) for i in range(5)]
+    lines = [title]
+    for what, *rest in cells:
+        lines.append(f"  {what:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(rest[:3], widths[1:])) + f"  {rest[3]}")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, DebugMode once")
+    quick = parser.parse_args(argv).quick
+    rounds, slow_rounds = (5, 1) if quick else (20, 3)
+
+    torch.set_num_threads(1)  # process time then is the step's own time, whoever else is on the machine
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}", end="")
+    print(f", {torch.cuda.get_device_name()}\n" if torch.cuda.is_available() else ", no GPU\n", flush=True)
+
+    missed = False
+
+    def show(title: str, rows: list[Row]) -> None:
+        nonlocal missed
+        missed |= any(r.verdict == "MISSED" for r in rows)
+        print(table(title, rows), flush=True)
+
+    work = meta_work()
+    show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time)))
+    work = cpu_work()
+    show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time, steps=3), bars=False) + growth_rows(memory_growth(work)))
+    if torch.cuda.is_available():
+        work = gpu_work()
+        show(f"{work.name}: {work.ops} ops", gpu_rows(work, rounds))
+    if missed:
+        print("a bar is missed")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Run case scripts whose root cause is known, and judge what dtypetrace says about them.
+
+A case is one runnable script. Its docstring carries `key: value` lines, its code end-of-line markers:
+
+    # BORN       the line on which the wrong dtype came into being
+    # COLLIDES   the line of the case from which the refusing op is reached
+
+    title     one line
+    expect    collision   plain Python raises; the first finding is a collision that names BORN and COLLIDES
+              clean       plain Python exits 0; no finding of severity warning or more, at most ten notes
+    born_in   FILE_SUFFIX:FUNCTION, where the dtype is born inside a library
+    culprit   the culprit's parameter or buffer name, as in named_parameters() of the outermost module called
+    needs     comma-separated importable modules
+    fix_at    further lines that a good patch may change, beside the statements of BORN and COLLIDES
+    modes     what the case is fit for: diagnose, continue (healed, run to its end), fix (patched); all three unless it says so
+
+Each run is of a copy named program.py in an empty folder with the markers blanked, so nothing can read the answer.
+
+    python tests/cases/harness.py [-k TEXT] [PATH ...]             the cases themselves, under plain Python
+    python tests/cases/harness.py --diagnose [-k TEXT] [PATH ...]  what dtypetrace says of them
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tokenize
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SERIOUS = ("error", "warning")
+TIMEOUT = 180
+
+
+@dataclass(frozen=True)
+class Case:
+    path: Path
+    meta: dict[str, str]
+    text: str  # without its markers
+    born: tuple[int, ...]
+    collides: tuple[int, ...]
+
+    @property
+    def expect(self) -> str:
+        return self.meta["expect"]
+
+    @property
+    def missing(self) -> list[str]:
+        """Modules that the case needs and this interpreter lacks."""
+        needs = re.findall(r"[\w.]+", self.meta.get("needs", ""))
+        return [name for name in needs if importlib.util.find_spec(name) is None]
+
+
+@dataclass(frozen=True)
+class Run:
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last(self) -> str:
+        """The last line of stderr: of a traceback, the exception's own."""
+        return next((line.strip() for line in reversed(self.stderr.splitlines()) if line.strip()), "")
+
+
+def load(path: Path) -> Case:
+    """Read a case; the tokenizer, not a search, finds the markers, which a string may contain too."""
+    source = path.read_text()
+    meta = dict(re.findall(r"^(\w+):[ \t]*(.+?)[ \t]*$", ast.get_docstring(ast.parse(source)) or "", re.M))
+    lines, born, collides = source.splitlines(keepends=True), [], []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and re.search(r"\b(BORN|COLLIDES)\b", token.string):
+            row, column = token.start
+            if re.match(r"#\s*BORN\b", token.string):
+                born.append(row)
+            if re.search(r"\bCOLLIDES\b", token.string):
+                collides.append(row)
+            lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
+    return Case(path.resolve(), meta, "".join(lines), tuple(born), tuple(collides))
+
+
+def find(paths: list[Path] | None = None, text: str = "") -> list[Path]:
+    """The case files under some paths (by default all), whose path contains the text."""
+    files = (file for path in paths or [HERE] for file in (path.rglob("case_*.py") if path.is_dir() else [path]))
+    return sorted(file for file in files if text in str(file))
+
+
+def run(arguments: list[str], folder: Path) -> Run:
+    """Run this interpreter in a folder, with the checkout importable and nothing asked of the network."""
+    environment = dict(os.environ, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", COLUMNS="120")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    try:
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=TIMEOUT, env=environment, cwd=folder, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return Run(124, "", "timed out")
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def write(case: Case, folder: Path) -> Path:
+    program = folder / "program.py"
+    program.write_text(case.text)
+    return program
+
+
+def same(file: str | None, program: Path) -> bool:
+    return bool(file) and os.path.realpath(file) == os.path.realpath(program)
+
+
+def verify(case: Case, program: Path, plain: Run) -> str:
+    """What is wrong with the case itself, judged by its plain run; empty if nothing is."""
+    if case.expect == "clean":
+        return f"plain Python exits {plain.status}: {plain.last}" if plain.status else ""
+    if case.expect != "collision":
+        return f"expect is {case.expect!r}, neither collision nor clean"
+    lines = [int(line) for file, line in re.findall(r'File "([^"]+)", line (\d+)', plain.stderr) if same(file, program)]
+    if plain.status == 0:
+        return "plain Python does not raise"
+    if not set(lines) & set(case.collides):
+        return f"the traceback goes through lines {lines}, not COLLIDES {case.collides}: {plain.last}"
+    return "" if case.born or "born_in" in case.meta else "neither BORN nor born_in"
+
+
+def lines_in(place: dict, program: Path) -> list[int]:
+    """Lines of the program among a Place's frames, innermost first; the place itself leads where its stack does not repeat it."""
+    frames = list(place.get("stack") or [])
+    if not frames or (frames[0].get("file"), frames[0].get("line")) != (place.get("file"), place.get("line")):
+        frames.insert(0, place)
+    return [frame["line"] for frame in frames if same(frame.get("file"), program)]
+
+
+def born_right(case: Case, finding: dict, program: Path) -> bool:
+    """Whether the finding's culprit is the right one and its origin the right line (or library function)."""
+    culprit = finding.get("culprit") or {}
+    origin = culprit.get("origin") or {}
+    if wanted := case.meta.get("culprit"):
+        names = [str(culprit.get("name")), str(origin.get("name"))]
+        if not any(name == wanted or name.endswith("." + wanted) for name in names):
+            return False
+    if where := case.meta.get("born_in"):
+        suffix, function = where.rsplit(":", 1)
+        return str(origin.get("file", "")).endswith(suffix) and str(origin.get("function", "")).split(".")[-1] == function
+    return bool(lines := lines_in(origin, program)) and lines[0] in case.born
+
+
+def said(finding: dict, program: Path) -> str:
+    """One finding in words short enough for an assertion's message."""
+    culprit = finding.get("culprit") or {}
+    origin = culprit.get("origin") or {}
+    return (
+        f"{finding.get('severity')} {finding.get('kind')} at lines {lines_in(finding.get('site') or {}, program)}, blames {culprit.get('name')!r}, "
+        f"{origin.get('kind')} {origin.get('name') or ''} at {Path(str(origin.get('file'))).name}:{origin.get('line')}"
+    )
+
+
+def diagnose(case: Case, program: Path, plain: Run) -> str:
+    """What is wrong with dtypetrace's report and manners on the case, against its plain run; empty if nothing is."""
+    out = program.parent / "out.json"
+    traced = run(["-m", "dtypetrace", "run", "--json", str(out), str(program)], program.parent)
+    try:
+        found = json.loads(out.read_text())["findings"]
+    except (OSError, ValueError, KeyError) as error:
+        return f"no JSON report ({error!r}), exit {traced.status}: {traced.last}"
+    if traced.status != plain.status:
+        return f"not transparent: exit {traced.status} for {plain.status}: {traced.last}"
+    if traced.stdout != plain.stdout:
+        return f"not transparent: stdout {traced.stdout!r} for {plain.stdout!r}"
+    if plain.status and plain.last not in map(str.strip, traced.stderr.splitlines()):
+        return f"the exception's own line is gone: {plain.last}"
+    if case.expect == "clean":
+        serious = [finding for finding in found if finding.get("severity") in SERIOUS]
+        if serious:
+            return f"{len(serious)} false findings: " + "; ".join(said(finding, program) for finding in serious[:3])
+        return f"{len(found)} notes" if len(found) > 10 else ""
+    if not found or found[0].get("kind") != "collision":
+        return f"the first finding is {found[0].get('kind') if found else 'missing'}"
+    faults = []
+    if not born_right(case, found[0], program):
+        faults.append(f"born {case.meta.get('born_in') or case.born} {case.meta.get('culprit', '')}".rstrip())
+    if not set(lines_in(found[0].get("site") or {}, program)) & set(case.collides):
+        faults.append(f"collides {case.collides}")
+    return f"truth is {' and '.join(faults)}; said {said(found[0], program)}" if faults else ""
+
+
+def judge(path: Path, *, traced: bool) -> str:
+    """Verify one case and, if traced, diagnose it, with one plain run for both; empty if all is right."""
+    case = load(path)
+    with tempfile.TemporaryDirectory() as folder:
+        program = write(case, Path(folder))
+        plain = run([str(program)], program.parent)
+        if fault := verify(case, program, plain):
+            return "the case itself is wrong: " + fault
+        return diagnose(case, program, plain) if traced else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--diagnose", action="store_true")
+    parser.add_argument("-k", default="", metavar="TEXT")
+    parser.add_argument("-j", type=int, default=os.cpu_count(), metavar="JOBS")
+    options = parser.parse_args()
+
+    def one(path: Path) -> tuple[Path, str]:
+        missing = load(path).missing
+        return path, f"not installed: {', '.join(missing)}" if missing else judge(path, traced=options.diagnose)
+
+    files = find(options.paths, options.k)
+    with ThreadPoolExecutor(options.j) as pool:
+        right = 0
+        for path, fault in pool.map(one, files):
+            right += not fault
+            if fault:
+                print(f"FAIL {os.path.relpath(path, HERE)}: {fault}", flush=True)
+    print(f"{right}/{len(files)} right")
+    return 0 if files and right == len(files) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

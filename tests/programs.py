@@ -1,0 +1,69 @@
+"""Small programs, run under a trace, for the unit tests: a real file on disk, so that lines and columns are real too."""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtypetrace._trace import Trace
+from dtypetrace.records import Finding, Place, Recording
+
+
+@dataclass
+class Program:
+    """A program that was run, with what the trace says of it."""
+
+    file: str
+    text: str
+    trace: Trace
+    error: BaseException | None
+    names: dict
+
+    @property
+    def recording(self) -> Recording:
+        return self.trace.recording
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.trace.findings
+
+    @property
+    def only(self) -> Finding:
+        assert len(self.findings) == 1, self.findings
+        return self.findings[0]
+
+    def line(self, fragment: str) -> int:
+        """Number of the one line that holds the fragment."""
+        found = [n for n, line in enumerate(self.text.splitlines(), 1) if fragment in line]
+        assert len(found) == 1, (fragment, found)
+        return found[0]
+
+    def at(self, place: Place) -> str:
+        """The stripped source line of a place in the program; what else it is where it lies outside."""
+        return self.text.splitlines()[place.line - 1].strip() if place.file == self.file else f"{place.file}:{place.line}"
+
+    def marked(self, place: Place) -> str:
+        """The text between a place's columns, on one line."""
+        assert place.end_line == place.line
+        return linecache.getline(place.file, place.line)[place.column - 1 : place.end_column - 1]
+
+
+def run(folder: Path, text: str, *, before: str = "", name: str = "program.py", model=None, **options) -> Program:
+    """Runs a program in this process under a trace; ``before`` runs first, unwatched, in the same namespace."""
+    text = textwrap.dedent(text).lstrip("\n")
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    linecache.checkcache(str(file))
+    names: dict = {"__name__": "program", "__file__": str(file)}
+    exec("import torch\nfrom torch import nn\nimport torch.nn.functional as F\n" + textwrap.dedent(before), names)
+    code = compile(text, str(file), "exec")
+    trace = Trace(model, script=file, source=folder, **options)
+    error = None
+    try:
+        with trace:
+            exec(code, names)
+    except Exception as raised:
+        error = raised
+    return Program(str(file), text, trace, error, names)

@@ -1,0 +1,71 @@
+"""dtypetrace names the right line in every case script; cases/harness.py says what a case is and how it is judged.
+
+A case takes three to six seconds: `pytest -n 2 tests/test_cases.py`, or `-k` with a part of a case's name.
+"""
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "cases"))
+import harness  # noqa: E402  (lies among the cases, which are data and no package)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(harness.HERE).with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", harness.find(), ids=name)
+def test_case(path):
+    if missing := harness.load(path).missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    fault = harness.judge(path, traced=True)
+    assert not fault, fault
+
+
+FLIPPED = sorted((harness.HERE / "flipped").glob("case_*.py"))
+
+
+@pytest.mark.parametrize("path", FLIPPED, ids=name)
+def test_flip_moves_the_birth_and_keeps_the_collision(path):
+    """The three of a pair are one program: broken on one side, repaired, broken on the other side."""
+    flipped, repaired, original = (harness.load(harness.HERE / folder / path.name) for folder in ("flipped", "repaired", ""))
+    assert (original.expect, repaired.expect, flipped.expect) == ("collision", "clean", "collision")
+
+    def marked(case, lines):
+        text = case.text.splitlines()
+        return {text[line - 1].strip() for line in lines}
+
+    assert flipped.born and not marked(flipped, flipped.born) & marked(original, original.born)
+    assert len(flipped.collides) == len(original.collides)
+
+
+def finding(program, line, **other):
+    """A right finding about a birth on the given line and a collision on line 9."""
+    origin = {"file": str(program), "line": line, "kind": "factory"}
+    return {"kind": "collision", "severity": "error", "site": {"file": str(program), "line": 9}, "culprit": {"name": "x", "origin": origin}} | other
+
+
+@pytest.mark.parametrize(
+    ("found", "right"),
+    [
+        (lambda program: [finding(program, 4)], True),
+        (lambda program: [finding(program, 5)], False),
+        (lambda program: [finding("/somewhere/else.py", 4)], False),
+        (lambda program: [finding(program, 4, site={"file": str(program), "line": 8})], False),
+        (lambda program: [finding(program, 4, kind="promotion")], False),
+        (lambda program: [finding(program, 5), finding(program, 4)], False),
+        (lambda program: [finding(program, 4, culprit=None)], False),
+        (lambda program: [], False),
+    ],
+)
+def test_the_judge_refuses_what_is_wrong(found, right, tmp_path, monkeypatch):
+    case = harness.Case(tmp_path / "case_x.py", {"expect": "collision"}, "pass\n", born=(4,), collides=(9,))
+    program, plain = harness.write(case, tmp_path), harness.Run(1, "out", "Traceback\nRuntimeError: no\n")
+
+    def run(arguments, folder):
+        (tmp_path / "out.json").write_text(harness.json.dumps({"findings": found(program)}))
+        return plain
+
+    monkeypatch.setattr(harness, "run", run)
+    assert (not harness.diagnose(case, program, plain)) is right

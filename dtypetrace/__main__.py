@@ -58,9 +58,6 @@ class Run:
         parser.add_argument(
             "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
         )
-        parser.add_argument(
-            "--no-numerics", dest="numerics", action="store_false", help="gather no value statistics: overflow, underflow"
-        )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         program = _program(options)
@@ -70,7 +67,6 @@ class Run:
         watch = _Watch(
             source=options.source and options.source.resolve(),
             script=Path(program.file) if program.file else None,
-            numerics=options.numerics,
             ignore=frozenset(options.ignore),
         )
         json_file = options.json and _writable("--json", _of_rank(options.json, rank))
@@ -131,7 +127,7 @@ class _Watch:
     def _make(self) -> Any:
         from ._trace import Trace
 
-        return Trace(model=None, whole_script=True, max_steps=None, **self._options)
+        return Trace(model=None, whole_script=True, **self._options)
 
     def stop(self, error: BaseException | None) -> None:
         self._import.remove()

@@ -8,6 +8,7 @@ Tested with torch 2.13 (CPU).
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 import torch
 
@@ -143,3 +144,19 @@ def remove_dispatch_mode(mode) -> None:
         above.append(dispatch._pop_mode())
     for other in reversed(above):
         dispatch._push_mode(other)
+
+
+@contextmanager
+def top_dispatch_mode_off(kind: type):
+    """Takes the innermost dispatch mode off for a block, if it is of that kind."""
+    from torch.utils import _python_dispatch as dispatch
+
+    mode = dispatch._get_current_dispatch_mode()
+    if not isinstance(mode, kind):
+        yield
+        return
+    dispatch._pop_mode()
+    try:
+        yield
+    finally:
+        dispatch._push_mode(mode)

@@ -10,7 +10,7 @@ import linecache
 import os
 import sys
 import sysconfig
-from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -106,22 +106,24 @@ class Places:
     def resolve(self, is_user) -> tuple[Place, ...]:
         """Every place as files, lines and columns. ``is_user(filename)`` tells the user's own code."""
         places: list[Place] = []
+        # by id: equal code objects (a copied file) compare equal though their files differ
+        known: dict[tuple[int, int], Frame] = {}
+
+        def frame(code: CodeType, lasti: int) -> Frame:
+            found = known.get((id(code), lasti))
+            if found is None:
+                found = known[id(code), lasti] = _frame(code, lasti, is_user(code.co_filename))
+            return found
+
         for outer, frames in self._entries:
-            own = tuple(_frame(code, lasti, is_user(code.co_filename)) for code, lasti in frames)
+            own = tuple(frame(code, lasti) for code, lasti in frames)
             rest = places[outer].stack if outer >= 0 else ()
             places.append(Place(own + rest))
         return tuple(places)
 
 
-@lru_cache(maxsize=4096)
-def _positions(code: CodeType) -> tuple:
-    return tuple(code.co_positions())
-
-
-@lru_cache(maxsize=65536)
 def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
-    positions = _positions(code)
-    line, end_line, column, end_column = positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (None,) * 4
+    line, end_line, column, end_column = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
     file = _absolute(code.co_filename)
     line = line or code.co_firstlineno
     return Frame(
@@ -160,6 +162,8 @@ class UserCode:
         if script is None:
             script = getattr(sys.modules.get("__main__"), "__file__", None)
         folder = Path(script).resolve().parent if script else Path.cwd()
+        if "site-packages" in folder.parts or folder in (Path(sys.executable).resolve().parent, Path(sys.prefix) / "bin"):
+            folder = Path.cwd()  # pytest, a server, a notebook's kernel: the program is where it was started
         self.root = Path(source).resolve() if source else _git_root(folder) or folder
         self._prefix = str(self.root).rstrip(os.sep) + os.sep
         self._installed = tuple(

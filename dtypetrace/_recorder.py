@@ -100,7 +100,7 @@ class Recorder:
     def begin(self) -> None:
         self.thread = get_ident()
         thread = self.threads[self.thread] = Thread()
-        thread.sequence = _compat.next_sequence_number()
+        thread.sequence = self.first_sequence = _compat.next_sequence_number()
 
     def forget(self) -> None:
         """Lets go of every tensor and module; what was recorded stays."""
@@ -227,10 +227,12 @@ class Recorder:
         if forward_op < 0:
             risen = _compat.next_sequence_number()
             if risen != thread.sequence:
+                # one operator may make several nodes (CopySlices, a custom Function around it)
+                for sequence in range(max(thread.sequence, risen - 8), risen):
+                    slot = sequence & (_RING - 1)
+                    self._sequences[slot] = sequence
+                    self._sequence_ops[slot] = number
                 thread.sequence = risen
-                slot = (risen - 1) & (_RING - 1)
-                self._sequences[slot] = risen - 1
-                self._sequence_ops[slot] = number
 
     def _settle(self, func, inputs, dtypes, out, made, place, module, number, call, forward_op, thread) -> None:
         """Marks an output with the step that decided its dtype: O(1), no history."""
@@ -350,8 +352,9 @@ class Recorder:
     def owner(self) -> int:
         """Number of the module whose forward was not watched and whose backward runs: the one that holds a
         parameter which the autograd node leads to."""
-        self.not_seen["a forward pass that ran outside the block: its backward is named from autograd"] = None
         node = _compat.current_autograd_node()
+        if node is not None and node._sequence_nr() < self.first_sequence:
+            self.not_seen["a forward pass that ran outside the block: its backward is named from autograd"] = None
         above = [n for n, _ in node.next_functions if n is not None] if node is not None else []
         # a weight is reached through one unary node (its transpose); beyond a node with more inputs lies another op
         above += [one.next_functions[0][0] for one in above if len(one.next_functions) == 1]
@@ -477,6 +480,22 @@ class Recorder:
                 mark.step = origins.step(new)
         elif step.how in ("cast", "factory", "promotion", "conversion") and step.place == place and not step.parents:
             mark.step = origins.step(step._replace(reads=reads))
+
+    def given(self, args: tuple, place: int) -> None:
+        """What an outermost module is called with: tensors from before are named by their argument there."""
+        marks = self.origins.marks
+        for index, value in enumerate(args):
+            if isinstance(value, Tensor):
+                parts = ((f"#{index}", value),)
+            elif isinstance(value, dict):
+                parts = tuple((f"#{index}[{key!r}]", v) for key, v in value.items() if isinstance(v, Tensor))
+            else:
+                continue
+            for name, tensor in parts:
+                if id(tensor) not in marks:
+                    with _compat.DisableTorchFunction():
+                        step = RawStep("input", "", place, -1, (), tensor.dtype, name=name)
+                    self.origins.mark(tensor, self.origins.step(step), -1)
 
     def registered(self, name: str, tensor: Tensor, frame: FrameType | None) -> None:
         """A parameter or buffer was set on a module; one that its constructor has just made is a ``parameter``."""

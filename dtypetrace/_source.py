@@ -149,6 +149,15 @@ def number(node: ast.expr) -> str | None:
     return repr(value) if isinstance(value, (int, float, complex)) else None
 
 
+def written(frame: Frame, value: str) -> str | None:
+    """How the program writes a number, given its repr, in the expression that the frame was running (``-1e9``)."""
+    node, text = expression_at(frame), text_of(frame.file)
+    if node is None or text is None:
+        return None
+    found = next((n for n in ast.walk(node) if isinstance(n, (ast.UnaryOp, ast.Constant)) and number(n) == value), None)
+    return ast.get_source_segment("".join(text.lines), found) if found is not None else None
+
+
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:
     """The innermost ``with`` statement around the frame's line whose items mention a name (``autocast``)."""
     text = text_of(frame.file)

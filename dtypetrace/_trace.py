@@ -32,9 +32,7 @@ class Trace:
         whole_script: bool = False,
         script: str | os.PathLike | None = None,
         source: str | os.PathLike | None = None,
-        numerics: bool = False,
         ignore: frozenset[str] = frozenset(),
-        max_steps: int | None = None,
         on_refusal: Healer | None = None,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):

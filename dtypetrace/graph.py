@@ -31,6 +31,8 @@ class Lineage:
 
     steps: tuple[Step, ...]
     hows: tuple[str, ...]
+    reads: tuple[Read | None, ...]
+    """For each step whose dtype came through an attribute, the read that it came through."""
 
     @property
     def root(self) -> Step:
@@ -47,12 +49,14 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
     """
     steps: list[Step] = []
     hows: list[str] = []
+    reads: list[Read | None] = []
     while step >= 0:
         current = recording.steps[step]
         followed = _followed_read(recording, current, in_line)
         if followed is not None:
             steps.append(current)
             hows.append("attribute")
+            reads.append(followed)
             step = followed.step
             continue
         if current.how == "attribute":  # changed nothing, and nobody else is to blame
@@ -60,12 +64,13 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
             continue
         steps.append(current)
         hows.append(_how(current))
+        reads.append(None)
         if not current.parents:
             break
         step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
     if not steps:
         return None
-    return Lineage(tuple(reversed(steps)), tuple(reversed(hows)))
+    return Lineage(tuple(reversed(steps)), tuple(reversed(hows)), tuple(reversed(reads)))
 
 
 def _how(step: Step) -> str:
@@ -145,19 +150,29 @@ def origin(recording: Recording, step: int, in_line: str | None = None, name: st
     root = line.root
     if root.default >= 0:
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
-    return Origin(root.how, root.name or name or _first_use(recording, root), root.op or None, place_of(recording, root.place))
+    own = _first_use(recording, root) if root.how in ("input", "worker") else root.name
+    return Origin(root.how, own or name, root.op or None, place_of(recording, root.place), root.explicit)
 
 
 def _first_use(recording: Recording, root: Step) -> str | None:
-    """The expression by which a tensor from before was first used: the only argument of that call, if it is plain."""
-    if root.how not in ("input", "worker"):
-        return None
-    frame = place_of(recording, root.place).user_frame
+    """The expression by which a tensor from before was first used, batch key included.
+
+    ``#1['mask']`` names an argument of the call by its position; else the call's only plain
+    argument is meant.
+    """
+    place = place_of(recording, root.place)
+    frame = place.stack[0] if root.name and place.stack else place.user_frame
     call = _source.call_at(frame) if frame else None
     if call is None:
-        return None
+        return None if root.name.startswith("#") else root.name or None
+    if root.name.startswith("#"):
+        index, bracket, key = root.name[1:].partition("[")
+        before = call.args[: int(index) + 1]
+        if len(before) <= int(index) or any(isinstance(a, ast.Starred) for a in before):
+            return None
+        return _source.unparse(before[-1]) + bracket + key
     plain = [a for a in (*call.args, *(k.value for k in call.keywords)) if _source.dotted(a)]
-    return _source.dotted(plain[0]) if len(plain) == 1 else None
+    return root.name or (_source.dotted(plain[0]) if len(plain) == 1 else None)
 
 
 def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[FlowStep, ...]:
@@ -166,7 +181,7 @@ def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[F
     if line is None:
         return ()
     found: list[FlowStep] = []
-    for current, how in zip(line.steps, line.hows):
+    for current, how, read in zip(line.steps, line.hows, line.reads):
         place = place_of(recording, current.place)
         if current.default >= 0:
             found.append(FlowStep(place_of(recording, current.default), "set_default_dtype", "", "float32", current.to, "value"))
@@ -175,8 +190,20 @@ def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[F
             if region is not None:
                 found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
         source = " + ".join(current.source) if current.source else current.to
-        found.append(FlowStep(place, current.op, current.module, source, current.to, how))
+        found.append(FlowStep(place, current.op, current.module, source, current.to, how, _read_text(recording, read)))
     return tuple(found)
+
+
+def _read_text(recording: Recording, read: Read | None) -> str:
+    """What a dtype was read from, as written where it was used: ``sample.dtype``, ``self.dtype``."""
+    stack = place_of(recording, read.place).stack if read is not None else ()
+    if read is None or len(stack) <= max(read.frames_up, 0):
+        return ""
+    if read.frames_up < 0:
+        call = _source.call_at(stack[0])
+        return _source.unparse(call.args[0]) if call is not None and call.args else ""
+    node = _source.expression_at(stack[read.frames_up])
+    return _source.dotted(node) or "" if node is not None else ""
 
 
 def scalar_place(site: Place, value: str) -> Place:

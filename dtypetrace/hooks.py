@@ -22,6 +22,7 @@ from ._places import UserCode
 from ._recorder import CAST_CALLS, Recorder, Thread
 
 Tensor = torch.Tensor
+_FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
 _PLAIN = frozenset({Tensor, nn.Parameter, nn.Buffer})
 
 # torch functions written in Python that call composites which raise above the dispatch mode
@@ -125,6 +126,9 @@ class _ModuleHooks:
             else:
                 self._outermost(thread, backward)
                 root = recorder.modules.root(module, place)
+                recorder.given(args, place)
+            if type(module) in _FUSED and not module.training:
+                recorder.not_seen[f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"] = None
             modules.append((module, recorder.modules.number(module, root), id(frame), place, backward, root))
         except Exception:
             recorder.fail("a module hook")
@@ -212,6 +216,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
         recorder = self.recorder
         for t in types:
             if t not in _PLAIN:
+                recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                 return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
         if _compat.function_mode_count():
             return _dispatch_behind_modes(recorder, func, args, kwargs or {}, sys._getframe(0).f_back)
@@ -389,10 +394,31 @@ def _reenter(mode, func, args, kwargs):
         return _refused(mode, thread, func, args, kwargs, error, frame)
 
 
+def _writes_out(mode, func, args, kwargs):
+    """While any dispatch mode is on, torch leaves ``out`` of ``matrix_rank`` unwritten and rounds that of ``cond`` otherwise."""
+    return mode.__torch_function__(_WRITERS[func], (), args, kwargs)
+
+
+class _Writer:
+    """Such a function, with our dispatch mode off while it writes to ``out``."""
+
+    def __init__(self, function: Callable) -> None:
+        self.function = function
+        self.__name__ = function.__name__
+
+    def __call__(self, *args, **kwargs):
+        if kwargs.get("out") is None:
+            return self.function(*args, **kwargs)
+        with _compat.top_dispatch_mode_off(_DispatchMode):
+            return self.function(*args, **kwargs)
+
+
+_WRITERS = {f: _Writer(f) for f in (torch.linalg.matrix_rank, torch.linalg.cond)}
 _DATA_SET = Tensor.data.__set__
 _BODIES = {f: _compat.body_with_modes_on(f) for f in _REENTERED}
 _SPECIAL: dict[Any, Callable] = {
     **{f: _reenter for f in _REENTERED},
+    **{f: _writes_out for f in _WRITERS},
     Tensor.dtype.__get__: _get_dtype,
     Tensor.grad.__get__: _get_grad,
     Tensor.data.__set__: _set_tensor,

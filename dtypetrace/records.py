@@ -226,6 +226,8 @@ class Origin:
     name: str | None
     op: str | None
     place: Place
+    explicit: bool = False
+    """Whether the program named the dtype there, rather than fell into a default."""
 
     @property
     def file(self) -> str:
@@ -263,6 +265,8 @@ class FlowStep:
     source: str
     to: str
     how: str
+    via: str = ""
+    """The expression that a dtype was read from (``sample.dtype``), for how ``attribute``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +344,7 @@ def to_plain(value: Any) -> Any:
             "stack": [{"file": f.file, "line": f.line, "function": f.function, "user": f.user} for f in value.stack],
         }
     if isinstance(value, Origin):
-        return {"kind": value.kind, "name": value.name, "op": value.op, **to_plain(value.place)}
+        return {"kind": value.kind, "name": value.name, "op": value.op, "explicit": value.explicit, **to_plain(value.place)}
     if isinstance(value, FlowStep):
         return {
             "place": to_plain(value.place),
@@ -349,6 +353,7 @@ def to_plain(value: Any) -> Any:
             "from": value.source,
             "to": value.to,
             "how": value.how,
+            "via": value.via,
         }
     if is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}

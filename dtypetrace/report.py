@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any, Sequence
 
-from .records import SCHEMA, Finding, FlowStep, Frame, Place, Recording, to_plain
+from .records import FLOATING, SCHEMA, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
 MOST_BLOCKS = 10
 
@@ -106,8 +106,10 @@ def _block(f: Finding) -> list[tuple[str, str]]:
     width = max((len(str(frame.line)) for frame, _ in labels), default=2)
     gutter = " " * width
     block.append((f"{gutter} |", "blue"))
+    shown: tuple | None = None
     for frame, label in labels:
-        block += _source_lines(frame, label, width)
+        block += _source_lines(frame, label, width, again=shown == (frame.file, frame.line))
+        shown = (frame.file, frame.line)
     block.append((f"{gutter} |", "blue"))
     for note in (*_operand_notes(f), *f.notes):
         block.append((f"{gutter} = note: {note}", ""))
@@ -149,19 +151,26 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
             return f"{step.to} comes in here{f' as ' + name if (name := f.culprit.origin.name) else ''}: it was made before the watching began"
         return f"{step.to} is born here: {_birth(f, step)}"
     if step.how == "promotion":
-        return f"{step.source}: the result widens to {step.to}"
+        return f"{step.source}: the result widens to {step.to}{_inside(step.place)}"
     if step.how == "attribute":
-        return f"{step.op} takes {step.to} from an attribute"
+        return f"{step.op}() takes {step.to} from {step.via or 'an attribute'}{_inside(step.place)}"
     if step.how == "autocast":
-        return f"autocast makes it {step.to}"
-    return f"{step.source} becomes {step.to}"
+        return f"autocast makes it {step.to}{_inside(step.place)}"
+    return f"{step.source} becomes {step.to}{_inside(step.place)}"
+
+
+def _inside(place: Place) -> str:
+    """Which library line it was, where the line that is shown is the user's own further out."""
+    frame = place.stack[0] if place.stack else None
+    return f" (in {_relative(frame.file)}:{frame.line}, {frame.function})" if frame is not None and frame != place.user_frame else ""
 
 
 def _birth(f: Finding, step: FlowStep) -> str:
     kind = f.culprit.origin.kind if f.culprit else ""
-    outside = "" if not step.place.stack or step.place.stack[0].user else f" (in {step.place.function}, {_at(step.place)})"
+    outside = _inside(step.place)
+    named = f.culprit is not None and f.culprit.origin.explicit
     told = {
-        "factory": f"{step.op} without a dtype" if step.op != "set_default_dtype" else "the default dtype is set",
+        "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype",
         "conversion": f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": "the module's constructor makes its parameters so",
@@ -171,6 +180,10 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "worker": "it comes from a DataLoader worker",
         "reinterpret": "its bits are viewed so",
     }
+    if step.op == "autocast":
+        return "autocast computes in it"
+    if step.op == "set_default_dtype":
+        return "it becomes the default dtype" + outside
     return told.get(kind, step.op) + outside
 
 
@@ -178,22 +191,38 @@ def _meeting(f: Finding) -> str:
     culprit = f.culprit
     if culprit is None:
         return f"{f.op} is refused"
-    other = next((o for o in f.operands if o.dtype != culprit.dtype and not o.dtype.startswith("python")), None)
+    other = _other(f) if f.code not in _ALONE else None
     mine = f"{culprit.dtype} {culprit.name}{_shape(culprit.shape)}"
     if other is None:
         return f"{f.op} has no use for {mine}"
     return f"{mine} meets {other.dtype} {other.name}{_shape(other.shape)} in {f.op}"
 
 
+_ALONE = frozenset({"DT108", "DT109"})
+"""Codes of what one operand is by itself, whatever the others are."""
+
+
+def _other(f: Finding) -> Operand | None:
+    """The operand that the culprit disagrees with: a floating one where the culprit floats, as an index beside it is no rival."""
+    if f.culprit is None:
+        return None
+    floats = f.culprit.dtype in FLOATING or f.culprit.dtype.startswith("python")
+    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
+    return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
+
+
 def _operand_notes(f: Finding) -> list[str]:
     """Where the other side comes from: two operands have no expected side until the run shows one."""
-    other = next((o for o in f.operands if f.culprit and o.dtype != f.culprit.dtype and o.origin.place.stack), None)
-    if other is None:
+    other = _other(f)
+    if other is None or not other.origin.place.stack:
         return []
+    if other.origin.kind == "input":
+        return [f"{other.name} was {other.dtype} before the watching began"]
     return [f"{other.name} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
 
 
-def _source_lines(frame: Frame, label: str, width: int) -> list[tuple[str, str]]:
+def _source_lines(frame: Frame, label: str, width: int, again: bool) -> list[tuple[str, str]]:
+    """The line (unless it was just shown) and below it the marked span with its label."""
     line = linecache.getline(frame.file, frame.line).rstrip("\n").expandtabs(4)
     number = str(frame.line).rjust(width)
     if not line:
@@ -202,7 +231,8 @@ def _source_lines(frame: Frame, label: str, width: int) -> list[tuple[str, str]]
     end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(line)
     begin = begin if begin < len(line) else len(line) - len(line.lstrip())
     marks = "^" * max(1, end - begin)
-    return [(f"{number} | {line}", ""), (f"{' ' * width} | {' ' * begin}{marks} {label}", "red")]
+    marked = (f"{' ' * width} | {' ' * begin}{marks} {label}", "red")
+    return [marked] if again else [(f"{number} | {line}", ""), marked]
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -216,13 +246,17 @@ def _at(place: Place) -> str:
     user = place.user_frame
     own = f"{_relative(frame.file)}:{frame.line}" + (f":{frame.column}" if frame.column else "")
     if user is not None and user is not frame:
-        return f"{_relative(user.file)}:{user.line} in {own}"
+        return f"{_relative(user.file)}:{user.line}, in {own}"
     return own
 
 
 def _relative(file: str) -> str:
     if file.startswith("<"):
         return file
+    for folder in ("site-packages", "dist-packages"):
+        before, found, rest = file.partition(os.sep + folder + os.sep)
+        if found:
+            return rest
     relative = os.path.relpath(file)
     return file if relative.startswith(".." + os.sep + "..") else relative
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable
 
-from . import graph, refusals
+from . import _source, graph, refusals
 from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Place, Raised, Recording, Refused, Step, Witness
 
 HALF = frozenset({"float16", "bfloat16"})
@@ -30,9 +30,14 @@ _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
-    found = [judge(recording, refused) for refused in recording.refused]
+    found = [judge(recording, refused) for refused in recording.refused if refused.left or not _asked_only(refused)]
     found = [f for f in _grouped(found) if f.code not in ignore]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], -f.count)))
+
+
+def _asked_only(refused: Refused) -> bool:
+    """Whether torch merely asked a tensor if it can be an index: it takes no for an answer and looks at other overloads."""
+    return refused.op == "index" and refused.aten is None and refused.exception == "TypeError"
 
 
 def _grouped(findings: Iterable[Finding]) -> list[Finding]:
@@ -99,7 +104,9 @@ def judge(recording: Recording, refused: Refused) -> Finding:
 def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place) -> Operand:
     name = witness.name or witness.argument
     if witness.dtype.startswith("python"):
-        origin = Origin("conversion", witness.name, None, graph.scalar_place(site, witness.name))
+        place = graph.scalar_place(site, witness.name)
+        name = _source.written(place.stack[0], witness.name) or name if place.stack else name
+        origin = Origin("conversion", name, None, place)
     else:
         origin = graph.origin(recording, witness.step, in_line, witness.name or None)
     return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin)
@@ -245,18 +252,20 @@ def _suits(dtype: str, wants: str) -> bool:
 
 
 def _notes(refused: Refused, culprit: Operand | None, flow: tuple[FlowStep, ...], in_line: str | None, reason: str) -> Iterable[str]:
-    if reason and culprit is not None and culprit.dtype != in_line:
+    if reason and culprit is not None and culprit.dtype != in_line and refused.wants != "fits":
         yield f"{culprit.name} is {culprit.dtype}; {reason}"
     for step in flow:
         if step.how == "attribute":
-            yield f"{refused.op}'s operand took its dtype from an attribute, at {_short(step.place)}"
+            yield f"{culprit.name if culprit else 'it'} took its dtype from {step.via or 'an attribute'}, not from a value"
             break
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
 
 
-def _short(place) -> str:
-    return f"{place.file.rsplit('/', 1)[-1]}:{place.line}"
+def _short(place: Place) -> str:
+    """The user's line and, where another's code is below it, that one's name."""
+    frame = place.user_frame
+    return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}" if frame else ""
 
 
 def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site) -> Fix | None:
@@ -266,7 +275,7 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
     origin = culprit.origin
     here = origin.place if origin.place.stack else site
     wanted = {"integer": "int64", "bool": "bool", "float": "float32"}.get(refused.wants) or in_line
-    at_site = f"cast {culprit.name} at the call, {_short(site)}" if site.stack else ""
+    at_site = f"cast {culprit.name} at the call, {_short(site)}" if site.stack and site.stack[0] is site.user_frame else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
     if refused.wants == "fits":
@@ -275,6 +284,10 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
         return Fix("cast", site, (), True, f"compute {refused.op} in float32 and cast its result back", (f"keep {culprit.dtype} from being chosen at {_short(here)}",))
     if wanted is None or wanted == culprit.dtype:
         return None
+    if origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
+        # a library is not the user's to edit: its value is cast where the user's own line gets it
+        why = f"cast what this line gets from {origin.function} to {wanted}"
+        return Fix("dtype", Place(_from_user(origin.place)), (), False, why, (at_site,) if at_site else ())
     kinds = {
         "factory": f"give it dtype={_spell(wanted)} where it is made",
         "conversion": f"make it {wanted} where it is converted",
@@ -288,6 +301,12 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
         "input": f"make it {wanted} before it is passed in",
     }
     return Fix("dtype", here, (), True, kinds.get(origin.kind, f"make it {wanted}"), (at_site,) if at_site else ())
+
+
+def _from_user(place: Place):
+    """The stack from the user's innermost frame on."""
+    user = place.user_frame
+    return place.stack[place.stack.index(user) :] if user in place.stack else place.stack
 
 
 def _tensor_of(refused: Refused) -> str:

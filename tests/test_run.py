@@ -531,7 +531,7 @@ PROCESSES = """
 
     if __name__ == "__main__":
         print("main", sys.modules["__main__"].__file__)
-        for context in ("fork", "spawn"):
+        for context in sys.argv[1:]:
             loader = DataLoader(Squares(), num_workers=1, batch_size=2, multiprocessing_context=context)
             print(context, [batch for batch in loader])
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -547,10 +547,10 @@ PROCESSES = """
 """
 
 
-@pytest.mark.parametrize("words", [["work.py"], ["-m", "work"]])
+@pytest.mark.parametrize("words", ["work.py fork spawn", "-m work"])
 def test_workers_forked_and_spawned(tmp_path, words):
     write(tmp_path, work=PROCESSES)
-    plain, traced = both(words, tmp_path, options=["--json", "out.json"])
+    plain, traced = both(words.split(), tmp_path, options=["--json", "out.json"])
     assert (traced.status, traced.out) == (plain.status, plain.out)
     assert traced.out.count("\nchild 256") == 1
     frames = [line for line in plain.err.splitlines() if line.startswith(("Traceback", "  ", "RuntimeError"))]

@@ -171,14 +171,16 @@ class _Watch:
         return findings
 
 
+_PATH = tuple(sys.path[1:])
 _OWN_FAULT = "dtypetrace: internal error; the script itself ran as it would. Please report this:\n"
 
 
 @contextmanager
 def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
-    """For dtypetrace's own work after the script: modules beside the script are found last, warnings are off."""
+    """For dtypetrace's own work after the script: what it needs is found where it was before the script ran, and
+    modules beside the script last; warnings are off."""
     before = list(sys.path)
-    sys.path.sort(key=lambda folder: folder == program.path0)
+    sys.path[:] = [folder for folder in dict.fromkeys((*_PATH, *before)) if folder != program.path0] + [program.path0]
     with warnings.catch_warnings() if not warn else nullcontext():
         if not warn:
             warnings.simplefilter("ignore")

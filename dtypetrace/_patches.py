@@ -2,20 +2,19 @@
 
 Modes and hooks do not see these events at all: a change of the default dtype, a tensor that is made
 into a Parameter, a compiled function, a warning that torch's C++ attributes to the frame that
-called it (which, with a mode on, is ours).
+called it (``_warnings``).
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from functools import wraps
 from typing import Any, Callable
 
 import torch
 from torch import nn
 
-from . import _compat, _witness
+from . import _compat, _warnings, _witness
 
 
 class Patches:
@@ -30,7 +29,7 @@ class Patches:
         self._undo = []
         self._replace(torch, "set_default_dtype", self._set_default_dtype(torch.set_default_dtype))
         self._replace(torch, "compile", self._compile(torch.compile))
-        self._replace(warnings, "_showwarnmsg", self._show_warning(warnings._showwarnmsg))
+        self._undo.append(_warnings.install(self.recorder.places.own))
         self._watch_parameters()
         self.mind_compile()
 
@@ -105,61 +104,3 @@ class Patches:
                 nn.Parameter.__new__ = original
 
         self._undo.append(restore)
-
-    # ------------------------------------------------------------ warnings
-
-    def _show_warning(self, original: Callable) -> Callable:
-        """Re-emits a warning that was attributed to dtypetrace at the frame it belongs to.
-
-        The filters are asked again there, with that frame's own registry, so it is shown, raised,
-        recorded or dropped just as without us.
-        """
-        hidden = self.recorder.places.own
-
-        def _showwarnmsg(message) -> None:
-            if not hidden(message.filename):
-                return original(message)
-            frame = _rightful_frame(hidden)
-            for registry in _own_registries():
-                registry.clear()
-            warnings.onceregistry.pop((str(message.message), message.category), None)
-            if frame is None:
-                return original(message)
-            registry = frame.f_globals.setdefault("__warningregistry__", {})
-            warnings.warn_explicit(
-                message.message, message.category, frame.f_code.co_filename, frame.f_lineno,
-                frame.f_globals.get("__name__") or "<unknown>", registry, frame.f_globals, message.source,
-            )  # fmt: skip
-
-        return _showwarnmsg
-
-
-def _own_registries():
-    package = __name__.rpartition(".")[0]
-    for name, module in list(sys.modules.items()):
-        if name.startswith(package):
-            registry = getattr(module, "__warningregistry__", None)
-            if registry is not None:
-                yield registry
-
-
-def _rightful_frame(own: Callable[[str], bool]):
-    """The frame that would have been blamed: the nearest below our handlers.
-
-    For a torch function written in Python the stack reads user, function, ``handle_torch_function``,
-    handler, function again; the first run of the function stands in for the second.
-    """
-    frame = sys._getframe(2)
-    while frame is not None and not own(frame.f_code.co_filename):
-        frame = frame.f_back  # Python's own machinery, and a torch function that warned with a stacklevel
-    called = None
-    while frame is not None and (own(frame.f_code.co_filename) or frame.f_code is _HANDLE):
-        func = frame.f_locals.get("func") if frame.f_code.co_name == "__torch_function__" else None
-        called = getattr(func, "__code__", called)
-        frame = frame.f_back
-    if frame is not None and frame.f_code is called:
-        frame = frame.f_back
-    return frame
-
-
-_HANDLE = torch.overrides.handle_torch_function.__code__

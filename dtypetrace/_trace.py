@@ -11,11 +11,12 @@ from typing import Any
 
 from torch import nn
 
-from . import graph, report, rules
 from ._places import UserCode
 from .hooks import Healer, Watch
 from .records import Finding, Recording
 
+# graph, report and rules are imported when they are asked: networkx and rich would otherwise be loaded while the
+# script's own folder comes first in sys.path, where a file of the same name may lie
 _open: dict[int, "Trace"] = {}
 
 
@@ -88,6 +89,8 @@ class Trace:
         self._recording = recorder.snapshot()
         if error is not None:
             _unlink_own_frames(error)
+            from . import report
+
             if self.findings and self.findings[0].severity == "error" and not getattr(error, "__notes__", None):
                 for note in report.notes_for(self.findings[0]):
                     error.add_note(note)
@@ -113,6 +116,8 @@ class Trace:
         """The one that ended the run first, then by severity and reach."""
         if self._outer is not None:
             return self._outer.findings
+        from . import rules
+
         if self._recording is None:
             return rules.find(self.recording, self._ignore)
         if self._findings is None:
@@ -121,13 +126,19 @@ class Trace:
 
     def to_networkx(self) -> Any:
         """The flow graph, a ``networkx.MultiDiGraph`` with dtypes on its edges (see :func:`dtypetrace.graph.build`)."""
+        from . import graph
+
         return graph.build(self.recording)
 
     def to_json(self, path: str | os.PathLike) -> None:
         """Writes the JSON report, schema 1, whole or not at all."""
+        from . import report
+
         report.write_json(path, self.recording, self.findings)
 
     def __repr__(self) -> str:
+        from . import report
+
         return report.text(self.recording, self.findings)
 
 
@@ -157,10 +168,14 @@ def _caller() -> str:
 def _unlink_own_frames(error: BaseException) -> None:
     """Takes dtypetrace's frames out of the tracebacks of an exception and of those it came from."""
     own = str(Path(__file__).parent) + os.sep
-    seen = set()
-    chain: BaseException | None = error
-    while chain is not None and id(chain) not in seen:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        chain = waiting.pop()
+        if chain is None or id(chain) in seen:
+            continue
         seen.add(id(chain))
+        waiting += (chain.__cause__, chain.__context__)
         kept = []
         tb = chain.__traceback__
         while tb is not None:
@@ -168,6 +183,6 @@ def _unlink_own_frames(error: BaseException) -> None:
                 kept.append(tb)
             tb = tb.tb_next
         for tb, following in zip(kept, [*kept[1:], None]):
-            tb.tb_next = following
+            if tb.tb_next is not following:
+                tb.tb_next = following
         chain.__traceback__ = kept[0] if kept else None
-        chain = chain.__cause__ or chain.__context__

@@ -302,7 +302,8 @@ class _FunctionMode(_compat.TorchFunctionMode):
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
         if not recorder.broken and (kwargs or id(out) not in recorder.origins.marks or func in CAST_CALLS or _compat.any_autocast_enabled()):
             try:
-                recorder.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
+                with _compat.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
+                    recorder.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
             except Exception:
                 recorder.fail("the function mode")
         return out

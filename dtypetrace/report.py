@@ -257,7 +257,10 @@ def _relative(file: str) -> str:
         before, found, rest = file.partition(os.sep + folder + os.sep)
         if found:
             return rest
-    relative = os.path.relpath(file)
+    try:
+        relative = os.path.relpath(file)
+    except OSError:  # the working directory is gone
+        return file
     return file if relative.startswith(".." + os.sep + "..") else relative
 
 

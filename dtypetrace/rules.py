@@ -177,7 +177,10 @@ def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant
         if p.dtype == rival or line is None or line.root.explicit or line.root.how in ("input", "load"):
             return None
     decisions = {
-        graph.place_of(recording, s.place).stack[:1] for s in recording.steps if s.explicit and s.to == rival and not s.module
+        graph.place_of(recording, s.place).stack[:1]
+        for s in recording.steps
+        # `.to(y.dtype)` repeats a decision, it makes none
+        if s.explicit and s.to == rival and not s.module and not any(graph.linked(recording, s, r) for r in s.reads)
     }
     parameters = dict(refused.run).get(rival, 0)
     return rival if len(decisions) > 1 or parameters else None

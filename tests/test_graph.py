@@ -1,0 +1,283 @@
+"""How dtypes flowed: lineages along the steps, the links that `tensor.dtype` makes, the graph and its slices."""
+
+from __future__ import annotations
+
+import networkx as nx
+import programs
+import pytest
+
+from dtypetrace import graph
+from dtypetrace.records import Frame, Input, Op, Place, Read, Recording, Step
+
+
+def place(line: int, file: str = "/p/train.py") -> Place:
+    return Place((Frame(file, line, "main", True),))
+
+
+PLACES = tuple(place(n) for n in range(1, 9))
+
+
+def step(how: str, to: str, at: int = 0, parents=(), source=(), **more) -> Step:
+    return Step(how, more.pop("op", how), at, "", tuple(source), to, tuple(parents), **more)
+
+
+def words(flow) -> list[tuple[str, str, str]]:
+    return [(s.how, s.source, s.to) for s in flow]
+
+
+# ---------------------------------------------------------------- lineage, on recordings made by hand
+
+
+def test_a_birth_is_its_own_lineage():
+    recording = Recording(PLACES, (step("factory", "float32", 3, op="ones"),))
+    assert graph.lineage(recording, 0).root.op == "ones"
+    assert words(graph.flow(recording, 0)) == [("value", "float32", "float32")]
+    origin = graph.origin(recording, 0, name="x")
+    assert (origin.kind, origin.op, origin.name, origin.line) == ("factory", "ones", "x", 4)
+
+
+def test_nothing_known_is_an_input_from_nowhere():
+    assert graph.lineage(Recording(), -1) is None
+    assert graph.flow(Recording(), -1) == ()
+    origin = graph.origin(Recording(), -1, name="x")
+    assert (origin.kind, origin.name, origin.place) == ("input", "x", Place())
+
+
+def test_a_promotion_is_a_step_and_the_wide_operand_the_origin():
+    steps = (
+        step("factory", "float32", 0, op="ones"),
+        step("promotion", "float32", 1, [0], ["float16", "float32"], op="cat"),
+        step("promotion", "float32", 2, [1], ["float16", "float32"], op="add"),
+    )
+    recording = Recording(PLACES, steps)
+    assert words(graph.flow(recording, 2)) == [
+        ("value", "float32", "float32"),
+        ("promotion", "float16 + float32", "float32"),
+        ("promotion", "float16 + float32", "float32"),
+    ]
+    assert graph.origin(recording, 2).line == 1
+
+
+def test_a_cast_cuts_the_story():
+    steps = (step("factory", "float64", 0), step("cast", "float32", 1, (), ["float64"], op="float", explicit=True))
+    recording = Recording(PLACES, steps)
+    assert words(graph.flow(recording, 1)) == [("cast", "float64", "float32")]
+    assert graph.origin(recording, 1).kind == "cast"
+
+
+def test_of_two_that_widened_to_a_third_the_one_out_of_line_is_followed():
+    """bfloat16 + float16 give float32. In a float16 model it is the bfloat16 one that came from elsewhere, and the other way round."""
+    steps = (
+        step("factory", "float16", 0),
+        step("autocast", "bfloat16", 1),
+        step("promotion", "float32", 2, [0, 1], ["float16", "bfloat16"]),
+    )
+    recording = Recording(PLACES, steps)
+    assert graph.origin(recording, 2, in_line="float16").line == 2
+    assert graph.origin(recording, 2, in_line="bfloat16").line == 1
+    assert graph.origin(recording, 2).line == 1
+
+
+def test_a_default_dtype_is_the_origin_of_what_fell_into_it():
+    steps = (step("factory", "float64", 4, op="ones", default=1),)
+    recording = Recording(PLACES, steps)
+    origin = graph.origin(recording, 0)
+    assert (origin.kind, origin.op, origin.line) == ("factory", "set_default_dtype", 2)
+    assert [(s.op, s.place.line) for s in graph.flow(recording, 0)] == [("set_default_dtype", 2), ("ones", 5)]
+
+
+def test_a_lineage_follows_the_pointers_that_the_tensor_carried():
+    """In the merged graph a loop has a cycle, and a shorter path that no tensor took."""
+    steps = (
+        step("factory", "float32", 0),
+        step("promotion", "float32", 1, [0], ["float16", "float32"]),
+        step("promotion", "float32", 2, [1], ["float16", "float32"]),
+        step("promotion", "float32", 3, [2, 0], ["float16", "float32"]),
+    )
+    line = graph.lineage(Recording(PLACES, steps), 3)
+    assert [s.place for s in line.steps] == [0, 1, 2, 3]
+
+
+def read(to: str, step: int, at: int, frames_up: int = -1) -> Read:
+    return Read(to, at, step, frames_up)
+
+
+def test_an_attribute_is_followed_where_what_was_read_is_out_of_line():
+    steps = (
+        step("factory", "float32", 0, op="ones"),  # the mask
+        step("factory", "float32", 1, op="arange"),  # the table, of the same dtype by itself
+        step("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),), op="to"),
+    )
+    recording = Recording(PLACES, steps)
+    assert graph.origin(recording, 2, in_line="float16").line == 1
+    assert words(graph.flow(recording, 2, in_line="float16")) == [("value", "float32", "float32"), ("attribute", "float32", "float32")]
+
+
+def test_an_attribute_is_passed_over_where_what_was_read_is_in_line():
+    """`x.to(y.dtype)` that changed nothing, and y as it should be: x is what it was born as, and y is to blame for nothing."""
+    steps = (
+        step("factory", "float32", 0),
+        step("factory", "float32", 1),
+        step("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),)),
+    )
+    assert graph.origin(Recording(PLACES, steps), 2, in_line="float32").line == 2
+
+
+def test_a_cast_to_another_tensor_s_dtype():
+    steps = (
+        step("factory", "float32", 0),
+        step("cast", "float32", 2, (), ["int64"], reads=(read("float32", 0, 2),), explicit=True, op="to"),
+    )
+    recording = Recording(PLACES, steps)
+    assert graph.origin(recording, 1, in_line="float16").line == 1
+    in_line = graph.origin(recording, 1, in_line="float32")
+    assert (in_line.kind, in_line.line) == ("cast", 3)
+
+
+def test_the_name_of_what_came_in(tmp_path):
+    program = programs.run(tmp_path, "F.linear(OLD, torch.ones(2, 2, dtype=torch.bfloat16))", before="OLD = torch.ones(1, 2)")
+    assert program.findings[0].operands[0].origin.kind == "input"
+
+
+# ---------------------------------------------------------------- links, as the text tells them
+
+# The mask is float32 in a float16 model. Where the mask's dtype was handed on, the mask's line is the origin (`#!`).
+MODEL = "model = nn.Linear(4, 4).half()\n"
+LINKS = {
+    "inside the call": "mask = torch.ones(2, 4)  #!\nx = IDS.to(mask.dtype)",
+    "inside the call, by keyword": "mask = torch.ones(2, 4)  #!\nx = IDS.to(dtype=mask.dtype)",
+    "inside the call, with a device": "mask = torch.ones(2, 4)  #!\nx = IDS.to(mask.device, mask.dtype)",
+    "a factory": "mask = torch.ones(2, 4)  #!\nx = torch.zeros(2, 4, dtype=mask.dtype)",
+    "one that changed nothing": "mask = torch.ones(2, 4)  #!\ny = torch.ones(2, 4)\nx = y.to(mask.dtype)",
+    "inside an expression": "mask = torch.ones(2, 4)  #!\nx = IDS.to(mask.dtype if mask is not None else torch.float16)",
+    "a name that was assigned": "mask = torch.ones(2, 4)  #!\nwanted = mask.dtype\nx = IDS.to(wanted)",
+    "one of several names": "mask = torch.ones(2, 4)  #!\ndevice, wanted = mask.device, mask.dtype\nx = IDS.to(device, wanted)",
+    "an attribute that was assigned": "class C: pass\nmask = torch.ones(2, 4)  #!\nC.wanted = mask.dtype\nx = IDS.to(C.wanted)",
+    "passed by the caller": "mask = torch.ones(2, 4)  #!\ndef cast(x, dtype):\n    return x.to(dtype)\nx = cast(IDS, mask.dtype)",
+    "passed by the caller's caller": (
+        "mask = torch.ones(2, 4)  #!\ndef cast(x, dtype):\n    return x.to(dtype)\ndef twice(x, dtype):\n    return cast(x, dtype)\n"
+        "x = twice(IDS, mask.dtype)"
+    ),
+    "a property": (
+        "class Guide(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.scale = nn.Parameter(torch.ones(2, 4))  #!\n"
+        "    @property\n    def dtype(self):\n        return self.scale.dtype\nguide = Guide()\nx = IDS.to(guide.dtype)"
+    ),
+    "a property that looks for a parameter": (
+        "class Guide(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.scale = nn.Parameter(torch.ones(2, 4))  #!\n"
+        "    @property\n    def dtype(self):\n        return next(self.parameters()).dtype\nguide = Guide()\nx = IDS.to(guide.dtype)"
+    ),
+    "the tensor itself": "mask = torch.ones(2, 4)  #!\nx = IDS.to(mask)",
+    "type_as": "mask = torch.ones(2, 4)  #!\nx = IDS.type_as(mask)",
+    "handed on twice": "mask = torch.ones(2, 4)  #!\ny = IDS.to(mask.dtype)\nx = torch.zeros(2, 4, dtype=y.dtype)",
+    # the dtype is read, but the call says its own
+    "a literal": "mask = torch.ones(2, 4)\nmask.dtype\nx = IDS.to(torch.float32)  #!",
+    "a literal on the line of a read": "mask = torch.ones(2, 4)\nx, y = IDS.to(torch.float32), mask.dtype  #!",
+    "a literal keyword": "mask = torch.ones(2, 4)\nmask.dtype\nx = torch.zeros(2, 4, dtype=torch.float32)  #!",
+    "a cast by name": "half = torch.ones(2, 4, dtype=torch.float16)\nhalf.dtype\nx = half.float()  #!",
+    "a comparison": "mask = torch.ones(2, 4)\ny = torch.ones(2, 4)  #!\nif mask.dtype == torch.float32:\n    x = y.to('cpu')",
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_dtype_that_was_read_from_a_tensor(name, tmp_path):
+    program = programs.run(tmp_path, MODEL + "IDS = torch.arange(8).view(2, 4)\n" + LINKS[name] + "\nmodel(x)\n")
+    f = program.only
+    assert f.culprit.name == "input"
+    assert program.at(f.culprit.origin.place).endswith("#!"), program.at(f.culprit.origin.place)
+    by_itself = name.startswith(("a literal", "a cast", "a comparison"))
+    assert ("attribute" in [s.how for s in f.flow]) is not by_itself
+
+
+def test_an_attribute_of_what_is_in_line_leaves_the_cast_to_blame(tmp_path):
+    """The same program, judged against a float32 model: `.half()` is wrong, and whoever read a dtype is not."""
+    program = programs.run(
+        tmp_path,
+        """
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        mask = torch.ones(2, 4)
+        x = model[0](mask).half()
+        y = torch.zeros(2, 4).to(x.dtype)
+        model(y)
+        """,
+    )
+    f = program.only
+    assert f.culprit.name == "input"
+    assert program.at(f.culprit.origin.place) == "x = model[0](mask).half()"
+    assert [s.how for s in f.flow] == ["cast", "attribute", "value"]
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def op(name: str, inputs=(), outputs=("float32",), module: str = "", count: int = 1) -> Op:
+    return Op(name, f"{name}.default", "forward", module, 0, tuple(inputs), tuple(outputs), count)
+
+
+def chain(length: int) -> Recording:
+    """ones -> op0 -> op1 -> ..., every op also fed by op0."""
+    ops = [op("op0", [Input("float32", 0)])]
+    ops += [op(f"op{i}", [Input("float32", 0, i - 1), Input("float32", 0, 0)]) for i in range(1, length)]
+    return Recording(PLACES, (step("factory", "float32", 0, op="ones", name="x"),), tuple(ops))
+
+
+def test_a_node_for_each_op_and_origin_an_edge_for_each_operand():
+    built = graph.build(chain(3))
+    assert isinstance(built, nx.MultiDiGraph)
+    assert set(built.nodes) == {("op", 0), ("op", 1), ("op", 2), ("origin", 0)}
+    assert sorted(built.edges(data="operand")) == [
+        (("op", 0), ("op", 1), 0), (("op", 0), ("op", 1), 1), (("op", 0), ("op", 2), 1), (("op", 1), ("op", 2), 0), (("origin", 0), ("op", 0), 0),
+    ]  # fmt: skip
+    assert {d for *_, d in built.edges(data="dtype")} == {"float32"}
+    assert built.nodes["op", 1]["op"] == "op1" and built.nodes["op", 1]["count"] == 1
+    assert built.nodes["origin", 0]["kind"] == "factory" and built.nodes["origin", 0]["dtype"] == "float32"
+
+
+def test_a_loop_is_a_cycle():
+    ops = (op("add", [Input("float32", 0, 1)]), op("mul", [Input("float32", 0, 0)]))
+    assert list(nx.simple_cycles(graph.build(Recording(PLACES, (step("factory", "float32"),), ops))))
+
+
+def test_a_slice_is_what_led_to_an_op_and_no_more():
+    recording = chain(6)
+    assert set(graph.slice_to(recording, 2)) == {("op", 0), ("op", 1), ("op", 2), ("origin", 0)}
+    assert set(graph.slice_to(recording, 0)) == {("op", 0), ("origin", 0)}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10, 60])
+def test_a_slice_keeps_the_nearest(limit):
+    cut = graph.slice_to(chain(100), 99, limit=limit)
+    assert len(cut) == limit
+    assert ("op", 99) in cut
+
+
+def test_a_slice_of_a_loop_ends():
+    ops = (op("add", [Input("float32", 0, 1)]), op("mul", [Input("float32", 0, 0)]))
+    assert len(graph.slice_to(Recording(PLACES, (step("factory", "float32"),), ops), 1)) == 2
+
+
+def test_the_module_tree():
+    ops = (op("linear", module="net.a.b", count=3), op("add", module="net", outputs=("float16", "int64")), op("mul"))
+    tree = graph.module_tree(Recording(ops=ops))
+    assert sorted(tree.edges) == [("net", "net.a"), ("net.a", "net.a.b")]
+    assert tree.nodes["net"] == {"ops": 4, "dtypes": {"float32", "float16"}}
+    assert tree.nodes["net.a.b"] == {"ops": 3, "dtypes": {"float32"}}
+
+
+def test_the_graph_of_a_real_step(tmp_path):
+    program = programs.run(
+        tmp_path,
+        """
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)).bfloat16()
+        x = torch.ones(2, 4)
+        net(x.bfloat16()).sum().backward()
+        """,
+    )
+    built = program.trace.to_networkx()
+    ops = {data["op"]: node for node, data in built.nodes(data=True) if node[0] == "op" and data["phase"] == "forward"}
+    assert nx.has_path(built, ops["linear"], ops["sum"])
+    into_linear = {d for *_, d in built.in_edges(ops["linear"], data="dtype")}
+    assert into_linear == {"bfloat16"}
+    assert {data["phase"] for node, data in built.nodes(data=True) if node[0] == "op"} >= {"forward", "backward"}
+    tree = graph.module_tree(program.recording)
+    assert set(tree) == {"net", "net.0", "net.1", "net.2"}
+    assert tree.nodes["net"]["dtypes"] == {"bfloat16"}

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._trace import Trace, trace
+    from ._view import load
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "trace"]
+__all__ = ["Trace", "load", "trace"]
 
-_HOMES = {"Trace": "_trace", "trace": "_trace"}
+_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view"}
 
 
 def __getattr__(name: str) -> Any:

@@ -49,6 +49,10 @@ class Run:
             "with -m a module's name; all that follows it is its own"
         )  # fmt: skip
         parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
+        parser.add_argument("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
+        parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of what is saved")
+        parser.add_argument("--steps", type=_count, metavar="N", help="end the run after N optimizer steps, with exit status 0")
+        parser.add_argument("--trace-steps", type=_count, metavar="N", help="watch N optimizer steps, then let the run go on unwatched")
         parser.add_argument(
             "--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 instead of 0 if a finding is this severe or more"
         )
@@ -68,8 +72,17 @@ class Run:
             source=options.source and options.source.resolve(),
             script=Path(program.file) if program.file else None,
             ignore=frozenset(options.ignore),
+            steps=options.steps,
+            trace_steps=options.trace_steps,
         )
-        json_file = options.json and _writable("--json", _of_rank(options.json, rank))
+        files = [
+            (option, _writable(option, _of_rank(file, rank)), write)
+            for option, file, write in (
+                ("--json", options.json, lambda trace, path: trace.to_json(path)),
+                ("--save", options.save, lambda trace, path: trace.save(path, source=options.text)),
+            )
+            if file is not None
+        ]
         stderr = sys.stderr  # the script may put another stream there
         owner = os.getpid()
 
@@ -86,12 +99,40 @@ class Run:
         if os.getpid() != owner:  # a forked worker that came back through its parent's frames
             return ending
         with interrupts_held() as later, _apart_from(program, warn=False):
-            findings = watch.report(stderr if rank == 0 else None, program.name, json_file)
+            findings = watch.report(stderr if rank == 0 else None, program.name, files)
         if late or later:
             return KeyboardInterrupt()
         if isinstance(ending, SystemExit) and not ending.code and _reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
+
+
+class Show:
+    """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
+
+    name = "show"
+    usage = "dtypetrace show TRACE [--json F] [--fail-on LEVEL]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
+        parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON")
+        parser.add_argument("--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 if a finding is this severe or more")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from . import report
+        from ._view import load
+        from .saved import TraceFileError
+
+        try:
+            trace = load(options.trace)
+        except TraceFileError as error:
+            raise UsageError(str(error)) from None
+        except OSError as error:
+            raise UsageError(f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote") from None
+        report.console(trace, file=sys.stdout)
+        if options.json:
+            trace.to_json(_writable("--json", options.json))
+        return SystemExit(int(_reaches(trace.findings, options.fail_on)))
 
 
 class _Watch:
@@ -137,14 +178,14 @@ class _Watch:
         except Exception as failure:
             self._failure = self._failure or failure
 
-    def report(self, stream: Any, name: str, json_file: Path | None) -> Sequence[Any]:
+    def report(self, stream: Any, name: str, files: Sequence[tuple]) -> Sequence[Any]:
         """Print the findings to ``stream`` (None: nowhere), write the files, and return the findings."""
         try:
             if self._failure is not None:
                 raise self._failure
             if self._unseen:
                 _say(stream, f"dtypetrace: {name} {self._unseen}")
-                if json_file is None:
+                if not files:
                     return ()
                 self._trace = self._make()  # an empty report still is one
                 self._trace.stop(None)
@@ -161,11 +202,11 @@ class _Watch:
             except Exception as failure:
                 if not isinstance(failure, BrokenPipeError) and not stream.closed:  # else nobody reads it
                     _say(stream, _OWN_FAULT + traceback.format_exc())
-        if json_file is not None:
+        for option, file, write in files:
             try:
-                self._trace.to_json(json_file)
+                write(self._trace, file)
             except OSError as failure:
-                _say(stream, f"dtypetrace: error: --json {json_file} could not be written: {failure}")
+                _say(stream, f"dtypetrace: error: {option} {file} could not be written: {failure}")
             except Exception:
                 _say(stream, _OWN_FAULT + traceback.format_exc())
         return findings
@@ -231,6 +272,12 @@ def _codes(text: str) -> list[str]:
     return codes
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps. Give 1 or more")
+    return int(text)
+
+
 def _rank() -> int:
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     return int(rank) if rank.isdecimal() and world.isdecimal() and int(world) > 1 else 0
@@ -282,7 +329,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See: {self.prog} --help")
 
 
-_COMMANDS = {command.name: command for command in (Run(),)}
+_COMMANDS = {command.name: command for command in (Run(), Show(),)}
 
 
 def _parser() -> _Parser:

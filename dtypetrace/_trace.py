@@ -7,20 +7,18 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from torch import nn
 
 from ._places import UserCode
+from ._view import View
 from .hooks import Healer, Watch
 from .records import Finding, Recording
 
-# graph, report and rules are imported when they are asked: networkx and rich would otherwise be loaded while the
-# script's own folder comes first in sys.path, where a file of the same name may lie
 _open: dict[int, "Trace"] = {}
 
 
-class Trace:
+class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
     Raises TypeError for a model that is no module, RuntimeError for a second open trace in a thread.
@@ -35,12 +33,20 @@ class Trace:
         source: str | os.PathLike | None = None,
         ignore: frozenset[str] = frozenset(),
         on_refusal: Healer | None = None,
+        steps: int | None = None,
+        trace_steps: int | None = None,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the module or nothing")
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
-        self._watch = Watch(model, user=UserCode(script, source), on_refusal=on_refusal)
+        self._watch = Watch(
+            model,
+            user=UserCode(script, source),
+            on_refusal=on_refusal,
+            steps=steps if trace_steps is None else trace_steps,
+            on_enough=None if trace_steps is None else self.stop,
+        )
         self._outer: Trace | None = None
         self._recording: Recording | None = None
         self._findings: tuple[Finding, ...] | None = None
@@ -123,23 +129,6 @@ class Trace:
         if self._findings is None:
             self._findings = rules.find(self._recording, self._ignore)
         return self._findings
-
-    def to_networkx(self) -> Any:
-        """The flow graph, a ``networkx.MultiDiGraph`` with dtypes on its edges (see :func:`dtypetrace.graph.build`)."""
-        from . import graph
-
-        return graph.build(self.recording)
-
-    def to_json(self, path: str | os.PathLike) -> None:
-        """Writes the JSON report, schema 1, whole or not at all."""
-        from . import report
-
-        report.write_json(path, self.recording, self.findings)
-
-    def __repr__(self) -> str:
-        from . import report
-
-        return report.text(self.recording, self.findings)
 
 
 def trace(model: nn.Module | None = None) -> Trace:

@@ -48,15 +48,25 @@ class Watch:
 
     model: named in reports although it may be called later (optional). on_refusal: asked for each
     call that a dtype refused; returns ``(args, kwargs)`` to call again with, or None to let it raise.
+    steps: after so many optimizer steps the program ends (SystemExit 0), or ``on_enough`` is called
+    where a module is next entered from outside and goes on.
     """
 
-    def __init__(self, model: nn.Module | None = None, *, user: UserCode | None = None, on_refusal: Healer | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        *,
+        user: UserCode | None = None,
+        on_refusal: Healer | None = None,
+        steps: int | None = None,
+        on_enough: Callable[[], None] | None = None,
+    ) -> None:
         self.recorder = Recorder(user)
         self.on_refusal = on_refusal
         self.running = False
         self._modes = (_DispatchMode(self.recorder), _FunctionMode(self.recorder, self))
         self._patches = Patches(self.recorder)
-        self._hooks = _ModuleHooks(self.recorder, self._patches)
+        self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough)
         if model is not None:
             self.recorder.modules.root(model, -1)
 
@@ -88,9 +98,13 @@ class Watch:
 class _ModuleHooks:
     """Global hooks: which module is running, who registers which parameter, when an optimizer steps."""
 
-    def __init__(self, recorder: Recorder, patches: Patches) -> None:
+    def __init__(
+        self, recorder: Recorder, patches: Patches, steps: int | None, on_enough: Callable[[], None] | None
+    ) -> None:
         self.recorder = recorder
         self.patches = patches
+        self.steps = steps
+        self.on_enough = on_enough
         self._handles: list = []
 
     def install(self) -> None:
@@ -124,6 +138,10 @@ class _ModuleHooks:
             if modules:
                 root = modules[0][5]
             else:
+                if self.steps is not None and recorder.steps_done >= self.steps and not thread.calls and self.on_enough is not None:
+                    # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
+                    self.on_enough()
+                    return
                 self._outermost(thread, backward)
                 root = recorder.modules.root(module, place)
                 recorder.given(args, place)
@@ -172,8 +190,11 @@ class _ModuleHooks:
         self.recorder.optimizer_frame = id(sys._getframe(1))
 
     def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
-        self.recorder.optimizer = None
-        self.recorder.steps_done += 1
+        recorder = self.recorder
+        recorder.optimizer = None
+        recorder.steps_done += 1
+        if self.steps is not None and recorder.steps_done >= self.steps and self.on_enough is None:
+            raise SystemExit(0)
 
 
 def optimizer_ref(optimizer: Any):
@@ -395,31 +416,37 @@ def _reenter(mode, func, args, kwargs):
         return _refused(mode, thread, func, args, kwargs, error, frame)
 
 
-def _writes_out(mode, func, args, kwargs):
-    """While any dispatch mode is on, torch leaves ``out`` of ``matrix_rank`` unwritten and rounds that of ``cond`` otherwise."""
-    return mode.__torch_function__(_WRITERS[func], (), args, kwargs)
+def _mode_sensitive(mode, func, args, kwargs):
+    return mode.__torch_function__(_MODE_SENSITIVE[func], (), args, kwargs)
 
 
-class _Writer:
-    """Such a function, with our dispatch mode off while it writes to ``out``."""
+class _ModeSensitive:
+    """A function that torch computes otherwise while any dispatch mode is on, called with ours off where that shows.
+
+    ``out=`` of ``matrix_rank`` stays unwritten and that of ``cond`` is rounded otherwise; autocast does not reach the
+    inside of ``bilinear`` and ``pinv``.
+    """
 
     def __init__(self, function: Callable) -> None:
         self.function = function
         self.__name__ = function.__name__
 
     def __call__(self, *args, **kwargs):
-        if kwargs.get("out") is None:
+        if kwargs.get("out") is None and not _compat.any_autocast_enabled():
             return self.function(*args, **kwargs)
         with _compat.top_dispatch_mode_off(_DispatchMode):
             return self.function(*args, **kwargs)
 
 
-_WRITERS = {f: _Writer(f) for f in (torch.linalg.matrix_rank, torch.linalg.cond)}
+_MODE_SENSITIVE = {
+    f: _ModeSensitive(f)
+    for f in (torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.pinv, torch.pinverse, Tensor.pinverse, torch.bilinear)
+}
 _DATA_SET = Tensor.data.__set__
 _BODIES = {f: _compat.body_with_modes_on(f) for f in _REENTERED}
 _SPECIAL: dict[Any, Callable] = {
     **{f: _reenter for f in _REENTERED},
-    **{f: _writes_out for f in _WRITERS},
+    **{f: _mode_sensitive for f in _MODE_SENSITIVE},
     Tensor.dtype.__get__: _get_dtype,
     Tensor.grad.__get__: _get_grad,
     Tensor.data.__set__: _set_tensor,

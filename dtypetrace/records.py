@@ -8,6 +8,7 @@ alive. References inside a recording are integer indices into its own tuples (``
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Mapping
 
@@ -213,6 +214,14 @@ class Recording:
     modules: tuple[str, ...] = ()
     not_seen: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, str]] | None = None
+    """Of a saved trace: the lines it needs, by file and line number. None: the files are at hand."""
+
+    def line(self, file: str, line: int) -> str:
+        """One line of the program's text, empty where there is none."""
+        if self.sources is not None:
+            return self.sources.get(file, {}).get(str(line), "")
+        return linecache.getline(file, line).rstrip("\n")
 
 
 # ---------------------------------------------------------------- what rules find

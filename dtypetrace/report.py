@@ -6,7 +6,6 @@ Never touches torch, so a saved recording renders without it.
 from __future__ import annotations
 
 import json
-import linecache
 import os
 import sys
 import tempfile
@@ -75,7 +74,7 @@ def lines(recording: Recording, findings: Sequence[Finding]) -> list[tuple[str, 
     """The console text as (line, style) pairs."""
     found: list[tuple[str, str]] = []
     for finding in findings[:MOST_BLOCKS]:
-        found += _block(finding)
+        found += _block(recording, finding)
         found.append(("", ""))
     if len(findings) > MOST_BLOCKS:
         found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
@@ -97,7 +96,7 @@ def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
-def _block(f: Finding) -> list[tuple[str, str]]:
+def _block(recording: Recording, f: Finding) -> list[tuple[str, str]]:
     times = f" ({f.count} times)" if f.count > 1 else ""
     block = [(f"{f.severity}[{f.code}]: {f.title}{times}", _STYLES[f.severity])]
     where = "   ".join(p for p in (_at(f.site), f.module, f"({f.phase})") if p)
@@ -108,7 +107,7 @@ def _block(f: Finding) -> list[tuple[str, str]]:
     block.append((f"{gutter} |", "blue"))
     shown: tuple | None = None
     for frame, label in labels:
-        block += _source_lines(frame, label, width, again=shown == (frame.file, frame.line))
+        block += _source_lines(recording, frame, label, width, again=shown == (frame.file, frame.line))
         shown = (frame.file, frame.line)
     block.append((f"{gutter} |", "blue"))
     for note in (*_operand_notes(f), *f.notes):
@@ -221,9 +220,9 @@ def _operand_notes(f: Finding) -> list[str]:
     return [f"{other.name} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
 
 
-def _source_lines(frame: Frame, label: str, width: int, again: bool) -> list[tuple[str, str]]:
+def _source_lines(recording: Recording, frame: Frame, label: str, width: int, again: bool) -> list[tuple[str, str]]:
     """The line (unless it was just shown) and below it the marked span with its label."""
-    line = linecache.getline(frame.file, frame.line).rstrip("\n").expandtabs(4)
+    line = recording.line(frame.file, frame.line).expandtabs(4)
     number = str(frame.line).rjust(width)
     if not line:
         return [(f"{number} | {_relative(frame.file)}: {label}", "")]

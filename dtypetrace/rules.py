@@ -16,6 +16,7 @@ Swap the two sides of a collision and every one of these swaps with them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Iterable
 
@@ -30,14 +31,28 @@ _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
-    found = [judge(recording, refused) for refused in recording.refused if refused.left or not _asked_only(refused)]
-    found = [f for f in _grouped(found) if f.code not in ignore]
+    found = _grouped(judge(recording, refused) for refused in recording.refused)
+    found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], -f.count)))
 
 
 def _asked_only(refused: Refused) -> bool:
     """Whether torch merely asked a tensor if it can be an index: it takes no for an answer and looks at other overloads."""
     return refused.op == "index" and refused.aten is None and refused.exception == "TypeError"
+
+
+def _silenced(recording: Recording, finding: Finding) -> bool:
+    """Whether a line of the finding says ``# dtypetrace: ignore[DT101]``: where it was born or where it hurts."""
+    places = (finding.site, finding.culprit.origin.place if finding.culprit else graph.NOWHERE)
+    frames = {frame for place in places for frame in (*place.stack[:1], place.user_frame) if frame is not None}
+    return any(
+        finding.code in codes.replace(" ", "").split(",")
+        for frame in frames
+        for codes in _IGNORE.findall(recording.line(frame.file, frame.line))
+    )
+
+
+_IGNORE = re.compile(r"#\s*dtypetrace:\s*ignore\[([^\]]*)\]")
 
 
 def _grouped(findings: Iterable[Finding]) -> list[Finding]:

@@ -52,6 +52,14 @@ class Modules:
             known.place = place
         return known
 
+    def above(self, module: nn.Module) -> Root | None:
+        """The root below which a module ran before: checkpoint runs it again by itself, inside backward."""
+        for root in self.roots:
+            entry = root.numbers.get(id(module))
+            if entry is not None and entry[0]() is module and root.ref() is not module:
+                return root
+        return None
+
     def number(self, module: nn.Module, root: Root) -> int:
         entry = root.numbers.get(id(module))
         if entry is not None and entry[0]() is module:

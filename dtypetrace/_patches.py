@@ -14,7 +14,7 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
-from . import _compat, _warnings, _witness
+from . import _compat, _warnings, _witness, _workers
 
 
 class Patches:
@@ -30,6 +30,7 @@ class Patches:
         self._replace(torch, "set_default_dtype", self._set_default_dtype(torch.set_default_dtype))
         self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(_warnings.install(self.recorder.places.own))
+        self._undo.append(_workers.install(self.recorder))
         self._watch_parameters()
         self.mind_compile()
 

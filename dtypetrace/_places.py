@@ -26,7 +26,8 @@ class Places:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._entries: list[tuple[int, tuple[tuple[CodeType, int], ...]]] = []
+        self._entries: list[tuple[int, tuple[tuple[CodeType, int] | Frame, ...]]] = []
+        self._given: dict[tuple[Frame, ...], int] = {}
         self._hidden: dict[str, bool] = {}
         # ids of code objects are keys, so the objects have to stay alive as long as the table
         self._codes: dict[int, CodeType] = {}
@@ -103,6 +104,22 @@ class Places:
             self._entries.append((-1, tuple(frames)))
         return number
 
+    def frames(self, number: int, is_user) -> tuple[Frame, ...]:
+        """One place as files and lines, to be sent to another process."""
+        found: tuple[Frame, ...] = ()
+        while number >= 0:
+            number, frames = self._entries[number]
+            found += tuple(f if isinstance(f, Frame) else _frame(*f, is_user(f[0].co_filename)) for f in frames)
+        return found
+
+    def given(self, frames: tuple[Frame, ...]) -> int:
+        """Number of a place that came from another process."""
+        number = self._given.get(frames)
+        if number is None:
+            number = self._given[frames] = len(self._entries)
+            self._entries.append((-1, frames))
+        return number
+
     def resolve(self, is_user) -> tuple[Place, ...]:
         """Every place as files, lines and columns. ``is_user(filename)`` tells the user's own code."""
         places: list[Place] = []
@@ -116,7 +133,7 @@ class Places:
             return found
 
         for outer, frames in self._entries:
-            own = tuple(frame(code, lasti) for code, lasti in frames)
+            own = tuple(f if isinstance(f, Frame) else frame(*f) for f in frames)
             rest = places[outer].stack if outer >= 0 else ()
             places.append(Place(own + rest))
         return tuple(places)

@@ -313,7 +313,8 @@ class Recorder:
                 return origins.step(RawStep("promotion", name, place, module, tuple(dict.fromkeys(dtypes)), made, default=default))
             parents = tuple(dict.fromkeys((marks.get(id(t)) or self.adopt(t, place, forward_op)).step for t, _ in floating))
             if len(source) == 1 and source[0].is_complex != made.is_complex:
-                return parents[0]  # abs, view_as_real: the same precision in another form
+                # abs, view_as_real, fft: the same precision in another form
+                return origins.step(RawStep("form", name, place, module, source, made, parents))
             if made.itemsize >= max(d.itemsize for d in source):
                 return origins.step(RawStep("promotion", name, place, module, source, made, parents))
             return origins.step(RawStep("cast", name, place, module, source, made))
@@ -323,6 +324,10 @@ class Recorder:
         """The step of a tensor made from no tensor."""
         name = op_name(call[0]) if call else op_name(func)
         explicit = call is not None and named_dtype(call[1], call[2]) is not None
+        if call is not None and not explicit and func is not _LIFT_FRESH:
+            like = next((t for t in _tensors(call[1], call[2]) if t.dtype is made), None)
+            if like is not None:  # pad_sequence: a blank made inside the call, in the dtype of what was passed
+                return self.mark_of(like, place).step
         default = self.default_place if not explicit and made is torch.get_default_dtype() else -1
         how = "factory"
         if func is _LIFT_FRESH or name in _CONVERSIONS or func is _SET_STORAGE:
@@ -373,7 +378,7 @@ class Recorder:
         if phase == "other" and any(t.requires_grad for t in inputs):
             op.phase = "forward"
         op.autocast = _autocast_of(inputs) if call is not None and _compat.any_autocast_enabled() else ""
-        op.root = weakref.ref(thread.modules[0][0]) if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
+        op.root = thread.modules[0][5].ref if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
         seen = []
         for t in inputs[:64]:
             mark = marks.get(id(t))

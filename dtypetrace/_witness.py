@@ -13,6 +13,7 @@ from typing import Any, Iterator
 
 import torch
 from torch import nn
+from torch.overrides import get_testing_overrides
 
 from . import _compat, refusals
 from ._modules import gradient_names, state_names, tensor_names
@@ -55,7 +56,7 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
             module = recorder.owner() if engine else thread.modules[-1][1] if thread.modules else -1
             phase = recorder.phase(thread)
         arguments = list(_arguments(func, args, kwargs))
-        if op in _BACKWARDS:
+        if op in _BACKWARDS and getattr(func, "__name__", "") == op:
             phase = "backward"
             arguments = _mismatched_gradients(recorder, meaning) or arguments
         _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op)
@@ -155,7 +156,7 @@ def _witnesses(recorder, arguments, names, place, forward_op, meaning) -> Iterat
     seen = set()
     for index, (argument, value) in enumerate(arguments):
         if isinstance(value, Tensor):
-            name, holder = names.get(id(value), ("", None))
+            name, holder = names.get(id(value)) or _name_of_base(value, names)
             # of a list of hundreds of tensors one for each dtype tells enough
             group = (argument.partition("[")[0], value.dtype)
             if "[" in argument and group in seen or len(seen) >= _MOST_WITNESSES:
@@ -169,11 +170,22 @@ def _witnesses(recorder, arguments, names, place, forward_op, meaning) -> Iterat
             yield Witness(index, argument, f"python {type(value).__name__}", (), "", name=repr(value))
 
 
+def _name_of_base(view: Tensor, names) -> tuple[str, str | None]:
+    """A transposed, expanded or sliced parameter is still that parameter."""
+    base = view._base
+    return names.get(id(base), ("", None)) if base is not None and base.dtype is view.dtype else ("", None)
+
+
 def _arguments(func, args, kwargs) -> Iterator[tuple[str, Any]]:
-    names = _signature(func, len(args))
+    names = _signature(func, tuple(map(_kind, args)))
+    last = len(names) - 1
     found: list[tuple[str, Any]] = []
     for i, value in enumerate(args):
-        _flatten(found, names[i] if i < len(names) else f"argument {i}", value)
+        if names and names[last].startswith("*") and i >= last:
+            listed = isinstance(value, (list, tuple))
+            _flatten(found, names[last][1:] if listed else f"{names[last][1:]}[{i - last}]", value)
+        else:
+            _flatten(found, names[i] if i <= last else f"argument {i}", value)
     for name, value in kwargs.items():
         _flatten(found, name, value)
     yield from found
@@ -190,9 +202,20 @@ def _flatten(found: list, name: str, value: Any) -> None:
         found.append((name, value))
 
 
+def _kind(value: Any) -> str:
+    """What an argument is to a schema: a tensor, a list of tensors, or something else."""
+    if isinstance(value, Tensor):
+        return "Tensor"
+    return "List" if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value) else ""
+
+
 @lru_cache(maxsize=1024)
-def _signature(func, count: int) -> tuple[str, ...]:
-    """Argument names of a torch function: from its operator's schema, else from its Python signature."""
+def _signature(func, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Argument names of a torch function, as its documentation calls them; one for all the rest begins with ``*``.
+
+    They come from its operator's schema (the overload that takes arguments of these kinds) or from its Python
+    signature; where that is hidden behind ``*args``, or there is none, torch's own table of signatures knows.
+    """
     schema = getattr(func, "_schema", None)
     if schema is not None:
         return tuple(a.name for a in schema.arguments)
@@ -205,14 +228,32 @@ def _signature(func, count: int) -> tuple[str, ...]:
     if plain.startswith("r") and name.startswith("__"):
         return ("self", "other")
     if hasattr(func, "__code__"):
-        return tuple(inspect.signature(func).parameters)
+        names = _python_signature(func)
+        return names if names != ("*args",) else _python_signature(get_testing_overrides().get(func, func))
     packet = getattr(torch.ops.aten, plain, None)
-    if packet is not None:
-        for overload in packet.overloads():
-            names = tuple(a.name for a in getattr(packet, overload)._schema.arguments)
-            if len(names) >= count:
-                return names
-    return ()
+    schemas = [getattr(packet, overload)._schema.arguments for overload in packet.overloads()] if packet is not None else []
+    schemas = [s for s in schemas if len(s) >= len(kinds)]
+    if schemas:
+        names = tuple(a.name for a in min(schemas, key=lambda s: sum(not _takes(a, kind) for a, kind in zip(s, kinds))))
+        # torch.mm(input, mat2) and x.mm(mat2) share a schema, in which the first is self
+        return names if hasattr(func, "__objclass__") or names[:1] != ("self",) else ("input", *names[1:])
+    return _python_signature(get_testing_overrides().get(func, func))
+
+
+def _takes(argument, kind: str) -> bool:
+    text = str(argument.type)  # Tensor, Optional[Tensor], List[Tensor], List[int], number ...
+    if not kind:
+        return "Tensor" not in text or text.startswith("Optional")
+    return "Tensor" in text and ("List" in text) is (kind == "List")
+
+
+def _python_signature(func) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(func).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kept = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    return tuple(f"*{p.name}" if p.kind == p.VAR_POSITIONAL else p.name for p in kept)
 
 
 def _aten(func) -> str | None:
@@ -224,7 +265,7 @@ def _aten(func) -> str | None:
 
 def _root(recorder, thread, forward_op: int) -> nn.Module | None:
     if thread.modules:
-        return thread.modules[0][0]
+        return thread.modules[0][5].ref()
     if forward_op >= 0 and recorder.ops[forward_op].root is not None:
         return recorder.ops[forward_op].root()
     return None

@@ -67,6 +67,8 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
         reads.append(None)
         if not current.parents:
             break
+        if current.how == "form" and all(recording.steps[p].to == in_line for p in current.parents):
+            break  # complex or real is the very thing that is wrong, and here it became so
         step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
     if not steps:
         return None
@@ -151,7 +153,7 @@ def origin(recording: Recording, step: int, in_line: str | None = None, name: st
     if root.default >= 0:
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
     own = _first_use(recording, root) if root.how in ("input", "worker") else root.name
-    return Origin(root.how, own or name, root.op or None, place_of(recording, root.place), root.explicit)
+    return Origin("promotion" if root.how == "form" else root.how, own or name, root.op or None, place_of(recording, root.place), root.explicit)
 
 
 def _first_use(recording: Recording, root: Step) -> str | None:

@@ -143,7 +143,7 @@ class _ModuleHooks:
                     self.on_enough()
                     return
                 self._outermost(thread, backward)
-                root = recorder.modules.root(module, place)
+                root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(module, place)
                 recorder.given(args, place)
             if type(module) in _FUSED and not module.training:
                 recorder.not_seen[f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"] = None

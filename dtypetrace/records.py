@@ -96,8 +96,8 @@ class Step:
     """One event that decided a dtype. Steps form a DAG through ``parents`` and ``reads``.
 
     how: ``factory cast conversion parameter load input worker autocast reinterpret promotion`` begin
-    an origin or, for ``promotion`` with parents, widen a stream; ``attribute`` is a ``.to(dtype)``
-    that changed nothing.
+    an origin or, for ``promotion`` with parents, widen a stream; ``form`` makes complex of real, or real
+    of complex, in the same precision; ``attribute`` is a ``.to(dtype)`` that changed nothing.
     """
 
     how: str
@@ -161,6 +161,8 @@ class Witness:
     name: str = ""
     """The parameter's or buffer's qualified name, or the scalar as written."""
     holder: str | None = None
+    changed: bool = False
+    """Whether its dtype was changed after another operand (an optimizer's state, an average) had been made from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 The judgement weighs what the run shows, in this order:
 
-1. Under autocast the call's compute dtype is autocast's.
+1. Under autocast the call's compute dtype is autocast's; and where this very op has run before, the
+   dtype that it ran in then is in line.
 2. A model agrees with itself: the dtype of most of its parameters, less those in dispute, is in line.
 3. Where no model was running, or nothing else of it is left, the parameters of the whole run decide.
 4. A default yields to a plan: where everything that speaks for float32 merely fell out of the
@@ -80,6 +81,8 @@ def judge(recording: Recording, refused: Refused) -> Finding:
     chosen = _culprit(refused, in_line)
     # what a lineage is judged against: an index that became floating is wrong by its own cast
     measure = in_line if refused.wants in ("agree", "kernel", "other", "fits") else chosen.dtype if chosen else None
+    if chosen and (refused.wants == "complex" or chosen.dtype == in_line):
+        measure = _OTHER_FORM.get(chosen.dtype, measure)  # alone and yet refused for being complex, or for being real
     site = graph.place_of(recording, refused.place)
     operands = tuple(_operand(recording, w, measure, site) for w in refused.witnesses)
     culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
@@ -112,7 +115,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         flow=flow,
         fix=_remedy(refused, culprit, in_line, site),
         exception=Raised(refused.exception, refused.message),
-        notes=tuple(_notes(refused, culprit, flow, in_line, reason)),
+        notes=tuple(_notes(refused, culprit, operands, flow, in_line, reason)),
     )
 
 
@@ -143,10 +146,20 @@ def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     """The dtype that the run was meant to have at this op, and the fact that says so."""
     sides = _contenders(refused)
     present = {w.dtype for w in sides}
+    changed = {w.dtype for w in sides if w.changed}
+    if len(changed) == 1 and len(present) == 2:
+        return next(iter(present - changed)), "what was made from it before its dtype was changed did not follow"
+    if refused.wants == "agree" and len(present) == 1:  # one side was seen, the text tells the other
+        told = {dtype for _, dtype in refused.dtypes}
+        if present < told and len(told) == 2:
+            return next(iter(told - present)), "that is what the exception says it met"
     if refused.autocast:
         compute = refused.autocast.partition(":")[2]
         if compute in present:
             return compute, f"autocast computes in {compute} here"
+    before = _ran_before(recording, refused)
+    if before in present:
+        return before, f"the same {refused.op} ran in {before} before"
     disputed = {w.name for w in sides if w.name}
     sizes: Counter[str] = Counter()
     for p in refused.model:
@@ -168,7 +181,25 @@ def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
             if planned is not None:
                 return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"
             return dominant, f"{scope} other parameters are {dominant} ({share:.0%})"
+    if refused.wants == "other":
+        written = [w for w in sides if w.argument == refused.argument] or [w for w in sides if ("out", w.dtype) in refused.dtypes]
+        rest = [w.dtype for w in sides if w not in written]
+        if written and rest:
+            return rest[0], f"what meets it is {rest[0]}"
     return _by_purpose(recording, sides)
+
+
+def _ran_before(recording: Recording, refused: Refused) -> str | None:
+    """The one floating dtype in which this very op of this very module had run, outside autocast, until it was refused."""
+    site = graph.place_of(recording, refused.place).stack[:1]
+    seen: set[str] = set()
+    for op in recording.ops:
+        if op.op == refused.op and op.module == refused.module and op.phase in ("forward", "recompute") and not op.autocast:
+            if op.module or graph.place_of(recording, op.place).stack[:1] == site:
+                dtypes = [i.dtype for i in op.inputs if i.dtype in FLOATING]
+                # a transpose and the like have one operand; they ran as a part of the refused call too
+                seen.update(dtypes if len(dtypes) > 1 else ())
+    return seen.pop() if len(seen) == 1 else None
 
 
 def _elements(witness: Witness) -> int:
@@ -240,7 +271,7 @@ def _culprit(refused: Refused, in_line: str | None) -> Witness | None:
     if refused.wants in ("integer", "bool", "float"):
         wrong = [w for w in named or witnesses if not _suits(w.dtype, refused.wants)]
         spoken = [w for w in wrong if w.dtype in said]
-        roles = [w for w in spoken or wrong if w.argument.split("[")[0] in _ROLES[refused.wants]]
+        roles = [w for role in _ROLES[refused.wants] for w in spoken or wrong if w.argument.split("[")[0] == role]
         return _first(named or roles or spoken or wrong or list(witnesses))
     sides = _contenders(refused)
     out = [w for w in sides if w.dtype != in_line]
@@ -251,11 +282,13 @@ def _first(witnesses: list[Witness]) -> Witness | None:
     return next((w for w in witnesses if w.holder == "parameter"), witnesses[0] if witnesses else None)
 
 
-_ROLES = {
-    "integer": frozenset({"index", "indices", "target", "input", "labels", "tensor_indices_or_sections"}),
-    "bool": frozenset({"mask", "condition", "attn_mask"}),
-    "float": frozenset({"target", "input", "self"}),
+_ROLES = {  # the arguments that are most often meant come first
+    "integer": ("index", "indices", "target", "labels", "tensor_indices_or_sections", "input"),
+    "bool": ("mask", "condition", "attn_mask"),
+    "float": ("target", "input", "self"),
 }
+_OTHER_FORM = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+_OTHER_FORM |= {real: form for form, real in _OTHER_FORM.items()}
 
 
 def _suits(dtype: str, wants: str) -> bool:
@@ -269,9 +302,20 @@ def _suits(dtype: str, wants: str) -> bool:
 # ---------------------------------------------------------------- words
 
 
-def _notes(refused: Refused, culprit: Operand | None, flow: tuple[FlowStep, ...], in_line: str | None, reason: str) -> Iterable[str]:
+def _notes(
+    refused: Refused, culprit: Operand | None, operands: tuple[Operand, ...], flow: tuple[FlowStep, ...], in_line: str | None, reason: str
+) -> Iterable[str]:
+    # operands that are out of line as well, by another birth: each has to be mended
+    others = {
+        (o.name, o.dtype, o.origin)
+        for o in operands
+        if culprit is not None and o.dtype in FLOATING and culprit.dtype != in_line and o.dtype != in_line
+        and o.origin.place.stack[:1] != culprit.origin.place.stack[:1] and o.origin.place.stack
+    }
     if reason and culprit is not None and culprit.dtype != in_line and refused.wants != "fits":
         yield f"{culprit.name} is {culprit.dtype}; {reason}"
+    for name, dtype, origin in sorted(others, key=lambda o: o[0]):
+        yield f"{name} is {dtype} too, since {_short(origin.place)}"
     for step in flow:
         if step.how == "attribute":
             yield f"{culprit.name if culprit else 'it'} took its dtype from {step.via or 'an attribute'}, not from a value"
@@ -301,8 +345,8 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
     if refused.wants == "kernel":
         return Fix("cast", site, (), True, f"compute {refused.op} in float32 and cast its result back", (f"keep {culprit.dtype} from being chosen at {_short(here)}",))
     if wanted is None or wanted == culprit.dtype:
-        return None
-    if origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
+        return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", (at_site,) if at_site else ())
+    if origin.kind != "worker" and origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
         # a library is not the user's to edit: its value is cast where the user's own line gets it
         why = f"cast what this line gets from {origin.function} to {wanted}"
         return Fix("dtype", Place(_from_user(origin.place)), (), False, why, (at_site,) if at_site else ())

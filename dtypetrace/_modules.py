@@ -86,6 +86,11 @@ class Modules:
 
     def names(self, places: tuple[Place, ...]) -> tuple[str, ...]:
         """The name of each number: the root's variable in the frame that called it, then the path inside."""
+        prefixes = self.prefixes(places)
+        return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
+
+    def prefixes(self, places: tuple[Place, ...]) -> dict[Root, str]:
+        """What each outermost module is called: its variable in the frame that called it, else its class."""
         prefixes = {}
         for root in self.roots:
             variable = None
@@ -95,7 +100,7 @@ class Modules:
             if variable and variable.startswith("self."):
                 variable = variable[5:]
             prefixes[root] = variable if variable and not variable.endswith(".forward") else root.class_name
-        return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
+        return prefixes
 
     def holder_of(self, parameter: torch.Tensor) -> int:
         """Number of the module that holds a parameter, -1 where no known model does."""

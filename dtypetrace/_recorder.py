@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._modules import Modules
+from ._modules import Modules, clean_name
 from ._origins import Origins, RawRead, RawStep
 from ._places import Places, UserCode
-from .records import Input, Op, Read, Recording, Refused, Step
+from .records import Input, Op, Parameter, Read, Recording, Refused, Step
 
 Tensor = torch.Tensor
 _RING = 1 << 18
@@ -92,6 +92,7 @@ class Recorder:
         self.optimizer_frame = 0
         self.backward_place = -1
         self.default_place = -1
+        self.replaced: dict[int, set[int]] = {}  # step given to a live tensor by `.data =` -> the steps it had before
         self.broken = False
         self.threads: dict[int, Thread] = {}
         self._sequences = array("q", bytes(8 * _RING))
@@ -556,6 +557,19 @@ class Recorder:
 
     # ------------------------------------------------------------ the result
 
+    def parameters(self, places) -> tuple[Parameter, ...]:
+        """The floating parameters and buffers of every model that was called and is alive."""
+        found: dict[int, Parameter] = {}
+        prefixes = self.modules.prefixes(places)
+        with _compat.DisableTorchFunction():
+            for root, prefix in prefixes.items():
+                module = root.ref()
+                for name, tensor in (*module.named_parameters(), *module.named_buffers()) if module is not None else ():
+                    if tensor.dtype.is_floating_point and id(tensor) not in found and not isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+                        full = f"{prefix}.{clean_name(name, module)}"
+                        found[id(tensor)] = Parameter(full, dtype_name(tensor.dtype), tensor.numel(), self.step_of(tensor))
+        return tuple(found.values())
+
     def snapshot(self, **meta: Any) -> Recording:
         """Everything recorded so far, as plain data."""
         places = self.places.resolve(self.user)
@@ -576,7 +590,7 @@ class Recorder:
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
         facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": self.op_calls, "steps": self.steps_done}
-        return Recording(places, steps, ops, refused, names, tuple(self.not_seen), {**facts, **meta})
+        return Recording(places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta})
 
 
 CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from torch import nn
 
@@ -88,11 +89,12 @@ class Trace(View):
                 recorder.leaves(error)
         except Exception:
             recorder.fail("the end of the trace")
+        try:
+            self._recording = recorder.snapshot()  # while the tensors are still known
         finally:
             self._watch.stop()
             _open.pop(self._thread, None)
             self._thread = None
-        self._recording = recorder.snapshot()
         if error is not None:
             _unlink_own_frames(error)
             from . import report
@@ -129,6 +131,16 @@ class Trace(View):
         if self._findings is None:
             self._findings = rules.find(self._recording, self._ignore)
         return self._findings
+
+
+    def _step_of(self, tensor: Any) -> tuple[int, str]:
+        recorder = (self._outer or self)._watch.recorder
+        if (self._outer or self)._thread is None:
+            raise ValueError("why(tensor) asks a live trace; ask inside the with block, or for a module or parameter by name")
+        mark = recorder.origins.of(tensor)
+        if mark is None:
+            raise ValueError("this tensor took part in nothing that was watched")
+        return mark.step, recorder.dtype_name(tensor.dtype)
 
 
 def trace(model: nn.Module | None = None) -> Trace:

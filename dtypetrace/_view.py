@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any
 
-from .records import Finding, Recording
+from .records import Chain, Finding, Recording
 
 # graph, report and rules are imported when they are asked: networkx and rich would otherwise be loaded while a
 # script's own folder comes first in sys.path, where a file of the same name may lie
@@ -37,6 +37,25 @@ class View(ABC):
 
         report.write_json(path, self.recording, self.findings)
 
+    def why(self, target: Any) -> Why:
+        """How a module's, parameter's or tensor's dtype came about: its origin and the steps since.
+
+        target: a dotted name (``"unet.conv_in"``, ``"unet.conv_in.weight"``; the first part may be
+        left out), or a tensor while the block is open. Raises ValueError for what was not seen.
+
+        >>> t.why("unet.time_embedding")    # doctest: +SKIP
+        """
+        from . import graph
+
+        if isinstance(target, str):
+            return Why(self.recording, graph.why(self.recording, target))
+        step, dtype = self._step_of(target)
+        recording = self.recording
+        return Why(recording, (graph.chain(recording, "tensor", dtype, step),))
+
+    def _step_of(self, tensor: Any) -> tuple[int, str]:
+        raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
+
     def save(self, path: str | os.PathLike, *, source: bool = True) -> None:
         """Writes the whole trace for :func:`dtypetrace.load`. ``source=False`` leaves the program's text out."""
         from . import saved
@@ -47,6 +66,19 @@ class View(ABC):
         from . import report
 
         return report.text(self.recording, self.findings)
+
+
+class Why:
+    """The answer of ``why``: ``chains``, one for each tensor meant; its repr is the text."""
+
+    def __init__(self, recording: Recording, chains: tuple[Chain, ...]) -> None:
+        self._recording = recording
+        self.chains = chains
+
+    def __repr__(self) -> str:
+        from . import report
+
+        return report.why_text(self.chains)
 
 
 class SavedTrace(View):

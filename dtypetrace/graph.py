@@ -8,12 +8,13 @@ that no tensor took; it serves for looking around, in slices.
 from __future__ import annotations
 
 import ast
+import difflib
 from dataclasses import dataclass
 
 import networkx as nx
 
 from . import _source
-from .records import FLOATING, FlowStep, Frame, Origin, Place, Read, Recording, Step
+from .records import FLOATING, Chain, FlowStep, Frame, Origin, Place, Read, Recording, Step
 
 NOWHERE = Place()
 
@@ -235,6 +236,38 @@ def _region(place: Place) -> Place | None:
             here = Frame(frame.file, found.lineno, frame.function, frame.user, item.col_offset + 1, item.end_lineno, item.end_col_offset + 1)
             return Place((here, *place.stack[index + 1 :]))
     return None
+
+
+def chain(recording: Recording, name: str, dtype: str, step: int) -> Chain:
+    return Chain(name, dtype, origin(recording, step, None, name), flow(recording, step))
+
+
+def why(recording: Recording, name: str) -> tuple[Chain, ...]:
+    """How the dtypes of a module (its parameters, buffers and inputs) or of one parameter came about.
+
+    The name may leave out its first parts. Raises ValueError where nothing of that name was seen.
+    """
+
+    def meant(full: str) -> bool:
+        return full == name or full.endswith("." + name)
+
+    found = [
+        chain(recording, p.name, p.dtype, p.step)
+        for p in recording.parameters
+        if p.step >= 0 and (meant(p.name) or meant(p.name.rpartition(".")[0]))
+    ]
+    inside = {number for number, op in enumerate(recording.ops) if meant(op.module)}
+    seen = set()
+    for number in sorted(inside):
+        for operand in recording.ops[number].inputs:
+            if operand.producer not in inside and operand.holder is None and operand.step >= 0 and operand.dtype in FLOATING:
+                if (operand.dtype, operand.step) not in seen and not any(p.step == operand.step for p in recording.parameters):
+                    seen.add((operand.dtype, operand.step))
+                    found.append(chain(recording, f"input of {name}", operand.dtype, operand.step))
+    if not found:
+        near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
+        raise ValueError(f"nothing called {name!r} was watched" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    return tuple(found)
 
 
 # ---------------------------------------------------------------- the graph

@@ -393,6 +393,7 @@ def _set_tensor(mode, func, args, kwargs):
             if mark is None:
                 recorder.origins.mark(target, step, -1)
             elif recorder.origins.steps[step].to is target.dtype:
+                recorder.replaced.setdefault(step, set()).add(mark.step)
                 mark.step = step
         except Exception:
             recorder.fail("a write of data")

@@ -214,6 +214,8 @@ class Recording:
     ops: tuple[Op, ...] = ()
     refused: tuple[Refused, ...] = ()
     modules: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    """Every floating parameter and buffer of the models that were called, at the end, by qualified name."""
     not_seen: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, str]] | None = None
@@ -278,6 +280,16 @@ class FlowStep:
     how: str
     via: str = ""
     """The expression that a dtype was read from (``sample.dtype``), for how ``attribute``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How one tensor came by its dtype, for ``why``: what it is, where the dtype was born, the steps since."""
+
+    name: str
+    dtype: str
+    origin: Origin
+    flow: tuple[FlowStep, ...]
 
 
 @dataclass(frozen=True, slots=True)

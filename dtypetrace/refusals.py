@@ -49,7 +49,7 @@ class Refusal:
     """What a message says. Equal calls of :func:`recognise` return the same object: do not change its ``dtypes``.
 
     ``wants`` is ``agree`` (the operands must agree), ``kernel`` (the operands of dtype ``dtypes["found"]``, where the
-    text names it, have no kernel), ``integer``, ``bool`` or ``float`` (an argument must be of that kind), ``fits`` (a
+    text names it, have no kernel), ``integer``, ``bool``, ``float`` or ``complex`` (an argument must be of that kind), ``fits`` (a
     Python scalar does not fit ``dtypes["type"]``) or ``other``. ``argument`` is the one that the text calls wrong.
 
     >>> recognise("expected m1 and m2 to have the same dtype, but got: float != c10::Half").dtypes

@@ -234,6 +234,22 @@ def _source_lines(recording: Recording, frame: Frame, label: str, width: int, ag
     return [marked] if again else [(f"{number} | {line}", ""), marked]
 
 
+def why_text(chains: Sequence[Chain]) -> str:
+    """The answer of ``why`` as text: one paragraph a tensor, those of the same story together."""
+    stories: dict[tuple, list[str]] = {}
+    for c in chains:
+        stories.setdefault((c.dtype, c.flow), []).append(c.name)
+    text = []
+    for (dtype, flow), names in stories.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        text.append(f"{', '.join(names[:3])}{more}: {dtype}")
+        for index, step in enumerate(flow):
+            told = f"{step.how} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
+            widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
+            text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_at(step.place)}")
+    return "\n".join(text)
+
+
 def _shape(shape: tuple[int, ...]) -> str:
     return f" [{', '.join(map(str, shape))}]" if shape else ""
 

@@ -32,7 +32,7 @@ _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
-    found = _grouped(judge(recording, refused) for refused in recording.refused)
+    found = _grouped(judge(recording, refused) for refused in recording.refused if refused.left or not _asked_only(refused))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], -f.count)))
 
@@ -81,7 +81,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
     chosen = _culprit(refused, in_line)
     # what a lineage is judged against: an index that became floating is wrong by its own cast
     measure = in_line if refused.wants in ("agree", "kernel", "other", "fits") else chosen.dtype if chosen else None
-    if chosen and (refused.wants == "complex" or chosen.dtype == in_line):
+    if chosen and (refused.wants == "complex" or chosen.dtype == in_line and chosen.dtype.startswith("complex")):
         measure = _OTHER_FORM.get(chosen.dtype, measure)  # alone and yet refused for being complex, or for being real
     site = graph.place_of(recording, refused.place)
     operands = tuple(_operand(recording, w, measure, site) for w in refused.witnesses)
@@ -337,6 +337,8 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
     origin = culprit.origin
     here = origin.place if origin.place.stack else site
     wanted = {"integer": "int64", "bool": "bool", "float": "float32"}.get(refused.wants) or in_line
+    if refused.wants == "complex":
+        wanted = _OTHER_FORM.get(culprit.dtype, "complex64")
     at_site = f"cast {culprit.name} at the call, {_short(site)}" if site.stack and site.stack[0] is site.user_frame else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 
+from . import _source
 from ._compat import TORCH_FOLDER
 from .records import Frame, Place
 
@@ -103,6 +104,20 @@ class Places:
             number = self._numbers[tuple(key)] = len(self._entries)
             self._entries.append((-1, tuple(frames)))
         return number
+
+    def inside(self, number: int, around: int) -> tuple[str, ...]:
+        """Names of the functions between a place and one around it, none where that is not around it."""
+        if number < 0 or around < 0 or self._entries[number][0] != self._entries[around][0]:
+            return ()
+        frames, outer = self._entries[number][1], self._entries[around][1]
+        inner = len(frames) - len(outer)
+        return tuple(code.co_name for code, _ in frames[:inner]) if inner > 0 and frames[inner:] == outer else ()
+
+    @staticmethod
+    def callee(code: CodeType, lasti: int) -> str:
+        """The name of the function that an instruction calls, else of the function that it is in."""
+        called = _source.callee(_frame(code, lasti, True)) or code.co_name
+        return called.rpartition(".")[2]
 
     def frames(self, number: int, is_user) -> tuple[Frame, ...]:
         """One place as files and lines, to be sent to another process."""

@@ -417,7 +417,7 @@ class Recorder:
         if len(reads) > _KEPT_READS:
             del reads[0]
 
-    def _reads_for(self, thread: Thread, dtype: torch.dtype, frame: FrameType | None) -> tuple[RawRead, ...]:
+    def reads_for(self, thread: Thread, dtype: torch.dtype, frame: FrameType | None) -> tuple[RawRead, ...]:
         """The reads that may have given a call its dtype argument, nearest first: made by the same live frame, or by
         a caller on the way to it. Which one it was is told from the text at report time."""
         here = []
@@ -472,7 +472,7 @@ class Recorder:
         if isinstance(other, Tensor):  # x.to(other), type_as: the other tensor's dtype, beyond doubt
             reads = (RawRead(other.dtype, place, self.mark_of(other, place).step, -1),)
         else:
-            reads = self._reads_for(thread, out.dtype, frame) if thread.reads else ()
+            reads = self.reads_for(thread, out.dtype, frame) if thread.reads else ()
         if not reads:
             return
         step = origins.steps[mark.step]

@@ -7,9 +7,12 @@ arguments would pin activations and an exception's traceback pins the model.
 from __future__ import annotations
 
 import inspect
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from types import FrameType
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -17,11 +20,13 @@ from torch.overrides import get_testing_overrides
 
 from . import _compat, refusals
 from ._modules import gradient_names, state_names, tensor_names
+from ._origins import RawStep
 from .records import Parameter, Refused, Witness
 
 Tensor = torch.Tensor
 _BACKWARDS = frozenset({"backward", "grad"})
 _MOST_WITNESSES = 40
+_CALLED_WRONG = ("found", "got", "recomputed")
 
 
 def guarded(recorder, thread, func, args, kwargs, error: Exception, frame: FrameType | None) -> None:
@@ -58,7 +63,13 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
         arguments = list(_arguments(func, args, kwargs))
         if op in _BACKWARDS and getattr(func, "__name__", "") == op:
             phase = "backward"
-            arguments = _mismatched_gradients(recorder, meaning) or arguments
+            inside = list(takewhile(lambda f: f.f_code is not _compat.ENGINE_CODE, (f for f, _ in _frames(error))))
+            arguments = (
+                _hook_result(recorder, meaning, str(error))
+                or _held(recorder, inside, meaning, str(error))
+                or _mismatched_gradients(recorder, meaning)
+                or arguments
+            )
         _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op)
 
 
@@ -68,9 +79,11 @@ def from_module(recorder, thread, module: nn.Module, args: tuple, error: Excepti
     if meaning is None:
         return
     with _compat.DisableTorchFunction():
-        arguments: list[tuple[str, Any]] = []
-        _flatten(arguments, "input", args if len(args) != 1 else args[0])
-        arguments += [(name, p) for name, p in module.named_parameters(recurse=False)]
+        arguments = _held(recorder, [f for f, _ in _frames(error)[:-1]], meaning, str(error))
+        if not arguments:
+            _flatten(arguments, "input", args if len(args) != 1 else args[0])
+        known = {id(v) for _, v in arguments}
+        arguments += [(name, p) for name, p in module.named_parameters(recurse=False) if id(p) not in known]
         entry = next((e for e in reversed(thread.modules) if e[0] is module), None)
         place = entry[3] if entry else recorder.place(thread, frame)
         number = entry[1] if entry else -1
@@ -79,7 +92,7 @@ def from_module(recorder, thread, module: nn.Module, args: tuple, error: Excepti
 
 
 def from_traceback(recorder, error: BaseException) -> None:
-    """Records a refusal that nothing saw raised: from its text, and the tensors that the raising frame holds.
+    """Records a refusal that nothing saw raised: from its text, and what the raising frame holds.
 
     The principle: a check written in Python has what it checks among its locals, and so has the
     innermost Python frame around C++ code that no mode sees.
@@ -89,47 +102,153 @@ def from_traceback(recorder, error: BaseException) -> None:
     meaning = refusals.recognise(str(error), type(error).__name__)
     if meaning is None:
         return
-    stack = []
-    tb = error.__traceback__
-    while tb is not None:
-        stack.append((tb.tb_frame, tb.tb_lasti))
-        tb = tb.tb_next
-    stack = [(f, i) for f, i in reversed(stack) if not recorder.places.own(f.f_code.co_filename)]
+    stack = [(f, i) for f, i in _frames(error) if not recorder.places.own(f.f_code.co_filename)]
     above = stack[-1][0].f_back if stack else None
     codes = [(f.f_code, i) for f, i in stack]
     while above is not None:  # from where the exception was caught up to the program's first frame
         codes.append((above.f_code, above.f_lasti))
         above = above.f_back
     place = recorder.places.of_frames(codes)
+    thread = recorder.thread_state()
     with _compat.DisableTorchFunction():
-        arguments: list[tuple[str, Any]] = []
-        for frame, _ in stack:
-            for name, value in frame.f_locals.items():
-                if isinstance(value, (Tensor, list, tuple)):
-                    _flatten(arguments, name, value)
-            speaks_of = set(meaning.dtypes.values())
-            if speaks_of:
-                arguments = [a for a in arguments if isinstance(a[1], Tensor) and recorder.dtype_name(a[1].dtype) in speaks_of]
-            if arguments or not recorder.places.hidden(frame.f_code.co_filename):
-                break
+        hidden = recorder.places.hidden
+        within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
+        caller = next(((f, i) for f, i in stack if not hidden(f.f_code.co_filename)), None)
+        op = _public_name(within) or (recorder.places.callee(caller[0].f_code, caller[1]) if caller else "")
+        frames = [*within, *((caller[0],) if caller else ())]
+        arguments = _held(recorder, frames, meaning, str(error))
+        if not arguments and caller:
+            arguments = _named_dtype(recorder, thread, frames, meaning, op, place)
         arguments = arguments or _mismatched_gradients(recorder, meaning)
-        op = next((f.f_code.co_name for f, _ in stack if not f.f_code.co_name.startswith("_")), "")
-        phase = "optimizer" if meaning.code in ("DT115", "DT116") else "backward" if op in _BACKWARDS else "other"
-        thread = recorder.thread_state()
-        _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1)
+        stepping = any(id(f) == recorder.optimizer_frame for f, _ in stack)
+        phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
+        holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
+        _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1, holders)
+
+
+def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of a traceback with their instructions, innermost first."""
+    found = []
+    tb = error.__traceback__
+    while tb is not None:
+        found.append((tb.tb_frame, tb.tb_lasti))
+        tb = tb.tb_next
+    return found[::-1]
+
+
+def _public_name(frames: list[FrameType]) -> str:
+    """The innermost function that a program can call; a decorator's wrapper and what begins with _ are none."""
+    return next((f.f_code.co_name for f in frames if f.f_code.co_name[0] != "_" and "<locals>" not in f.f_code.co_qualname), "")
+
+
+def _held(recorder, frames: list[FrameType], meaning, text: str) -> list[tuple[str, Any]]:
+    """What the text speaks of among the locals of a frame: the innermost that holds any of it.
+
+    Where the text names the argument, the innermost frame that has it by that name; where it names a
+    dtype that was found, a frame that holds a tensor of it.
+    """
+    said = set(meaning.dtypes.values())
+    wrong = {meaning.dtypes[key] for key in _CALLED_WRONG if key in meaning.dtypes} or said
+    for frame in frames:
+        held = frame.f_locals
+        if meaning.argument in held and isinstance(held[meaning.argument], Tensor):
+            return [(name, v) for name, v in held.items() if isinstance(v, Tensor)]
+    for frame in frames:
+        for deeper in (False, True):
+            found: list[tuple[str, Any]] = []
+            for name, value in frame.f_locals.items():
+                if isinstance(value, (Tensor, list, tuple)) or _is_array(value):
+                    _flatten(found, name, value)
+                elif deeper and name == "self" and not isinstance(value, nn.Module):
+                    _dig(found, name, getattr(value, "__dict__", None), 3)
+            tensors = [(n, v) for n, v in found if isinstance(v, Tensor)]
+            if said:
+                tensors = [(n, v) for n, v in tensors if recorder.dtype_name(v.dtype) in said]
+                if not any(recorder.dtype_name(v.dtype) in wrong for _, v in tensors):
+                    tensors = []
+            arrays = [(n, v) for n, v in found if _is_array(v) and array_name(v) in text]
+            if tensors or arrays:
+                return tensors + arrays
+            if not recorder.places.hidden(frame.f_code.co_filename):
+                break  # the program's own objects hold anything
+    return []
+
+
+def _dig(found: list, name: str, value: Any, depth: int) -> None:
+    """Tensors in the dictionaries of an object of torch's own."""
+    if isinstance(value, Mapping) and depth:
+        for key, item in list(value.items())[:200]:
+            _dig(found, f"{name}.{key}" if isinstance(key, str) else name, item, depth - 1)
+    elif isinstance(value, (Tensor, list, tuple)):
+        _flatten(found, name, value)
+
+
+def _named_dtype(recorder, thread, frames: list[FrameType], meaning, op: str, place: int) -> list[tuple[str, Any]]:
+    """A dtype, not a tensor, was refused: ``module.to(torch.int64)``, ``torch.finfo(x.dtype)``."""
+    said = set(meaning.dtypes.values())
+    caller = frames[-1]
+    for frame in frames[:-1]:
+        for name, value in frame.f_locals.items():
+            if isinstance(value, torch.dtype) and (not said or recorder.dtype_name(value) in said):
+                return [(name, _Gone.named(recorder, value, op, place, recorder.reads_for(thread, value, caller)))]
+    if meaning.wants in ("float", "integer"):  # C++ was called right here, and what was read for it last is what it got
+        for dtype, _, _, readers in reversed(thread.reads):
+            if (dtype.is_floating_point or dtype.is_complex) is (meaning.wants == "integer") and readers[:1] == [(id(caller), id(caller.f_code))]:
+                return [("dtype", _Gone.named(recorder, dtype, op, place, recorder.reads_for(thread, dtype, caller)))]
+    return []
+
+
+def _hook_result(recorder, meaning, text: str) -> list[tuple[str, Any]]:
+    """What a gradient's hook returned is gone by now. The step that made it was taken inside backward, in that hook."""
+    hook = re.search(r"hook '(.+?)' has changed", text)
+    if hook is None:
+        return []
+    found = None
+    for number in range(len(recorder.origins.steps) - 1, -1, -1):
+        step = recorder.origins.steps[number]
+        inside = recorder.places.inside(step.place, recorder.backward_place)
+        if inside and recorder.dtype_name(step.to) == meaning.dtypes.get("got"):
+            if hook[1] in inside:
+                found = number
+                break
+            found = number if found is None else found  # called by a wrapper of torch's (a module's hook)
+    return [(f"{hook[1]}()", _Gone(meaning.dtypes["got"], found))] if found is not None else []
+
+
+@dataclass(frozen=True)
+class _Gone:
+    """What was refused and is no tensor, or none any more: a dtype that was passed, a hook's result."""
+
+    dtype: str
+    step: int
+
+    @classmethod
+    def named(cls, recorder, dtype: torch.dtype, op: str, place: int, reads) -> _Gone:
+        step = recorder.origins.step(RawStep("cast", op, place, -1, (), dtype, reads=reads, explicit=True))
+        return cls(recorder.dtype_name(dtype), step)
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is a numpy array, told without importing numpy."""
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+
+
+def array_name(value: Any) -> str:
+    return f"numpy.{value.dtype.type.__name__}"
 
 
 # ---------------------------------------------------------------- operands
 
 
-def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op) -> None:
+def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=()) -> None:
     dtypes = tuple((name, str(v.dtype) if isinstance(v, Tensor) else "") for name, v in arguments)
     key = (op, aten, place, module, phase, dtypes, type(error).__name__, meaning.pattern)
 
     def make() -> Refused:
         root = _root(recorder, thread, forward_op)
-        names = _names(recorder, root)
-        witnesses = tuple(_witnesses(recorder, arguments, names, place, forward_op, meaning))
+        names = _names(recorder, root, holders)
+        witnesses = tuple(_witnesses(recorder, arguments, names, place, forward_op, meaning, str(error)))
+        witnesses = tuple(replace(w, changed=_changed(recorder, w, witnesses, phase)) for w in witnesses)
         return Refused(
             op=op,
             aten=aten,
@@ -152,7 +271,7 @@ def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments
     recorder.add_refusal(key, error, make)
 
 
-def _witnesses(recorder, arguments, names, place, forward_op, meaning) -> Iterator[Witness]:
+def _witnesses(recorder, arguments, names, place, forward_op, meaning, text) -> Iterator[Witness]:
     seen = set()
     for index, (argument, value) in enumerate(arguments):
         if isinstance(value, Tensor):
@@ -163,11 +282,26 @@ def _witnesses(recorder, arguments, names, place, forward_op, meaning) -> Iterat
                 continue
             seen.add(group)
             mark = recorder.adopt(value, place, forward_op)
+            if holder is None and isinstance(value, nn.Parameter):
+                holder = "parameter"
             yield Witness(
                 index, argument, recorder.dtype_name(value.dtype), tuple(value.shape), str(value.device), mark.step, mark.op, name, holder
             )
         elif meaning.wants == "fits" and isinstance(value, (int, float, complex)) and not isinstance(value, bool):
             yield Witness(index, argument, f"python {type(value).__name__}", (), "", name=repr(value))
+        elif isinstance(value, _Gone):
+            yield Witness(index, argument, value.dtype, (), "", value.step)
+        elif _is_array(value) and array_name(value) in text:
+            yield Witness(index, argument, array_name(value), value.shape, "")
+
+
+def _changed(recorder, witness: Witness, witnesses, phase: str) -> bool:
+    """Whether a cast changed the tensor's dtype while others that were made from it keep the one it had."""
+    before = recorder.replaced.get(witness.step, ())
+    return any(
+        other.step in before and other.dtype != witness.dtype and (phase == "optimizer" or other.holder in ("parameter", "state"))
+        for other in witnesses
+    )
 
 
 def _name_of_base(view: Tensor, names) -> tuple[str, str | None]:
@@ -271,10 +405,10 @@ def _root(recorder, thread, forward_op: int) -> nn.Module | None:
     return None
 
 
-def _names(recorder, root: nn.Module | None) -> dict[int, tuple[str, str]]:
+def _names(recorder, root: nn.Module | None, holders=()) -> dict[int, tuple[str, str]]:
     """Names of parameters, buffers, gradients and optimizer state; those of the running model win."""
     names: dict[int, tuple[str, str]] = {}
-    for known in (*reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
+    for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
         names.update(gradient_names(known))
         names.update(tensor_names(known))
     optimizer = recorder.optimizer() if recorder.optimizer is not None else None

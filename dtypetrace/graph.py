@@ -227,6 +227,21 @@ def scalar_place(site: Place, value: str) -> Place:
     return site
 
 
+def assigned_place(site: Place) -> Place:
+    """Where the value that a call converts was assigned to the name that the call uses, else the call itself."""
+    frame = site.stack[0] if site.stack else None
+    call, text = (_source.call_at(frame), _source.text_of(frame.file)) if frame else (None, None)
+    if call is None or text is None:
+        return site
+    for argument in (*call.args, *(k.value for k in call.keywords)):
+        name = _source.dotted(argument)
+        before = [n for n in _source.assignments(text, call, name) if n.lineno < frame.line] if name else []
+        if before:
+            begin, end = _source.start_of(text, before[-1].value), _source.end_of(text, before[-1].value)
+            return Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *site.stack[1:]))
+    return site
+
+
 def _region(place: Place) -> Place | None:
     """Place of the ``with autocast`` statement around an op, from the text of the frames that led to it."""
     for index, frame in enumerate(place.stack):

@@ -125,6 +125,8 @@ def _operand(recording: Recording, witness: Witness, in_line: str | None, site: 
         place = graph.scalar_place(site, witness.name)
         name = _source.written(place.stack[0], witness.name) or name if place.stack else name
         origin = Origin("conversion", name, None, place)
+    elif witness.dtype.startswith("numpy"):
+        origin = Origin("conversion", name, None, graph.assigned_place(site))
     else:
         origin = graph.origin(recording, witness.step, in_line, witness.name or None)
     return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin)
@@ -222,12 +224,10 @@ def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant
         line = graph.lineage(recording, p.step)
         if p.dtype == rival or line is None or line.root.explicit or line.root.how in ("input", "load"):
             return None
-    decisions = {
-        graph.place_of(recording, s.place).stack[:1]
-        for s in recording.steps
-        # `.to(y.dtype)` repeats a decision, it makes none
-        if s.explicit and s.to == rival and not s.module and not any(graph.linked(recording, s, r) for r in s.reads)
-    }
+    named = [s for s in recording.steps if s.explicit and s.to == rival and not s.module]
+    # `.to(y.dtype)` repeats a decision, it makes none
+    repeats = {s.place for s in named if any(graph.linked(recording, s, r) for r in s.reads)}
+    decisions = {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
     parameters = dict(refused.run).get(rival, 0)
     return rival if len(decisions) > 1 or parameters else None
 

@@ -23,18 +23,19 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib.util
 import io
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import tokenize
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import warm
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -96,16 +97,15 @@ def find(paths: list[Path] | None = None, text: str = "") -> list[Path]:
 
 
 def run(arguments: list[str], folder: Path) -> Run:
-    """Run this interpreter in a folder, with the checkout importable and nothing asked of the network."""
+    """Run a script or module in a folder, with the checkout importable and nothing asked of the network."""
+    return Run(*_server().run(arguments, folder, TIMEOUT))
+
+
+@functools.cache
+def _server() -> warm.Server:
     environment = dict(os.environ, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", COLUMNS="120")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    try:
-        done = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, timeout=TIMEOUT, env=environment, cwd=folder, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return Run(124, "", "timed out")
-    return Run(done.returncode, done.stdout, done.stderr)
+    return warm.Server(environment)
 
 
 def write(case: Case, folder: Path) -> Path:
@@ -209,7 +209,6 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--diagnose", action="store_true")
     parser.add_argument("-k", default="", metavar="TEXT")
-    parser.add_argument("-j", type=int, default=os.cpu_count(), metavar="JOBS")
     options = parser.parse_args()
 
     def one(path: Path) -> tuple[Path, str]:
@@ -217,12 +216,11 @@ def main() -> int:
         return path, f"not installed: {', '.join(missing)}" if missing else judge(path, traced=options.diagnose)
 
     files = find(options.paths, options.k)
-    with ThreadPoolExecutor(options.j) as pool:
-        right = 0
-        for path, fault in pool.map(one, files):
-            right += not fault
-            if fault:
-                print(f"FAIL {os.path.relpath(path, HERE)}: {fault}", flush=True)
+    right = 0
+    for path, fault in map(one, files):
+        right += not fault
+        if fault:
+            print(f"FAIL {os.path.relpath(path, HERE)}: {fault}", flush=True)
     print(f"{right}/{len(files)} right")
     return 0 if files and right == len(files) else 1
 

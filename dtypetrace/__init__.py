@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._explain import explain
     from ._trace import Trace, trace
     from ._view import load
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "load", "trace"]
+__all__ = ["Trace", "explain", "load", "trace"]
 
-_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view"}
+_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view", "explain": "_explain"}
 
 
 def __getattr__(name: str) -> Any:

@@ -135,6 +135,31 @@ class Show:
         return SystemExit(int(_reaches(trace.findings, options.fail_on)))
 
 
+class Explain:
+    """Tell what a finding's code means, with a program that fails and the same one repaired.
+
+    Without a code, list them all. An error message is looked up too:
+
+      dtypetrace explain DT101
+      dtypetrace explain 'mat1 and mat2 must have the same dtype, but got Float and Half'
+    """
+
+    name = "explain"
+    usage = "dtypetrace explain [CODE | MESSAGE]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("words", nargs="*", metavar="CODE", help="a finding's code, or the text of an exception")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from . import _explain
+
+        try:
+            _explain.show(" ".join(options.words), sys.stdout)
+        except _explain.UnknownCode as error:
+            raise UsageError(str(error)) from None
+        return SystemExit(0)
+
+
 class _Watch:
     """The trace of one run: it begins once the script has imported torch, and ends with the script.
 
@@ -329,7 +354,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See: {self.prog} --help")
 
 
-_COMMANDS = {command.name: command for command in (Run(), Show(),)}
+_COMMANDS = {command.name: command for command in (Run(), Show(), Explain())}
 
 
 def _parser() -> _Parser:
@@ -364,6 +389,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         print(f"dtypetrace: error: {error}", file=sys.stderr)
         ending = SystemExit(2)
+    except BrokenPipeError:  # what show or explain prints was piped into head; a script's own ends its run instead
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        ending = SystemExit(1)
     except KeyboardInterrupt:  # before the script began, or again while its reports were made
         ending = KeyboardInterrupt()
     raise_ending(ending)

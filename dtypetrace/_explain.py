@@ -6,7 +6,6 @@ only; ``rich`` is imported where a page is drawn on a terminal.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from dataclasses import dataclass
@@ -52,19 +51,15 @@ _PARTS = re.compile(
 def page(code: str) -> Page:
     """The page of a code such as ``"DT101"``. Raises UnknownCode, ValueError for a file that lacks a part."""
     if code not in TITLES:
-        raise UnknownCode(f"no such code: {code}. The nearest is {_nearest(code)}; dtypetrace explain lists them all")
+        number = code.removeprefix("DT")
+        nearest = min(TITLES, key=lambda known: abs(int(known.removeprefix("DT")) - int(number))) if number.isdecimal() else ""
+        hint = f"The nearest is {nearest}" if nearest else "Codes look like DT101"
+        raise UnknownCode(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
     text = Path(__file__).with_name("codes").joinpath(f"{code}.md").read_text("utf-8")
     parts = _PARTS.fullmatch(text)
     if parts is None:
         raise ValueError(f"codes/{code}.md: expected a paragraph, ## Fails, ## Fixed and ## In the field, in this order")
     return Page(code, TITLES[code], **parts.groupdict())
-
-
-def _nearest(code: str) -> str:
-    number = code.removeprefix("DT")
-    if number.isdecimal():
-        return min(TITLES, key=lambda known: abs(int(known.removeprefix("DT")) - int(number)))
-    return difflib.get_close_matches(code, TITLES, n=1, cutoff=0)[0]
 
 
 def explain(what: str = "") -> str:
@@ -75,7 +70,7 @@ def explain(what: str = "") -> str:
     >>> explain("DT110").splitlines()[0]
     '# DT110: a Python scalar does not fit the dtype that is to hold it'
     >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half").splitlines()[0]
-    'The message names m1 float32 and m2 float16, which have to agree.'
+    'The message names m1 float32 and m2 float16, which have to agree. Which line made them so: dtypetrace run script.py'
     """
     lead, found = _looked_up(what)
     return "\n\n".join(part for part in (lead, found.text if found else None) if part)
@@ -123,29 +118,32 @@ def _recognised(text: str) -> Refusal | None:
     return refusal
 
 
-_WANTED = {
-    "agree": "which have to agree",
-    "kernel": "for which the operation has no kernel",
-    "integer": "where integers are wanted",
-    "bool": "where booleans are wanted",
-    "float": "where a floating dtype is wanted",
-    "fits": "which cannot hold the number",
+_ASKED = {
+    "agree": ", which have to agree",
+    "kernel": ", for which the operation has no kernel",
+    "integer": ", where integers are wanted",
+    "bool": ", where booleans are wanted",
+    "float": ", where a floating dtype is wanted",
+    "fits": ", which cannot hold the number",
 }
 _SAID = frozenset({"a", "b", "expected", "found", "got", "was", "type", "other", "desired", "result"})
-"""Names of dtypes in ``refusals.json`` that are no argument's name."""
+"""Names in ``refusals.json`` that are no argument's name."""
 
 
 def _said(refusal: Refusal) -> str:
     """What the message gives away: the dtypes that it names, and what is asked of them."""
-    named = [dtype if name in _SAID else f"{name} {dtype}" for name, dtype in refusal.dtypes.items()]
+    dtypes, wants = refusal.dtypes, refusal.wants
+    if {"expected", "found"} <= dtypes.keys():
+        named = [f"{dtype} ({name})" for name, dtype in dtypes.items()]
+    else:
+        named = [dtype if name in _SAID else f"{name} {dtype}" for name, dtype in dtypes.items()]
     if not named:
         return "The message names no dtype. Which operand has which: dtypetrace run script.py"
-    wanted = _WANTED.get(refusal.wants)
-    if refusal.wants == "agree" and len(named) == 1:
-        wanted = "and keeps the others to itself"
     told = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
-    at = f" for {refusal.argument}" if refusal.argument and refusal.argument not in refusal.dtypes else ""
-    return f"The message names {told}{at}{f', {wanted}' if wanted else ''}."
+    if len(named) == 1 and refusal.argument:
+        told += f" for {refusal.argument}"
+    asked = _ASKED.get(wants, "") if wants != "agree" or len(named) > 1 else ", and not what it disagrees with"
+    return f"The message names {told}{asked}. Which line made {'it' if len(named) == 1 else 'them'} so: dtypetrace run script.py"
 
 
 # ---------------------------------------------------------------- on a terminal
@@ -155,7 +153,7 @@ def show(what: str, stream: IO[str]) -> None:
     """Prints the explanation: Markdown as it is where the stream is piped, drawn on a terminal."""
     lead, found = _looked_up(what)
     if not stream.isatty():
-        print("\n\n".join(part for part in (lead, found.text.rstrip("\n") if found else None) if part), file=stream)
+        print(explain(what).rstrip("\n"), file=stream, flush=True)
         return
     from rich.console import Console
     from rich.markdown import Markdown

@@ -20,6 +20,8 @@ from .records import Frame, Place
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STALE = -2
+_WRAPPERS = (os.sep + "typing_extensions.py", os.sep + "warnings.py")
+"""Where `@deprecated` wraps functions of torch's: they begin and end in torch."""
 
 
 class Places:
@@ -37,10 +39,11 @@ class Places:
         return len(self._entries)
 
     def hidden(self, filename: str) -> bool:
-        """Whether frames of this file are left out: torch, dtypetrace and Python's own import and run machinery."""
+        """Whether frames of this file are left out: torch, dtypetrace and Python's own machinery."""
         known = self._hidden.get(filename)
         if known is None:
-            known = self._hidden[filename] = filename.startswith((TORCH_FOLDER, _OWN_FOLDER, "<frozen "))
+            known = filename.startswith((TORCH_FOLDER, _OWN_FOLDER, "<frozen ")) or filename.endswith(_WRAPPERS)
+            self._hidden[filename] = known
         return known
 
     @staticmethod

@@ -63,7 +63,9 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
         arguments = list(_arguments(func, args, kwargs))
         if op in _BACKWARDS and getattr(func, "__name__", "") == op:
             phase = "backward"
-            inside = list(takewhile(lambda f: f.f_code is not _compat.ENGINE_CODE, (f for f, _ in _frames(error))))
+            frames = [f for f, _ in _frames(error)]
+            inside = list(takewhile(lambda f: f.f_code is not _compat.ENGINE_CODE, frames))
+            inside = inside if len(inside) < len(frames) else []
             arguments = (
                 _hook_result(recorder, meaning, str(error))
                 or _held(recorder, inside, meaning, str(error))
@@ -115,10 +117,13 @@ def from_traceback(recorder, error: BaseException) -> None:
         within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
         caller = next(((f, i) for f, i in stack if not hidden(f.f_code.co_filename)), None)
         op = _public_name(within) or (recorder.places.callee(caller[0].f_code, caller[1]) if caller else "")
-        frames = [*within, *((caller[0],) if caller else ())]
-        arguments = _held(recorder, frames, meaning, str(error))
-        if not arguments and caller:
-            arguments = _named_dtype(recorder, thread, frames, meaning, op, place)
+        arguments = _held(recorder, within, meaning, str(error))
+        if caller:
+            arguments = (
+                arguments
+                or _named_dtype(recorder, thread, within, caller[0], meaning, op, place)
+                or _held(recorder, [caller[0]], meaning, str(error))
+            )
         arguments = arguments or _mismatched_gradients(recorder, meaning)
         stepping = any(id(f) == recorder.optimizer_frame for f, _ in stack)
         phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
@@ -183,11 +188,10 @@ def _dig(found: list, name: str, value: Any, depth: int) -> None:
         _flatten(found, name, value)
 
 
-def _named_dtype(recorder, thread, frames: list[FrameType], meaning, op: str, place: int) -> list[tuple[str, Any]]:
+def _named_dtype(recorder, thread, frames, caller: FrameType, meaning, op: str, place: int) -> list[tuple[str, Any]]:
     """A dtype, not a tensor, was refused: ``module.to(torch.int64)``, ``torch.finfo(x.dtype)``."""
     said = set(meaning.dtypes.values())
-    caller = frames[-1]
-    for frame in frames[:-1]:
+    for frame in frames:
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.dtype) and (not said or recorder.dtype_name(value) in said):
                 return [(name, _Gone.named(recorder, value, op, place, recorder.reads_for(thread, value, caller)))]
@@ -275,7 +279,7 @@ def _witnesses(recorder, arguments, names, place, forward_op, meaning, text) -> 
     seen = set()
     for index, (argument, value) in enumerate(arguments):
         if isinstance(value, Tensor):
-            name, holder = names.get(id(value)) or _name_of_base(value, names)
+            name, holder = names.get(id(value)) or _alias(value, names)
             # of a list of hundreds of tensors one for each dtype tells enough
             group = (argument.partition("[")[0], value.dtype)
             if "[" in argument and group in seen or len(seen) >= _MOST_WITNESSES:
@@ -297,17 +301,21 @@ def _witnesses(recorder, arguments, names, place, forward_op, meaning, text) -> 
 
 def _changed(recorder, witness: Witness, witnesses, phase: str) -> bool:
     """Whether a cast changed the tensor's dtype while others that were made from it keep the one it had."""
-    before = recorder.replaced.get(witness.step, ())
-    return any(
-        other.step in before and other.dtype != witness.dtype and (phase == "optimizer" or other.holder in ("parameter", "state"))
-        for other in witnesses
-    )
+    before = recorder.replaced.get(witness.step, ()) if phase in ("optimizer", "other") else ()
+    return any(other.step in before and other.dtype != witness.dtype for other in witnesses)
 
 
-def _name_of_base(view: Tensor, names) -> tuple[str, str | None]:
-    """A transposed, expanded or sliced parameter is still that parameter."""
-    base = view._base
-    return names.get(id(base), ("", None)) if base is not None and base.dtype is view.dtype else ("", None)
+def _alias(tensor: Tensor, names) -> tuple[str, str | None]:
+    """A parameter that was transposed, expanded, sliced or detached is still that parameter."""
+    base = tensor._base
+    found = names.get(id(base)) if base is not None and base.dtype is tensor.dtype else None
+    return found or names.get(_memory(tensor), ("", None))
+
+
+def _memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
+    """Where a tensor's numbers begin; None for one that has no memory of its own (meta, fake, sparse, other subclasses)."""
+    plain = type(tensor) in (Tensor, nn.Parameter, nn.Buffer) and tensor.layout is torch.strided and tensor.device.type != "meta"
+    return (tensor.data_ptr(), tensor.dtype) if plain and tensor.numel() and tensor.data_ptr() else None
 
 
 def _arguments(func, args, kwargs) -> Iterator[tuple[str, Any]]:
@@ -405,12 +413,16 @@ def _root(recorder, thread, forward_op: int) -> nn.Module | None:
     return None
 
 
-def _names(recorder, root: nn.Module | None, holders=()) -> dict[int, tuple[str, str]]:
-    """Names of parameters, buffers, gradients and optimizer state; those of the running model win."""
-    names: dict[int, tuple[str, str]] = {}
+def _names(recorder, root: nn.Module | None, holders=()) -> dict[Any, tuple[str, str]]:
+    """Names of parameters, buffers, gradients and optimizer state, by id and by place in memory; the running model's win."""
+    names: dict[Any, tuple[str, str]] = {}
     for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
         names.update(gradient_names(known))
         names.update(tensor_names(known))
+        for held in (*known.buffers(), *known.parameters()):
+            for tensor in (held, held.grad) if held.is_leaf else (held,):
+                if tensor is not None and id(tensor) in names and (memory := _memory(tensor)):
+                    names[memory] = names[id(tensor)]
     optimizer = recorder.optimizer() if recorder.optimizer is not None else None
     if optimizer is not None:
         names = {**state_names(optimizer, names), **names}

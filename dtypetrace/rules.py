@@ -80,7 +80,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
     in_line, reason = _in_line(recording, refused)
     chosen = _culprit(refused, in_line)
     # what a lineage is judged against: an index that became floating is wrong by its own cast
-    measure = in_line if refused.wants in ("agree", "kernel", "other", "fits") else chosen.dtype if chosen else None
+    measure = in_line if refused.wants in ("agree", "kernel", "other", "fits") else chosen.dtype if chosen and chosen.device else None
     if chosen and (refused.wants == "complex" or chosen.dtype == in_line and chosen.dtype.startswith("complex")):
         measure = _OTHER_FORM.get(chosen.dtype, measure)  # alone and yet refused for being complex, or for being real
     site = graph.place_of(recording, refused.place)
@@ -233,6 +233,10 @@ def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant
 
 
 def _by_purpose(recording: Recording, sides: list[Witness]) -> tuple[str | None, str]:
+    # what a module holds is one voice, and a tensor of no dimensions has none
+    voices = Counter(dtype for dtype, _ in {(w.dtype, -1 if w.holder in ("parameter", "buffer") else w.index) for w in sides if w.shape})
+    if len(voices) == 2 and (most := voices.most_common(2))[0][1] > most[1][1]:
+        return most[0][0], f"most operands are {most[0][0]}"
     chosen = {w.dtype for w in sides if _on_purpose(recording, w)}
     fallen = {w.dtype for w in sides} - chosen
     if len(chosen) == 1 and fallen:

@@ -1,0 +1,132 @@
+"""Saved traces: what is written is read back whole; what is no trace is told in one line."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+from dtypetrace.records import Recording
+from dtypetrace.saved import FORMAT, TraceFileError, load
+
+
+@pytest.fixture
+def trace():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)).half()
+    with pytest.raises(RuntimeError), dtypetrace.trace(model) as t:
+        mask = torch.ones(3, 4)
+        model(torch.randn(3, 4).half() * mask)
+    return t
+
+
+def test_a_saved_trace_is_the_same_trace(trace, tmp_path):
+    trace.save(tmp_path / "t.json")
+    again = dtypetrace.load(tmp_path / "t.json")
+    assert again.findings == trace.findings
+    assert replace(again.recording, sources=None, meta={}) == replace(trace.recording, meta={})
+    assert repr(again) == repr(trace)
+    assert "mask = torch.ones(3, 4)" in repr(again)
+    assert again.to_networkx().number_of_nodes() == trace.to_networkx().number_of_nodes()
+
+
+def test_saving_a_loaded_trace_gives_the_same_file(trace, tmp_path):
+    trace.save(tmp_path / "a.json")
+    dtypetrace.load(tmp_path / "a.json").save(tmp_path / "b.json")
+    assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
+
+
+def test_without_source_no_line_of_the_program_is_in_the_file(trace, tmp_path):
+    trace.save(tmp_path / "t.json", source=False)
+    assert "torch.ones(3, 4)" not in (tmp_path / "t.json").read_text()
+    shown = repr(dtypetrace.load(tmp_path / "t.json"))
+    assert "torch.ones(3, 4)" not in shown and "float32 is born here" in shown
+
+
+def test_a_loaded_trace_reads_no_file_that_it_names(trace, tmp_path):
+    """A stranger's trace may name any path; only the text that came with it is shown."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hidden\n" * 2000)
+    trace.save(tmp_path / "t.json", source=False)
+    text = (tmp_path / "t.json").read_text().replace(json.dumps(__file__)[1:-1], str(secret))
+    (tmp_path / "t.json").write_text(text)
+    shown = repr(dtypetrace.load(tmp_path / "t.json"))
+    assert "secret.txt" in shown and "hidden" not in shown
+
+
+def damaged(change):
+    def apply(data):
+        change(data)
+        return json.dumps(data)
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda data: "", "no saved trace"),
+        (lambda data: json.dumps(data)[:-40], "only a part"),
+        (lambda data: "[" * 100_000, "no saved trace"),
+        (lambda data: '{"a": 1}', "no saved trace"),
+        (lambda data: "[]", "no saved trace"),
+        (damaged(lambda d: d.update(format=FORMAT + 1)), "newer dtypetrace"),
+        (damaged(lambda d: d.pop("places")), "damaged"),
+        (damaged(lambda d: d["places"][0].append(10**6)), "damaged"),
+        (damaged(lambda d: d["places"][0].append(-1)), "damaged"),
+        (damaged(lambda d: d["findings"][0].pop()), "damaged"),
+        (damaged(lambda d: d["findings"][0].__setitem__(0, None)), "damaged"),
+        (damaged(lambda d: d["frames"][0].__setitem__(1, "12")), "damaged"),
+    ],
+)
+def test_a_file_that_is_none_gets_one_line(trace, tmp_path, make, says):
+    path = tmp_path / "t.json"
+    trace.save(path)
+    path.write_text(make(json.loads(path.read_text())))
+    with pytest.raises(TraceFileError) as caught:
+        load(path)
+    told = str(caught.value)
+    assert says in told and str(path) in told and "\n" not in told
+
+
+def test_a_failed_save_leaves_what_was_there(trace, tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    path.write_text("before")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        trace.save(path)
+    assert path.read_text() == "before" and [p.name for p in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_an_empty_recording_can_be_saved(tmp_path):
+    from dtypetrace._view import SavedTrace
+
+    SavedTrace(Recording(), ()).save(tmp_path / "t.json")
+    assert dtypetrace.load(tmp_path / "t.json").findings == ()
+
+
+def show(*arguments):
+    root = Path(dtypetrace.__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dtypetrace", "show", *map(str, arguments)], capture_output=True, text=True, cwd=root
+    )
+
+
+def test_show_prints_the_trace_and_imports_no_torch(trace, tmp_path):
+    trace.save(tmp_path / "t.json")
+    done = show(tmp_path / "t.json", "--json", tmp_path / "report.json", "--fail-on", "error")
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.returncode == 1 and "error[DT101]" in done.stdout
+    assert imported and not imported & {"torch", "pandas", "numpy"}
+    assert json.loads((tmp_path / "report.json").read_text())["findings"][0]["code"] == "DT101"
+
+
+@pytest.mark.parametrize("name", ["missing.json", "."])
+def test_show_of_what_cannot_be_read_is_bad_usage(tmp_path, name):
+    done = show(tmp_path / name)
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 2 and len(errors) == 1 and errors[0].startswith("dtypetrace: error:")

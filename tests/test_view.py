@@ -1,0 +1,116 @@
+"""What can be asked of a trace: why, ignored findings, ends after some steps."""
+
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+from dtypetrace._trace import Trace
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.outer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.outer(self.inner(x).relu())
+
+
+def line_of(text: str) -> int:
+    """The number of this file's only line that ends with a marker comment."""
+    with open(__file__) as file:
+        return next(number for number, line in enumerate(file, 1) if line.rstrip().endswith("# " + text))
+
+
+def test_why_of_a_module_tells_its_parameters_and_its_inputs():
+    with dtypetrace.trace() as t:
+        head = Head().bfloat16()  # model is cast
+        x = torch.ones(2, 4, dtype=torch.bfloat16)  # input is made
+        head(x)
+    chains = {chain.name: chain for chain in t.why("head.inner").chains}
+    assert set(chains) == {"head.inner.weight", "head.inner.bias", "input of head.inner"}
+    assert chains["head.inner.weight"].origin.line == line_of("model is cast")
+    assert chains["input of head.inner"].origin.line == line_of("input is made")
+    assert repr(t.why("inner.weight")).startswith("head.inner.weight: bfloat16\n  born: cast by bfloat16, float32 -> bfloat16")
+
+
+def test_why_of_a_tensor_while_the_block_is_open():
+    with dtypetrace.trace() as t:
+        wide = torch.ones(3)  # wide is made
+        mixed = torch.ones(3).half() * wide
+        (chain,) = t.why(mixed).chains
+    assert chain.dtype == "float32" and chain.origin.line == line_of("wide is made")
+    assert [step.how for step in chain.flow] == ["value", "promotion"]
+
+
+def test_why_of_what_was_not_seen_says_so_in_one_line():
+    head, unused = Head(), torch.ones(1)
+    with dtypetrace.trace(head) as t:
+        head(torch.ones(1, 4))
+        with pytest.raises(ValueError, match="took part in nothing"):
+            t.why(unused)
+    with pytest.raises(ValueError, match="did you mean .*head.inner"):
+        t.why("head.iner")
+    with pytest.raises(ValueError, match="inside the with block"):
+        t.why(torch.ones(1))
+
+
+def collide():
+    a = torch.ones(2, 2)
+    return a @ torch.ones(2, 2).half()
+
+
+def test_a_code_can_be_ignored():
+    for ignore, count in ((frozenset(), 1), (frozenset({"DT101"}), 0), (frozenset({"DT102"}), 1)):
+        with pytest.raises(RuntimeError), Trace(ignore=ignore) as t:
+            collide()
+        assert len(t.findings) == count
+
+
+@pytest.mark.parametrize(
+    ("born", "hurts", "count"),
+    [("", "", 1), ("  # dtypetrace: ignore[DT101]", "", 0), ("", "# dtypetrace: ignore[DT101, DT102]", 0), ("", "  # dtypetrace: ignore[DT102]", 1)],
+)
+def test_a_comment_on_the_line_ignores_a_finding(tmp_path, born, hurts, count):
+    program = tmp_path / "program.py"
+    program.write_text(f"import torch\na = torch.ones(2, 2){born}\nb = torch.ones(2, 2).half()\nc = torch.ones(2, 2).half()\na @ b @ c {hurts}\n")
+    with pytest.raises(RuntimeError), Trace(source=tmp_path) as t:
+        exec(compile(program.read_text(), str(program), "exec"), {})
+    assert len(t.findings) == count
+
+
+def train(steps: int) -> int:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    done = 0
+    for _ in range(steps):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        done += 1
+    return done
+
+
+def test_steps_end_the_run_with_status_zero():
+    with pytest.raises(SystemExit) as ending, Trace(steps=3) as t:
+        train(10)
+    assert ending.value.code == 0 and t.recording.meta["steps"] == 3
+
+
+def test_trace_steps_let_the_run_go_on_unwatched():
+    from torch._C import _len_torch_dispatch_stack
+
+    with Trace(trace_steps=2) as t:
+        assert train(5) == 5
+        assert _len_torch_dispatch_stack() == 0
+    assert t.recording.meta["steps"] == 2 and {op.phase for op in t.recording.ops} >= {"forward", "backward", "optimizer"}
+
+
+def test_repr_is_the_console_text():
+    with dtypetrace.trace() as t:
+        torch.ones(2)
+    assert repr(t) == "dtypetrace: no dtype problem found in 0 steps (1 ops)"
+    assert textwrap.dedent(repr(t)) == repr(t)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from .refusals import TITLES, Refusal, recognise
+from .refusals import TITLES, Refusal, in_words, recognise
 
 
 class UnknownCode(LookupError):
@@ -126,24 +126,18 @@ _ASKED = {
     "float": ", where a floating dtype is wanted",
     "fits": ", which cannot hold the number",
 }
-_SAID = frozenset({"a", "b", "expected", "found", "got", "was", "type", "other", "desired", "result"})
-"""Names in ``refusals.json`` that are no argument's name."""
 
 
 def _said(refusal: Refusal) -> str:
     """What the message gives away: the dtypes that it names, and what is asked of them."""
-    dtypes, wants = refusal.dtypes, refusal.wants
-    if {"expected", "found"} <= dtypes.keys():
-        named = [f"{dtype} ({name})" for name, dtype in dtypes.items()]
-    else:
-        named = [dtype if name in _SAID else f"{name} {dtype}" for name, dtype in dtypes.items()]
-    if not named:
+    several = len(refusal.dtypes) > 1
+    if not refusal.dtypes:
         return "The message names no dtype. Which operand has which: dtypetrace run script.py"
-    told = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
-    if len(named) == 1 and refusal.argument:
+    told = in_words(refusal.dtypes)
+    if refusal.argument and not several:
         told += f" for {refusal.argument}"
-    asked = _ASKED.get(wants, "") if wants != "agree" or len(named) > 1 else ", and not what it disagrees with"
-    return f"The message names {told}{asked}. Which line made {'it' if len(named) == 1 else 'them'} so: dtypetrace run script.py"
+    asked = ", and not what it disagrees with" if refusal.wants == "agree" and not several else _ASKED.get(refusal.wants, "")
+    return f"The message names {told}{asked}. Which line made {'them' if several else 'it'} so: dtypetrace run script.py"
 
 
 # ---------------------------------------------------------------- on a terminal

@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 from itertools import islice
+from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -87,25 +88,29 @@ class Places:
             code = frame.f_code
             if not self.hidden(code.co_filename):
                 self._codes[id(code)] = code
-                frames.append((code, frame.f_lasti))
+                frames.append((code, _instruction(code, frame.f_lasti)))
             frame = frame.f_back
-        number = self._numbers[key] = len(self._entries)
-        self._entries.append((outer, tuple(frames)))
+        settled = (outer, *(part for code, lasti in frames for part in (id(code), lasti)))
+        number = self._numbers.get(settled)
+        if number is None:
+            number = self._numbers[settled] = len(self._entries)
+            self._entries.append((outer, tuple(frames)))
+        self._numbers[key] = number
         return number
 
-    def of_frames(self, frames: list[tuple[CodeType, int]]) -> int:
-        """Number of a stack given innermost first, from a traceback."""
-        frames = [(code, lasti) for code, lasti in frames if not self.hidden(code.co_filename)]
-        key = [-1]
+    def of_frames(self, frames: list[tuple[CodeType, int]], outer: int = -1) -> int:
+        """Number of a stack given innermost first, from a traceback, continued in ``outer``."""
+        frames = [(code, _instruction(code, lasti)) for code, lasti in frames if not self.hidden(code.co_filename)]
+        key = [outer]
         for code, lasti in frames:
             self._codes[id(code)] = code
             key += (id(code), lasti)
         if len(key) == 1:
-            return -1
+            return outer
         number = self._numbers.get(tuple(key))
         if number is None:
             number = self._numbers[tuple(key)] = len(self._entries)
-            self._entries.append((-1, tuple(frames)))
+            self._entries.append((outer, tuple(frames)))
         return number
 
     def inside(self, number: int, around: int) -> tuple[str, ...]:
@@ -155,6 +160,15 @@ class Places:
             rest = places[outer].stack if outer >= 0 else ()
             places.append(Place(own + rest))
         return tuple(places)
+
+
+def _instruction(code: CodeType, lasti: int) -> int:
+    """The instruction that stands for a call: Python 3.11 has two, and a warm line calls from the first instead of the second."""
+    return lasti + _TO_CALL if _PRECALL is not None and lasti >= 0 and code.co_code[lasti] == _PRECALL else lasti
+
+
+_PRECALL = opmap.get("PRECALL")
+_TO_CALL = 4
 
 
 def _frame(code: CodeType, lasti: int, user: bool) -> Frame:

@@ -158,6 +158,57 @@ def written(frame: Frame, value: str) -> str | None:
     return ast.get_source_segment("".join(text.lines), found) if found is not None else None
 
 
+_LONGEST = 32
+_NAMESPACES = ("torch", "F", "nn")
+
+
+def argument(frame: Frame, op: str, module: str, name: str, index: int) -> str:
+    """How the program writes one operand of the call that the frame was in (``q * turn``); empty where that is not plain.
+
+    name and index are the operand's own in the signature of ``op``. A module's call, such as ``self.proj(x)``, stands
+    for the op that the module runs, whose ``input`` is what the module is given.
+    """
+    node = _operand_node(frame, op, module, name, index)
+    if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
+        return ""
+    text = unparse(node)
+    return text if len(text) <= _LONGEST and "\n" not in text else ""
+
+
+def _operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> ast.AST | None:
+    node, text = expression_at(frame), text_of(frame.file)
+    if node is None or text is None:
+        return None
+    statement = text.parents.get(node)
+    if isinstance(statement, ast.AugAssign) and start_of(text, statement) == (frame.line, frame.column):
+        return (statement.target, statement.value)[index] if index < 2 else None
+    if isinstance(statement, ast.Assign) and node in statement.targets:  # x.grad = value, x[index] = value
+        parts = {"value": statement.value, "self": getattr(node, "value", None), "index": getattr(node, "slice", None)}
+        return parts.get(name)
+    if isinstance(node, ast.BinOp):
+        return (node.left, node.right)[index] if index < 2 and not op.startswith("r") else None
+    if not isinstance(node, ast.Call):
+        return None
+    owner, called = (node.func.value, node.func.attr) if isinstance(node.func, ast.Attribute) else (None, getattr(node.func, "id", ""))
+    if module and (module == dotted(node.func) or module.rpartition(".")[2] == called):
+        return node.args[0] if index == 0 and node.args else None
+    of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in _NAMESPACES
+    if called != op and not (of_torch and op.endswith(f"_{called}")):
+        return None
+    for keyword in node.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    arguments = node.args if owner is None or of_torch else [owner, *node.args]
+    if name.endswith("]"):  # one of a list, the first argument
+        items = arguments[0].elts if arguments and isinstance(arguments[0], (ast.List, ast.Tuple)) else ()
+        number = name.partition("[")[2][:-1]
+        return items[index] if number == str(index) and index < len(items) and not any(isinstance(i, ast.Starred) for i in items) else None
+    # a list before it would move the numbers, and the weight of a norm has its shape before it
+    before = arguments[: index + 1]
+    plain = len(before) > index and not any(isinstance(a, (ast.Starred, ast.List, ast.Tuple)) for a in before)
+    return before[-1] if plain and (index == 0 or name not in ("weight", "bias")) else None
+
+
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:
     """The innermost ``with`` statement around the frame's line whose items mention a name (``autocast``)."""
     text = text_of(frame.file)

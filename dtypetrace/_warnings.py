@@ -34,14 +34,16 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
 
     # what is blamed on us has to get as far as _showwarnmsg, which then asks the filters that the user set
     ours = ("always", None, Warning, re.compile(re.escape(__package__ + ".")), 0)
-    warnings.filters.insert(0, ours)
+    filters = warnings.filters
+    filters.insert(0, ours)
     warnings._showwarnmsg = _showwarnmsg
 
     def remove() -> None:
         if warnings._showwarnmsg is _showwarnmsg:
             warnings._showwarnmsg = shows
-        if ours in warnings.filters:
-            warnings.filters.remove(ours)
+        for rules in (filters, warnings.filters):  # a catch_warnings that is still open has copied them
+            if ours in rules:
+                rules.remove(ours)
 
     return remove
 

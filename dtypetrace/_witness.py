@@ -76,20 +76,22 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
 
 
 def from_module(recorder, thread, module: nn.Module, args: tuple, error: Exception, frame: FrameType) -> None:
-    """Records a refusal that a module raised in Python before any torch function was called (LSTM, GRU)."""
+    """Records a refusal that a module's Python raised outside any torch function (LSTM, GRU, a check in a forward)."""
     meaning = refusals.recognise(str(error), type(error).__name__, type(module).__name__)
     if meaning is None:
         return
     with _compat.DisableTorchFunction():
-        arguments = _held(recorder, [f for f, _ in _frames(error)[:-1]], meaning, str(error))
+        entry = next((e for e in reversed(thread.modules) if e[0] is module), None)
+        number = entry[1] if entry else -1
+        stack = [(f, i) for f, i in _frames(error)[:-1] if not recorder.places.own(f.f_code.co_filename)]  # the last still runs
+        place = recorder.places.of_frames([(f.f_code, i) for f, i in stack], entry[3] if entry else recorder.place(thread, frame))
+        op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
         if not arguments:
             _flatten(arguments, "input", args if len(args) != 1 else args[0])
         known = {id(v) for _, v in arguments}
         arguments += [(name, p) for name, p in module.named_parameters(recurse=False) if id(p) not in known]
-        entry = next((e for e in reversed(thread.modules) if e[0] is module), None)
-        place = entry[3] if entry else recorder.place(thread, frame)
-        number = entry[1] if entry else -1
-        op = type(module).__name__
+        if all(recorder.places.hidden(f.f_code.co_filename) for f, _ in stack):
+            op = type(module).__name__  # what the program called is the module
         _record(recorder, thread, meaning, op, None, recorder.phase(thread), number, place, arguments, error, -1)
 
 
@@ -113,22 +115,25 @@ def from_traceback(recorder, error: BaseException) -> None:
     place = recorder.places.of_frames(codes)
     thread = recorder.thread_state()
     with _compat.DisableTorchFunction():
-        hidden = recorder.places.hidden
-        within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
-        caller = next(((f, i) for f, i in stack if not hidden(f.f_code.co_filename)), None)
-        op = _public_name(within) or (recorder.places.callee(caller[0].f_code, caller[1]) if caller else "")
-        arguments = _held(recorder, within, meaning, str(error))
-        if caller:
-            arguments = (
-                arguments
-                or _named_dtype(recorder, thread, within, caller[0], meaning, op, place)
-                or _held(recorder, [caller[0]], meaning, str(error))
-            )
+        op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
         arguments = arguments or _mismatched_gradients(recorder, meaning)
         stepping = any(id(f) == recorder.optimizer_frame for f, _ in stack)
         phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
         holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
         _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1, holders)
+
+
+def _raised_in(recorder, thread, stack, meaning, error: Exception, place: int) -> tuple[str, list[tuple[str, Any]]]:
+    """What the innermost program frame of a stack called, and what was refused there."""
+    hidden = recorder.places.hidden
+    within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
+    caller, instruction = next(((f, i) for f, i in stack if not hidden(f.f_code.co_filename)), (None, 0))
+    op = _public_name(within) or (recorder.places.callee(caller.f_code, instruction) if caller else "")
+    arguments = _held(recorder, within, meaning, str(error))
+    if not arguments and caller:
+        arguments = _named_dtype(recorder, thread, within, caller, meaning, op, place)
+        arguments = arguments or _held(recorder, [caller], meaning, str(error))
+    return op, arguments
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
@@ -166,7 +171,8 @@ def _held(recorder, frames: list[FrameType], meaning, text: str) -> list[tuple[s
                     _flatten(found, name, value)
                 elif deeper and name == "self" and not isinstance(value, nn.Module):
                     _dig(found, name, getattr(value, "__dict__", None), 3)
-            tensors = [(n, v) for n, v in found if isinstance(v, Tensor)]
+            first = {id(v): n for n, v in reversed(found)}  # a loop's variable is one of the list's
+            tensors = [(n, v) for n, v in found if isinstance(v, Tensor) and first[id(v)] == n]
             if said:
                 tensors = [(n, v) for n, v in tensors if recorder.dtype_name(v.dtype) in said]
                 if not any(recorder.dtype_name(v.dtype) in wrong for _, v in tensors):

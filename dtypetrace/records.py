@@ -266,6 +266,13 @@ class Operand:
     device: str
     holder: str | None
     origin: Origin
+    written: str = ""
+    """How the call writes it (``q * turn``), where that is plain and it has no name of its own. Not in the JSON report."""
+
+    @property
+    def shown(self) -> str:
+        """What people know it by: its own name, else the expression in the call, else the argument's name."""
+        return self.written or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +386,7 @@ def to_plain(value: Any) -> Any:
             "via": value.via,
         }
     if is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name != "written"}
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list, frozenset, set)):

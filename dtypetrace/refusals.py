@@ -16,7 +16,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
 TITLES: dict[str, str] = {
     "DT101": "the two operands of a matmul disagree about their dtype",
@@ -61,6 +61,25 @@ class Refusal:
     wants: str
     dtypes: dict[str, str]
     argument: str | None
+
+
+_NO_NAMES = frozenset({"a", "b", "got", "was", "type", "other", "desired", "result"})
+"""What dtypes are called in ``refusals.json`` where the text gives them no name."""
+
+
+def in_words(dtypes: Mapping[str, str]) -> str:
+    """The dtypes that a message names, with what it calls them.
+
+    >>> in_words({"mat1": "float32", "mat2": "float16"}), in_words({"expected": "float16", "found": "float32"})
+    ('mat1 float32 and mat2 float16', 'float16 (expected) and float32 (found)')
+    >>> in_words({"found": "bfloat16"})
+    'bfloat16'
+    """
+    if {"expected", "found"} <= dtypes.keys():
+        named = [f"{dtype} ({name})" for name, dtype in dtypes.items()]
+    else:
+        named = [dtype if name in _NO_NAMES or name in ("expected", "found") else f"{name} {dtype}" for name, dtype in dtypes.items()]
+    return " and ".join(part for part in (", ".join(named[:-1]), *named[-1:]) if part)
 
 
 # ---------------------------------------------------------------- names of dtypes

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import IO, Any, Sequence
 
@@ -99,7 +100,8 @@ _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 def _block(recording: Recording, f: Finding) -> list[tuple[str, str]]:
     times = f" ({f.count} times)" if f.count > 1 else ""
     block = [(f"{f.severity}[{f.code}]: {f.title}{times}", _STYLES[f.severity])]
-    where = "   ".join(p for p in (_at(f.site), f.module, f"({f.phase})") if p)
+    phase = f"({f.phase})" if f.phase != "other" else ""
+    where = "   ".join(p for p in (_at(f.site), f.module, phase) if p)
     block.append((f"  --> {where}", ""))
     labels = _labels(f)
     width = max((len(str(frame.line)) for frame, _ in labels), default=2)
@@ -117,7 +119,11 @@ def _block(recording: Recording, f: Finding) -> list[tuple[str, str]]:
     if f.fix:
         at = f" ({_at(f.fix.place)})" if f.fix.place.stack else ""
         block.append((f"help: {f.fix.why}{at}", "green"))
+        for edit in f.fix.edits:
+            block += _changed_lines(recording, edit, width)
         block += [(f"  or: {other}", "green") for other in f.fix.alternatives]
+    else:
+        block.append((f"help: dtypetrace explain {f.code}", "green"))
     return block
 
 
@@ -146,6 +152,8 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if index == last:
         return _meeting(f)
     if index == 0:
+        if f.culprit is not None and f.culprit.dtype.startswith("python"):
+            return f"{f.culprit.name} is written here"
         if f.culprit is not None and f.culprit.origin.kind == "input":
             return f"{step.to} comes in here{f' as ' + name if (name := f.culprit.origin.name) else ''}: it was made before the watching began"
         return f"{step.to} is born here: {_birth(f, step)}"
@@ -191,10 +199,15 @@ def _meeting(f: Finding) -> str:
     if culprit is None:
         return f"{f.op} is refused"
     other = _other(f) if f.code not in _ALONE else None
-    mine = f"{culprit.dtype} {culprit.name}{_shape(culprit.shape)}"
+    mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}"
     if other is None:
-        return f"{f.op} has no use for {mine}"
-    return f"{mine} meets {other.dtype} {other.name}{_shape(other.shape)} in {f.op}"
+        return f"{f.op} cannot store its result in {mine}" if f.code == "DT111" else f"{f.op} refuses {mine}"
+    where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
+    return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
+
+
+_ASSIGNED = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
+"""Ops that are no calls."""
 
 
 _ALONE = frozenset({"DT108", "DT109"})
@@ -216,22 +229,32 @@ def _operand_notes(f: Finding) -> list[str]:
     if other is None or not other.origin.place.stack:
         return []
     if other.origin.kind == "input":
-        return [f"{other.name} was {other.dtype} before the watching began"]
-    return [f"{other.name} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
+        return [f"{other.shown} was {other.dtype} before the watching began"]
+    return [f"{other.shown} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
 
 
 def _source_lines(recording: Recording, frame: Frame, label: str, width: int, again: bool) -> list[tuple[str, str]]:
     """The line (unless it was just shown) and below it the marked span with its label."""
-    line = recording.line(frame.file, frame.line).expandtabs(4)
+    written = recording.line(frame.file, frame.line)
+    line = written.expandtabs(4)
     number = str(frame.line).rjust(width)
     if not line:
         return [(f"{number} | {_relative(frame.file)}: {label}", "")]
     begin = (frame.column or 1) - 1
-    end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(line)
-    begin = begin if begin < len(line) else len(line) - len(line.lstrip())
-    marks = "^" * max(1, end - begin)
-    marked = (f"{' ' * width} | {' ' * begin}{marks} {label}", "red")
+    end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(written)
+    begin = begin if begin < len(written) else len(written) - len(written.lstrip())
+    before, until = _width(written[:begin]), _width(written[:end])
+    marks = "^" * max(1, until - before)
+    marked = (f"{' ' * width} | {' ' * before}{marks} {label}", "red")
     return [marked] if again else [(f"{number} | {line}", ""), marked]
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes, from the line's beginning: tabs, wide and combining characters."""
+    text = text.expandtabs(4)
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def why_text(chains: Sequence[Chain]) -> str:
@@ -248,6 +271,17 @@ def why_text(chains: Sequence[Chain]) -> str:
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_at(step.place)}")
     return "\n".join(text)
+
+
+def _changed_lines(recording: Recording, edit: Edit, width: int) -> list[tuple[str, str]]:
+    """The lines that an edit touches, as they read after it."""
+    before = tuple(recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1))
+    if not any(before):
+        return []
+    after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
+    changed = [(number, new) for number, new in enumerate(after) if number >= len(before) or new != before[number]]
+    lines = [(f"{str(edit.start[0] + number).rjust(width)} | {new.expandtabs(4)}", "green") for number, new in changed[:4]]
+    return [(f"{' ' * width} |", "blue"), *lines]
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -290,7 +324,7 @@ def notes_for(finding: Finding) -> list[str]:
     if finding.culprit is not None:
         origin = finding.culprit.origin
         born = f", born at {_at(origin.place)} ({origin.kind})" if origin.place.stack else ""
-        notes.append(f"dtypetrace: {finding.culprit.name} is {finding.culprit.dtype}{born}")
+        notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {finding.fix.why}")
     return notes

@@ -21,7 +21,7 @@ import re
 from collections import Counter
 from typing import Iterable
 
-from . import _source, graph, refusals
+from . import _edits, _source, graph, refusals
 from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Place, Raised, Recording, Refused, Step, Witness
 
 HALF = frozenset({"float16", "bfloat16"})
@@ -84,11 +84,13 @@ def judge(recording: Recording, refused: Refused) -> Finding:
     if chosen and (refused.wants == "complex" or chosen.dtype == in_line and chosen.dtype.startswith("complex")):
         measure = _OTHER_FORM.get(chosen.dtype, measure)  # alone and yet refused for being complex, or for being real
     site = graph.place_of(recording, refused.place)
-    operands = tuple(_operand(recording, w, measure, site) for w in refused.witnesses)
+    operands = tuple(_operand(recording, w, measure, site, refused) for w in refused.witnesses)
     culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
     flow = graph.flow(recording, chosen.step, measure) if chosen else ()
     if chosen is not None:
         meets = FlowStep(site, refused.op, refused.module, chosen.dtype, in_line or chosen.dtype, "value")
+        if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
+            flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
         flow = (*flow, meets)
     if refused.left:
         severity = "error"
@@ -113,14 +115,16 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         operands=operands,
         culprit=culprit,
         flow=flow,
-        fix=_remedy(refused, culprit, in_line, site),
+        fix=_remedy(recording, refused, culprit, flow, in_line, site),
         exception=Raised(refused.exception, refused.message),
         notes=tuple(_notes(refused, culprit, operands, flow, in_line, reason)),
     )
 
 
-def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place) -> Operand:
-    name = witness.name or witness.argument
+def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place, refused: Refused) -> Operand:
+    name, written = witness.name or witness.argument, ""
+    if not witness.name and site.stack and refused.phase != "backward":
+        written = _source.argument(site.stack[0], refused.op, refused.module, witness.argument, witness.index)
     if witness.dtype.startswith("python"):
         place = graph.scalar_place(site, witness.name)
         name = _source.written(place.stack[0], witness.name) or name if place.stack else name
@@ -129,7 +133,7 @@ def _operand(recording: Recording, witness: Witness, in_line: str | None, site: 
         origin = Origin("conversion", name, None, graph.assigned_place(site))
     else:
         origin = graph.origin(recording, witness.step, in_line, witness.name or None)
-    return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin)
+    return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written)
 
 
 # ---------------------------------------------------------------- who is out of line
@@ -140,7 +144,7 @@ def _contenders(refused: Refused) -> list[Witness]:
     floating = [w for w in refused.witnesses if w.dtype in FLOATING]
     if len({w.dtype for w in floating}) > 1:
         return floating
-    tensors = [w for w in refused.witnesses if not w.dtype.startswith("python")]
+    tensors = [w for w in refused.witnesses if not w.dtype.startswith("python") and w.argument.split("[")[0] not in _POINTERS]
     return tensors if len({w.dtype for w in tensors}) > 1 else floating or tensors
 
 
@@ -233,6 +237,9 @@ def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant
 
 
 def _by_purpose(recording: Recording, sides: list[Witness]) -> tuple[str | None, str]:
+    floating = [w.dtype for w in sides if w.dtype in FLOATING]
+    if len(set(floating)) == 1 and len(floating) < len(sides):
+        return floating[0], "what meets it is floating point"
     # what a module holds is one voice, and a tensor of no dimensions has none
     voices = Counter(dtype for dtype, _ in {(w.dtype, -1 if w.holder in ("parameter", "buffer") else w.index) for w in sides if w.shape})
     if len(voices) == 2 and (most := voices.most_common(2))[0][1] > most[1][1]:
@@ -291,6 +298,8 @@ _ROLES = {  # the arguments that are most often meant come first
     "bool": ("mask", "condition", "attn_mask"),
     "float": ("target", "input", "self"),
 }
+_POINTERS = frozenset({"index", "indices", "offsets", "batch_sizes", "mask", "condition"})
+"""Arguments that are integers or booleans by right: they have no side where the values disagree."""
 _OTHER_FORM = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 _OTHER_FORM |= {real: form for form, real in _OTHER_FORM.items()}
 
@@ -311,21 +320,23 @@ def _notes(
 ) -> Iterable[str]:
     # operands that are out of line as well, by another birth: each has to be mended
     others = {
-        (o.name, o.dtype, o.origin)
+        (o.shown, o.dtype, o.origin)
         for o in operands
         if culprit is not None and o.dtype in FLOATING and culprit.dtype != in_line and o.dtype != in_line
         and o.origin.place.stack[:1] != culprit.origin.place.stack[:1] and o.origin.place.stack
     }
     if reason and culprit is not None and culprit.dtype != in_line and refused.wants != "fits":
-        yield f"{culprit.name} is {culprit.dtype}; {reason}"
+        yield f"{culprit.shown} is {culprit.dtype}; {reason}"
     for name, dtype, origin in sorted(others, key=lambda o: o[0]):
         yield f"{name} is {dtype} too, since {_short(origin.place)}"
     for step in flow:
         if step.how == "attribute":
-            yield f"{culprit.name if culprit else 'it'} took its dtype from {step.via or 'an attribute'}, not from a value"
+            yield f"{culprit.shown if culprit else 'it'} took its dtype from {step.via or 'an attribute'}, not from a value"
             break
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
+    if not refused.witnesses and refused.dtypes:
+        yield f"no tensor of it was seen; the message names {refusals.in_words(dict(refused.dtypes))}"
 
 
 def _short(place: Place) -> str:
@@ -334,8 +345,10 @@ def _short(place: Place) -> str:
     return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}" if frame else ""
 
 
-def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site) -> Fix | None:
-    """What to change, in words; the edits are autofix's."""
+def _remedy(
+    recording: Recording, refused: Refused, culprit: Operand | None, flow: tuple[FlowStep, ...], in_line: str | None, site: Place
+) -> Fix | None:
+    """What to change: in words, and as an edit where the text tells it."""
     if culprit is None:
         return None
     origin = culprit.origin
@@ -347,7 +360,9 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
     if refused.wants == "fits":
-        return Fix("scalar", site, (), True, f"use a value that the dtype can hold, such as torch.finfo({_tensor_of(refused)}.dtype).min")
+        edit = _edits.scalar(recording, site, culprit.name)
+        limit = edit.after if edit else f"torch.finfo({_tensor_of(refused)}.dtype).min"
+        return Fix("scalar", site, (edit,) if edit else (), True, f"use a value that the dtype can hold, such as {limit}")
     if refused.wants == "kernel":
         return Fix("cast", site, (), True, f"compute {refused.op} in float32 and cast its result back", (f"keep {culprit.dtype} from being chosen at {_short(here)}",))
     if wanted is None or wanted == culprit.dtype:
@@ -368,7 +383,21 @@ def _remedy(refused: Refused, culprit: Operand | None, in_line: str | None, site
         "worker": f"make it {wanted} in the dataset or collate function",
         "input": f"make it {wanted} before it is passed in",
     }
-    return Fix("dtype", here, (), True, kinds.get(origin.kind, f"make it {wanted}"), (at_site,) if at_site else ())
+    island = origin.kind == "cast" and origin.explicit and _BYTES.get(wanted, 8) < _BYTES.get(culprit.dtype, 0)
+    if island and culprit.holder is None and not _same_line(origin.place, site):
+        # what computes wide on purpose stays wide: its result comes back where it widened the stream, else where it is refused
+        widened = next((s.place for s in reversed(flow) if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
+        edit = _edits.at_widening(recording, widened, wanted) if widened else _edits.at_call(recording, site, refused.op, culprit.index, wanted)
+        if edit is not None:
+            why = f"{culprit.dtype} is on purpose at {_short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
+            return Fix("cast", widened or site, (edit,), True, why, (f"compute in {wanted} at {_short(here)}, where range and precision allow",))
+    edit = _edits.at_birth(recording, origin.kind, here, wanted) if origin.op != "set_default_dtype" else None
+    why = kinds.get(origin.kind, f"make it {wanted}")
+    return Fix("dtype", here, (edit,) if edit else (), True, why, (at_site,) if at_site else ())
+
+
+def _same_line(born: Place, site: Place) -> bool:
+    return (born.file, born.line) == (site.file, site.line)
 
 
 def _from_user(place: Place):

@@ -61,7 +61,7 @@ def refuses(pattern: str, says: str, module: str = "", phase: str = ""):
     sizes = tuple(int(n) for n in re.findall(r"\d+", shape))
 
     def add(function):
-        PROGRAMS.append(Program(function, pattern, code, op, name, dtype, sizes, module, phase))
+        PROGRAMS.append(Program(function, pattern, code, op, name.replace("|", " "), dtype, sizes, module, phase))
         return function
 
     return add
@@ -105,6 +105,20 @@ def matmul():
     codebook = Codebook()
     latent = torch.randn(2, 8)  # BORN
     codebook(latent)
+
+
+@refuses("mm.m1_m2", "DT101 matmul: self int64 3x4")
+def matmul_one_hot():
+    table = nn.Parameter(torch.randn(4, 8))  # OTHER
+    chosen = F.one_hot(torch.tensor([0, 3, 1]), 4)  # BORN
+    chosen @ table  # COLLIDES
+
+
+@refuses("mm.mat1_mat2", "DT101 linear: input int64 2x8", module="net.0")
+def linear_of_integers():
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    counts = torch.arange(16).reshape(2, 8)  # BORN
+    net(counts)  # COLLIDES
 
 
 @refuses("mm.addmv", "DT101 mv: vec float64 8")
@@ -214,6 +228,22 @@ def bmm():
     pool(torch.randn(2, 5, 3), memory)
 
 
+@refuses("scalar.expected_found", "DT101 _sparse_mm: sparse float64 3x3", module="layer")
+def sparse_mm():
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+            self.bias = nn.Parameter(torch.zeros(4))
+
+        def forward(self, adjacency, x):
+            return torch.sparse.mm(adjacency, x @ self.weight) + self.bias  # COLLIDES
+
+    layer = Graph()
+    edges = torch.sparse_coo_tensor([[0, 1], [1, 2]], np.ones(2), (3, 3))  # BORN
+    layer(edges, torch.randn(3, 4))
+
+
 # ---------------------------------------------------------------- convolution, normalisation
 
 
@@ -232,6 +262,20 @@ def conv():
     vae = Vae().half()
     latents = torch.randn(1, 4, 8, 8)  # BORN
     vae(latents)
+
+
+@refuses("conv.input_bias", "DT102 conv2d: input uint8 1x3x8x8", module="net.0")
+def conv_of_bytes():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    image = torch.randint(0, 256, (1, 3, 8, 8), dtype=torch.uint8)  # BORN
+    net(image)  # COLLIDES
+
+
+@refuses("conv.input_bias", "DT102 conv2d: out.weight bfloat16 3x4x3x3", module="unet.out")
+def conv_swapped():
+    unet = nn.Sequential(OrderedDict(stem=nn.Conv2d(3, 4, 3), out=nn.Conv2d(4, 3, 3)))
+    unet.out.to(bf16)  # BORN
+    unet(torch.randn(1, 3, 8, 8))  # COLLIDES
 
 
 @refuses("conv.input_bias", "DT102 conv1d: tail.bias float32 4", module="net.tail")
@@ -274,6 +318,13 @@ def batch_norm():
     net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
     table = torch.as_tensor(np.random.rand(6, 4))  # BORN
     net(table)  # COLLIDES
+
+
+@refuses("norm.cpu_all_same", "DT104 layer_norm: norm.weight float32 8", module="block.norm")
+def layer_norm_swapped():
+    block = nn.Sequential(OrderedDict(proj=nn.Linear(8, 8), norm=nn.LayerNorm(8))).double()
+    block.norm.float()  # BORN
+    block(torch.randn(2, 8).double())  # COLLIDES
 
 
 @refuses("norm.prelu", "DT106 prelu: 1.weight float16 1", module="net.1")
@@ -331,6 +382,12 @@ def sdpa_value():
     attention(torch.randn(1, 4, 8))
 
 
+@refuses("scalar.expected_found", "DT103 scaled_dot_product_attention: query int32 1x1x4x8")
+def sdpa_of_integers():
+    tokens = torch.ones(1, 1, 4, 8, dtype=torch.int32)  # BORN
+    F.scaled_dot_product_attention(tokens, tokens, tokens)  # COLLIDES
+
+
 @refuses("sdpa.mask", "DT103 scaled_dot_product_attention: attn_mask float64 4x4", module="attention")
 def sdpa_mask():
     class Causal(Attention):
@@ -384,6 +441,22 @@ def lstm():
     lstm = nn.LSTM(4, 8)
     series = torch.as_tensor(np.random.randn(5, 1, 4))  # BORN
     lstm(series)  # COLLIDES
+
+
+@refuses("mm.mat1_mat2", "DT105 gru_cell: hx float32 2x8", module="controller.cell")
+def gru_cell():
+    class Controller(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(4, 8)
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, x, state):
+            return self.head(self.cell(x, state))  # COLLIDES
+
+    controller = Controller().to(bf16)
+    state = torch.zeros(2, 8)  # BORN
+    controller(torch.randn(2, 4).to(bf16), state)
 
 
 @refuses("rnn.new", "DT105 GRU: rnn.weight_ih_l0 float16 24x4", module="tagger.rnn")
@@ -472,6 +545,13 @@ def lerp_weight():
     first, last = torch.randn(3), torch.randn(3)
     mix = torch.from_numpy(np.linspace(0, 1, 3))  # BORN
     torch.lerp(first, last, mix)  # COLLIDES
+
+
+@refuses("prom.heaviside", "DT106 heaviside: values float64 1")
+def heaviside():
+    spikes = torch.randn(4)
+    at_zero = torch.from_numpy(np.array([0.5]))  # BORN
+    torch.heaviside(spikes, at_zero)  # COLLIDES
 
 
 @refuses("prom.prioritize", "DT118 cat: tensors[1] float16 1x4")
@@ -570,6 +650,13 @@ def index_put_swapped():
     moe(torch.randn(5, 4, dtype=bf16), torch.tensor([0, 3]))
 
 
+@refuses("idx.index_put", "DT107 setitem: value int64 2")
+def index_put_integers():
+    sums = torch.zeros(5)  # OTHER
+    counts = torch.tensor([3, 4])  # BORN
+    sums[torch.tensor([0, 3])] = counts  # COLLIDES
+
+
 @refuses("idx.scatter_src", "DT107 scatter_add_: self float32 3x4", module="layer")
 def scatter():
     class Message(nn.Module):
@@ -583,6 +670,28 @@ def scatter():
 
     layer = Message().half()
     layer(torch.randn(5, 4).half(), torch.tensor([0, 1, 2, 1, 0]))
+
+
+@refuses("idx.scatter_src", "DT107 scatter: src float64 2x1")
+def scatter_swapped():
+    grid = torch.zeros(2, 4)
+    value = torch.as_tensor(np.ones((2, 1)))  # BORN
+    grid.scatter(1, torch.tensor([[0], [2]]), value)  # COLLIDES
+
+
+@refuses("idx.index_dtype", "DT108 scatter_: index float32 2x1")
+def scatter_index():
+    grid = torch.zeros(2, 4)
+    columns = torch.tensor([[0.0], [2.0]])  # BORN
+    grid.scatter_(1, columns, 1.0)  # COLLIDES
+
+
+@refuses("idx.index_add", "DT107 index_reduce_: self float16 3")
+def index_reduce():
+    model = nn.Linear(4, 1)
+    best = torch.zeros(3, dtype=f16)  # BORN
+    scores = model(torch.randn(2, 4)).flatten().detach()
+    best.index_reduce_(0, torch.tensor([0, 1]), scores, "amax")  # COLLIDES
 
 
 @refuses("idx.index_add", "DT107 index_add_: source float64 2x4")
@@ -707,6 +816,19 @@ def masked_select():
     losses.masked_select(valid)  # COLLIDES
 
 
+@refuses("idx.mask_bool", "DT108 masked_scatter: mask int64 4x2")
+def masked_scatter_mask():
+    words, image = torch.zeros(4, 2), torch.ones(2, 2)
+    where = torch.tensor([[0], [1], [1], [0]]).expand(-1, 2)  # BORN
+    words.masked_scatter(where, image)  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 repeat_interleave: repeats float32 3")
+def repeat_interleave():
+    durations = nn.Softplus()(torch.randn(3)).round()  # BORN
+    torch.arange(3).repeat_interleave(durations)  # COLLIDES
+
+
 @refuses("idx.where_cond", "DT108 where: condition float32 4")
 def where():
     noise = torch.randn(4)
@@ -757,6 +879,25 @@ def clamp_overflow():
     logits.clamp(min=-1e9)  # BORN COLLIDES
 
 
+@refuses("val.overflow", "DT110 setitem: -inf python float ()")
+def setitem_overflow():
+    ranks = torch.arange(4)
+    ranks[0] = float("-inf")  # BORN COLLIDES
+
+
+@refuses("val.overflow", "DT110 masked_fill: -inf python float ()")
+def masked_fill_integer():
+    ranks = torch.arange(4)
+    ranks.masked_fill(ranks > 2, float("-inf"))  # BORN COLLIDES
+
+
+@refuses("val.overflow", "DT110 full_like: 1e5 python float ()")
+def full_like_overflow():
+    sigmas = torch.zeros(4).half()
+    largest = 1e5  # BORN
+    torch.full_like(sigmas, largest)  # COLLIDES
+
+
 # ---------------------------------------------------------------- losses
 
 
@@ -802,6 +943,13 @@ def bce():
     model, criterion = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), nn.BCELoss()
     clicked = torch.tensor([[0], [1]])  # BORN
     criterion(model(torch.randn(2, 4)), clicked)  # COLLIDES
+
+
+@refuses("prom.found_dtype", "DT113 binary_cross_entropy: target float64 2x1")
+def bce_double():
+    model = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
+    clicked = torch.as_tensor(np.array([[0.0], [1.0]]))  # BORN
+    F.binary_cross_entropy(model(torch.randn(2, 4)).detach(), clicked)  # COLLIDES
 
 
 @refuses("prom.result_type", "DT113 binary_cross_entropy_with_logits: target int64 2x1")
@@ -851,6 +999,44 @@ def cdist():
 def softmax():
     votes = torch.ones(2, 3, dtype=i64)  # BORN
     F.softmax(votes, -1)  # COLLIDES
+
+
+@refuses("prom.result_type", "DT111 dropout: input int64 2x3", module="drop")
+def dropout():
+    drop = nn.Dropout(0.5)
+    tokens = torch.ones(2, 3, dtype=i64)  # BORN
+    drop(tokens)  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 interpolate: input bool 1x1x4x4")
+def interpolate():
+    mask = torch.ones(1, 1, 4, 4) > 0  # BORN
+    F.interpolate(mask, scale_factor=2.0)  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 ctc_loss: log_probs float16 5x2x4")
+def ctc():
+    model = nn.Linear(4, 4).half()  # BORN
+    scores = model(torch.randn(5, 2, 4).half()).log_softmax(-1)
+    F.ctc_loss(scores, torch.ones(2, 3, dtype=i64), torch.tensor([5, 5]), torch.tensor([3, 3]))  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 bernoulli: input int64 4")
+def bernoulli():
+    keep = torch.tensor([0, 1, 1, 0])  # BORN
+    torch.bernoulli(keep)  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 normal_: tensor int64 4x2")
+def initialise():
+    table = torch.empty(4, 2, dtype=i64)  # BORN
+    nn.init.normal_(table)  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 mul: self float8_e4m3fn 4")
+def float8_alone():
+    packed = torch.ones(4).to(f8)  # BORN
+    packed * 2  # COLLIDES
 
 
 @refuses("impl.not_implemented_for", "DT109 linalg_qr: A float16 4x4")
@@ -913,6 +1099,18 @@ def norm():
     torch.linalg.vector_norm(steps)  # COLLIDES
 
 
+@refuses("impl.only_float", "DT109 cosine_similarity: x1 int64 4")
+def cosine():
+    first = torch.tensor([1, 0, 1, 1])  # BORN
+    F.cosine_similarity(first, first, dim=0)  # COLLIDES
+
+
+@refuses("impl.addcdiv", "DT109 addcdiv: input int64 2")
+def addcdiv():
+    step = torch.ones(2, dtype=i64)  # BORN
+    torch.addcdiv(step, step, step)  # COLLIDES
+
+
 @refuses("impl.only_float", "DT109 multinomial: input int64 4")
 def multinomial():
     counts = torch.tensor([1, 2, 3, 4])  # BORN
@@ -923,6 +1121,18 @@ def multinomial():
 def bool_minus():
     mask = torch.arange(4) > 1  # BORN
     1 - mask  # COLLIDES
+
+
+@refuses("impl.bool_ops", "DT109 sub: self bool 4")
+def bool_difference():
+    mask = torch.arange(4) > 1  # BORN
+    mask - mask.roll(1)  # COLLIDES
+
+
+@refuses("impl.bool_ops", "DT109 neg: self bool 4")
+def bool_negative():
+    mask = torch.arange(4) > 1  # BORN
+    -mask  # COLLIDES
 
 
 # ---------------------------------------------------------------- complex numbers
@@ -964,6 +1174,18 @@ def in_place():
     position += torch.rand(4)  # COLLIDES
 
 
+@refuses("prom.result_type", "DT111 mul_: self int64 4")
+def in_place_scalar():
+    position = torch.arange(4)  # BORN
+    position *= 0.5  # COLLIDES
+
+
+@refuses("prom.result_type", "DT111 add_: self float32 4")
+def in_place_complex():
+    wave = torch.zeros(4)  # BORN
+    wave += torch.fft.fft(torch.randn(4))  # COLLIDES
+
+
 @refuses("out.expected", "DT111 mm: out float16 2x2")
 def out_expected():
     buffer = torch.empty(2, 2, dtype=f16)  # BORN
@@ -991,6 +1213,17 @@ def requires_grad():
     prompt.requires_grad_()  # COLLIDES
 
 
+@refuses("grad.requires_grad_int", "DT119 Parameter: data int64 4x4")
+def module_of_integers():
+    nn.Linear(4, 4, dtype=torch.int64)  # BORN COLLIDES
+
+
+@refuses("grad.requires_grad_int", "DT119 Parameter: data int64 3x2")
+def embedding_of_integers():
+    codes = torch.tensor([[0, 1], [1, 0], [1, 1]])  # BORN
+    nn.Embedding.from_pretrained(codes, freeze=False)  # COLLIDES
+
+
 @refuses("grad.requires_grad_int", "DT119 Parameter: data int64 4")
 def parameter():
     class Scale(nn.Module):
@@ -1014,6 +1247,28 @@ def module_to():
     model = nn.Linear(4, 4)
     batch = torch.tensor([[1, 2, 3, 4]])  # BORN
     model.to(batch.dtype)  # COLLIDES
+
+
+@refuses("mod.to_int", "DT119 to: dtype int64 ()")
+def module_to_literal():
+    model = nn.Linear(4, 4)
+    model.to(torch.int64)  # BORN COLLIDES
+
+
+@refuses("impl.only_float", "DT109 finfo: dtype int64 ()", module="mask")
+def finfo():
+    class Mask(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(1))
+
+        def forward(self, kept):
+            lowest = torch.finfo(kept.dtype).min  # COLLIDES
+            return self.bias + (1 - kept) * lowest
+
+    mask = Mask()
+    kept = torch.tensor([[1, 1, 0]])  # BORN
+    mask(kept)
 
 
 @refuses("mod.default_dtype", "DT119 set_default_dtype: d int64 ()")
@@ -1061,6 +1316,17 @@ def tensor_hook():
 
     hidden.register_hook(compress)
     hidden.sum().backward()  # COLLIDES
+
+
+@refuses("grad.hook_type", "DT114 backward: hook() float16 ()", phase="backward")
+def module_hook():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+
+    def compress(module, grad_input, grad_output):
+        return tuple(g.half() for g in grad_input)  # BORN
+
+    model[1].register_full_backward_hook(compress)
+    model(torch.randn(2, 4)).sum().backward()  # COLLIDES
 
 
 @refuses("grad.implicit_complex", "DT114 backward: tensors[0] complex64 ()", phase="backward")
@@ -1151,6 +1417,23 @@ def adamw_fused():
     optimizer.step()  # COLLIDES
 
 
+@refuses("prom.lerp", "DT115 lerp_: exp_avg|of|weight float16 1x4", phase="optimizer")
+def adamw_swapped():
+    model, optimizer = cast_under_an_optimizer(torch.optim.AdamW)
+    for state in optimizer.state.values():
+        state["exp_avg"] = state["exp_avg"].half()  # BORN
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()  # COLLIDES
+
+
+@refuses("scalar.expected_found", "DT115 _fused_sgd_: weight bfloat16 1x4", phase="optimizer")
+def sgd_fused():
+    model, optimizer = cast_under_an_optimizer(torch.optim.SGD, momentum=0.9, fused=True)
+    model.to(bf16)  # BORN
+    model(torch.randn(2, 4).to(bf16)).sum().backward()
+    optimizer.step()  # COLLIDES
+
+
 @refuses("mm.dot", "DT115 dot: tensor float16 5", phase="optimizer")
 def lbfgs():
     model = nn.Linear(4, 1)
@@ -1215,6 +1498,23 @@ def all_gather_into_tensor():
         shard = model.weight.data.flatten()
         whole = torch.empty(3, dtype=f16)  # BORN
         dist.all_gather_into_tensor(whole, shard)  # COLLIDES
+
+
+@refuses("dist.c10d_mixed", "DT117 all_to_all_single: output bfloat16 3")
+def all_to_all():
+    with one_process():
+        model = nn.Linear(3, 1)
+        routed = model.weight.data.flatten()
+        arrived = torch.empty(3, dtype=bf16)  # BORN
+        dist.all_to_all_single(arrived, routed)  # COLLIDES
+
+
+@refuses("dist.c10d_mixed", "DT117 all_reduce_coalesced: tensors[1] float64 1")
+def all_reduce_coalesced():
+    with one_process():
+        losses = torch.randn(3)
+        count = torch.from_numpy(np.ones(1))  # BORN
+        dist.all_reduce_coalesced([losses, count])  # COLLIDES
 
 
 @refuses("dist.kernel", "DT117 all_reduce: tensor float8_e4m3fn 3")

@@ -63,8 +63,6 @@ def test_a_page_has_its_parts(code):
     for program in (page.fails, page.fixed):
         assert 8 <= len(program.splitlines()) <= 20
     assert page.fails != page.fixed
-    for path in GOLDEN.parent.rglob("*.md"):
-        assert page.fails not in path.read_text("utf-8")
 
 
 @pytest.mark.parametrize("code", CODES)

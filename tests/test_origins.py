@@ -157,7 +157,7 @@ def test_autocast_s_origin_is_the_op_and_the_region_is_a_step(tmp_path):
         """,
     )
     f = program.only
-    assert f.culprit.name == "self" and f.culprit.origin.kind == "autocast"
+    assert f.culprit.name == "input" and f.culprit.origin.kind == "autocast"
     assert program.at(f.culprit.origin.place) == "x = net(torch.ones(2, 4))"
     assert [(s.how, program.at(s.place)) for s in f.flow][:2] == [
         ("autocast", 'with torch.autocast("cpu", torch.bfloat16):'),

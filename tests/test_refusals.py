@@ -95,6 +95,7 @@ DT106 agree | prom.meshgrid | _chunk_cat | tensors must all have the same type |
 DT106 agree | prom.meshgrid | _chunk_cat | _chunk_cat expects all input tensors with the same dtype |
 DT106 agree | prom.heaviside | heaviside | heaviside is not yet implemented for tensors with different dtypes. |
 DT111 other | prom.histogram | histc | torch.histogram: input tensor and hist tensor should have the same dtype, but got input float and hist c10::Half | out! expected=float32 found=float16
+DT106 agree | prom.histogram | histogramdd | torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype c10::Half and bins for dimension 0 with dtype float | a=float16 b=float32
 DT106 agree | prom.histogram | histogramdd | torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same dtype, but got input(float) and weight(double) | a=float32 b=float64
 DT106 agree | impl.quantile | quantile | quantile() q tensor must be same dtype as the input tensor | q!
 # Indexed writes.
@@ -154,6 +155,7 @@ DT117 float | dist.fsdp1_int |  | Cannot flatten integer dtype tensors |
 DT117 agree | dist.fsdp2_uniform |  | FSDP expects uniform original parameter dtype but got {torch.float32, torch.bfloat16} | a=float32 b=bfloat16
 DT117 agree | dist.fsdp2_grad |  | FSDP reduce-scatter expects uniform gradient dtype but got {torch.bfloat16, torch.float32} | a=bfloat16 b=float32
 DT117 agree | dist.c10d_mixed | all_reduce | Invalid usage of tensors with different dtypesFound torch.float32 and  torch.float16 | a=float32 b=float16
+DT117 agree | dist.tensor_type | all_gather_single | ProcessGroupGloo::allgather: invalid tensor type at index 0 (expected TensorOptions(dtype=float, device=cpu, layout=Strided, requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt)), got TensorOptions(dtype=c10::Half, device=cpu, layout=Strided, requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))) | expected=float32 found=float16
 DT117 agree | dist.output_same_type | all_gather_into_tensor | output tensor must have the same type as input tensor |
 DT117 agree | dist.output_same_type | all_reduce_coalesced | Tensors must have identical type |
 DT117 agree | dist.bucket |  | All parameters in a bucket must have the same dtype. |
@@ -252,7 +254,7 @@ DT109 kernel | impl.bool_ops | mvlgamma.mvlgamma_p_1 | The input tensor may not 
 DT109 kernel | cplx.both_inputs | complex | Expected both inputs to be Half, Float or Double tensors but got BFloat16 and Float | found=bfloat16 other=float32
 DT109 kernel | cplx.both_inputs | complex | Expected both inputs to be Half, Float or Double tensors but got Float and BFloat16 | other=float32 found=bfloat16
 DT109 kernel | cplx.view_as_complex | view_as_complex | view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: BFloat16 | found=bfloat16
-DT109 other | cplx.view_as_real | view_as_real | view_as_real is only supported for complex tensors |
+DT109 complex | cplx.view_as_real | view_as_real | view_as_real is only supported for complex tensors |
 DT109 kernel | cplx.no_kernel | fft.rfft | rfft expects a real input tensor, but got ComplexFloat | found=complex64
 DT109 kernel | cplx.no_kernel | linalg.pinv | torch.linalg.pinv: rtol tensor of complex type is not supported. Got ComplexFloat | found=complex64
 DT109 kernel | cplx.no_kernel | abs_ | In-place abs is not supported for complex tensors. |

@@ -1,0 +1,143 @@
+"""Source edits that change a dtype where it was decided. Text only: nothing here runs or writes anything.
+
+Each edit replaces one expression of the user's file and keeps everything around it as it is. Where
+the text is not at hand, or the right change cannot be told from it, there is no edit.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from . import _source
+from .records import Edit, Frame, Place, Recording
+
+# torch functions that make a tensor and take no dtype
+_NO_DTYPE_ARGUMENT = frozenset(
+    "from_numpy where Tensor FloatTensor HalfTensor DoubleTensor LongTensor IntTensor stack cat einsum".split()
+)
+_NAMED_CASTS = frozenset({"float", "half", "double", "bfloat16"})
+
+
+def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit | None:
+    """The edit that gives a tensor the wanted dtype where its dtype was born, None where there is no safe one.
+
+    kind is the origin's; ``place`` must be a line of the user's own.
+    """
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None:
+        return None
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    if text is None or node is None or not _knows_torch(text):
+        return None
+    dtype = f"torch.{wanted}"
+    if kind in ("factory", "conversion", "worker", "parameter") and isinstance(node, ast.Call):
+        return _in_call(frame, text, node, dtype, method_only=kind == "parameter")
+    if kind == "cast" and isinstance(node, ast.Call):
+        return _cast(frame, text, node, dtype)
+    if kind in ("promotion", "autocast"):
+        return _wrapped(frame, text, node, dtype)
+    return None
+
+
+def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that brings a result back to the wanted dtype in the expression that widened it."""
+    return at_birth(recording, "promotion", place, wanted)
+
+
+def at_call(recording: Recording, place: Place, op: str, index: int, wanted: str) -> Edit | None:
+    """The edit that casts an operand in the very call that refused it.
+
+    index counts the operands of the torch function ``op``, the object of a method call first. A
+    module called with one argument stands for the function that it hands it to.
+    """
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None:
+        return None
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    if text is None or node is None or not _knows_torch(text):
+        return None
+    operand: ast.expr | None = None
+    if isinstance(node, ast.BinOp):
+        operand = (node.left, node.right)[index] if index < 2 else None
+    elif isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
+        name = (_source.dotted(node.func) or getattr(node.func, "attr", "")).rpartition(".")[2]
+        owner = _source.dotted(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        if name == op and (owner is None or owner not in _NAMESPACES):
+            operands = [*([node.func.value] if isinstance(node.func, ast.Attribute) else ()), *node.args]
+            operand = operands[index] if index < len(operands) else None
+        elif name == op:
+            operand = node.args[index] if index < len(node.args) else None
+        elif index == 0 and len(node.args) == 1 and not node.keywords:
+            operand = node.args[0]
+    if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple)):
+        return None
+    return _wrapped(frame, text, operand, f"torch.{wanted}")
+
+
+_NAMESPACES = frozenset({"torch", "F", "torch.nn.functional", "nn.functional", "functional", "torch.linalg", "linalg"})
+
+
+def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
+    """The edit that replaces a number which no half dtype holds by the limit of the tensor's own dtype."""
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None:
+        return None
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not _knows_torch(text):
+        return None
+    owner = _source.dotted(node.func.value)
+    if owner is None or owner.split(".")[0] in ("torch", "F"):
+        return None
+    for argument in (*node.args, *(k.value for k in node.keywords)):
+        if value in (_source.number(argument), _segment(text, argument)):
+            limit = "min" if value.startswith("-") else "max"
+            return _edit(frame, text, argument, f"torch.finfo({owner}.dtype).{limit}")
+    return None
+
+
+def _knows_torch(text: _source.Text) -> bool:
+    """Whether the file calls torch ``torch``."""
+    return any(
+        isinstance(node, ast.Import) and any(a.name.split(".")[0] == "torch" and a.asname in (None, "torch") for a in node.names)
+        for node in ast.walk(text.tree)
+    )
+
+
+def _in_call(frame: Frame, text: _source.Text, call: ast.Call, dtype: str, *, method_only: bool) -> Edit | None:
+    name = (_source.dotted(call.func) or "").rpartition(".")[2]
+    own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
+    if own is not None:
+        return _edit(frame, text, own, dtype)
+    if method_only or name in _NO_DTYPE_ARGUMENT or any(k.arg is None for k in call.keywords):
+        return _wrapped(frame, text, call, dtype)
+    segment = _segment(text, call)
+    inside = segment[: segment.rindex(")")].rstrip()
+    comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
+    return _edit(frame, text, call, f"{inside}{comma}dtype={dtype}{segment[len(inside):]}")
+
+
+def _cast(frame: Frame, text: _source.Text, call: ast.Call, dtype: str) -> Edit | None:
+    literal = next((a for a in (*call.args, *(k.value for k in call.keywords)) if (_source.dotted(a) or "").startswith("torch.")), None)
+    if literal is not None:
+        return _edit(frame, text, literal, dtype)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _NAMED_CASTS and not call.args:
+        return _edit(frame, text, call, f"{_segment(text, call.func.value)}.to({dtype})")
+    return None
+
+
+def _wrapped(frame: Frame, text: _source.Text, node: ast.expr, dtype: str) -> Edit | None:
+    segment = _segment(text, node)
+    plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
+    return _edit(frame, text, node, f"{segment}.to({dtype})" if plain else f"({segment}).to({dtype})")
+
+
+def _segment(text: _source.Text, node: ast.AST) -> str:
+    (first, begin), (last, end) = _source.start_of(text, node), _source.end_of(text, node)
+    if first == last:
+        return text.lines[first - 1][begin - 1 : end - 1]
+    middle = text.lines[first : last - 1]
+    return "".join((text.lines[first - 1][begin - 1 :], *middle, text.lines[last - 1][: end - 1]))
+
+
+def _edit(frame: Frame, text: _source.Text, node: ast.AST, after: str) -> Edit:
+    return Edit(frame.file, _source.start_of(text, node), _source.end_of(text, node), _segment(text, node), after)

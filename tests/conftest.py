@@ -1,0 +1,47 @@
+"""After every test nothing of dtypetrace's may be left in the process."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+
+
+def installed() -> list[str]:
+    """What a trace, or a test, has left behind; looks only at what is imported already."""
+    found = []
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return found
+    if torch._C._len_torch_function_stack():
+        found.append("a torch function mode")
+    if torch._C._len_torch_dispatch_stack():
+        found.append("a torch dispatch mode")
+    for module in (torch.nn.modules.module, sys.modules["torch.optim.optimizer"]):
+        found += [name for name, value in vars(module).items() if name.startswith("_global_") and isinstance(value, dict) and value]
+    patched = {
+        "torch.compile": torch.compile,
+        "torch.set_default_dtype": torch.set_default_dtype,
+        "Parameter.__new__": torch.nn.Parameter.__new__,
+        "warnings._showwarnmsg": warnings._showwarnmsg,
+        "warnings.showwarning": warnings.showwarning,
+    }
+    found += [name for name, function in patched.items() if "dtypetrace" in getattr(function, "__globals__", {}).get("__name__", "")]
+    if any("dtypetrace" in getattr(module, "pattern", "") for *_, module, _ in warnings.filters):
+        found.append("a warnings filter")
+    if torch.get_default_dtype() is not torch.float32:
+        found.append("a default dtype")
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is not None and dynamo._stance.stance != "default":
+        found.append(f"the {dynamo._stance.stance} stance")
+    trace = sys.modules.get("dtypetrace._trace")
+    if trace is not None and trace._open:
+        found.append("an open trace")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_installed():
+    yield
+    assert not installed()

@@ -38,7 +38,7 @@ fast: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not slow" $(PYTEST_ARGS)
 
 benchmark: $(VENV)/test.stamp
-	$(IN_VENV) -m benchmarks
+	$(IN_VENV) benchmarks/overhead.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

@@ -120,6 +120,28 @@ def force_eager():
     return restore
 
 
+@contextmanager
+def stance_off():
+    """The default stance for a block."""
+    from torch._dynamo import eval_frame
+
+    prior = eval_frame._set_stance(eval_frame.DynamoStance("default"))
+    try:
+        yield
+    finally:
+        eval_frame._set_stance(prior)
+
+
+@contextmanager
+def last_function_mode(mode):
+    """Puts a mode below all others for a block: it gets what they pass on, and is the only one left in its handler."""
+    _set_function_modes([mode, *(function_mode_at(i) for i in range(function_mode_count()))])
+    try:
+        yield
+    finally:
+        remove_function_mode(mode)
+
+
 def remove_function_mode(mode) -> None:
     """Takes one mode off the function-mode stack wherever it lies; others keep their order."""
     above = []
@@ -160,3 +182,22 @@ def top_dispatch_mode_off(kind: type):
         yield
     finally:
         dispatch._push_mode(mode)
+
+
+@contextmanager
+def modes_off(function_kind: type, dispatch_kind: type):
+    """Takes the function modes of one kind off for a block, wherever they lie, and the innermost dispatch mode of another."""
+    modes = [function_mode_at(i) for i in range(function_mode_count())]
+    _set_function_modes([m for m in modes if not isinstance(m, function_kind)])
+    try:
+        with top_dispatch_mode_off(dispatch_kind):
+            yield
+    finally:
+        _set_function_modes(modes)
+
+
+def _set_function_modes(modes: list) -> None:
+    while function_mode_count():
+        pop_function_mode()
+    for mode in modes:
+        push_function_mode(mode)

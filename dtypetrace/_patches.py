@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from functools import wraps
-from typing import Any, Callable
+from typing import Any, Callable, ContextManager
 
 import torch
 from torch import nn
@@ -20,8 +20,9 @@ from . import _compat, _warnings, _witness, _workers
 class Patches:
     """Installed and removed as one; each clean-up is a small function in a list."""
 
-    def __init__(self, recorder) -> None:
+    def __init__(self, recorder, modes_off: Callable[[], ContextManager]) -> None:
         self.recorder = recorder
+        self.modes_off = modes_off
         self._undo: list[Callable[[], None]] = []
         self._eager = False
 
@@ -58,10 +59,22 @@ class Patches:
         def compile(*args, **kwargs):
             compiled = original(*args, **kwargs)
             self.mind_compile()
+            if getattr(args[0] if args else None, "__name__", "") == "_cond_op_wrapper":
+                return self._captured(compiled)
             self.recorder.not_seen["compiled code: torch.compile regions ran eagerly while watched"] = None
             return compiled
 
         return compile
+
+    def _captured(self, compiled: Callable) -> Callable:
+        """``torch.cond`` captures its branches for its backward, which it cannot do while a dispatch mode is on."""
+
+        def call(*args, **kwargs):
+            self.recorder.not_seen["inside torch.cond: its branches are captured by torch"] = None
+            with self.modes_off(), _compat.stance_off():
+                return compiled(*args, **kwargs)
+
+        return call
 
     # ------------------------------------------------------------ births
 
@@ -93,7 +106,7 @@ class Patches:
                 _witness.guarded(recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, frame)
                 raise
             if isinstance(data, torch.Tensor) and not recorder.broken:
-                known = recorder.origins.of(data)
+                known = recorder.origins.of(data) or recorder.inner_mark(data)
                 if known is not None:
                     recorder.origins.mark(made, known.step, known.op)
             return made

@@ -99,9 +99,10 @@ class Trace(View):
             _unlink_own_frames(error)
             from . import report
 
-            if self.findings and self.findings[0].severity == "error" and not getattr(error, "__notes__", None):
+            if self.findings and self.findings[0].severity == "error":
                 for note in report.notes_for(self.findings[0]):
-                    error.add_note(note)
+                    if note not in getattr(error, "__notes__", ()):
+                        error.add_note(note)
 
     def __enter__(self) -> Trace:
         self.start()

@@ -89,7 +89,10 @@ def from_module(recorder, thread, module: nn.Module, args: tuple, error: Excepti
         if not arguments:
             _flatten(arguments, "input", args if len(args) != 1 else args[0])
         known = {id(v) for _, v in arguments}
-        arguments += [(name, p) for name, p in module.named_parameters(recurse=False) if id(p) not in known]
+        own = list(module.named_parameters(recurse=False))
+        if not own and stack:  # a container's check is of what is below it
+            own = [(n, p) for n, p in module.named_parameters() if recorder.dtype_name(p.dtype) in meaning.dtypes.values()]
+        arguments += [(name, p) for name, p in own if id(p) not in known]
         if all(recorder.places.hidden(f.f_code.co_filename) for f, _ in stack):
             op = type(module).__name__  # what the program called is the module
         _record(recorder, thread, meaning, op, None, recorder.phase(thread), number, place, arguments, error, -1)
@@ -190,7 +193,7 @@ def _dig(found: list, name: str, value: Any, depth: int) -> None:
     if isinstance(value, Mapping) and depth:
         for key, item in list(value.items())[:200]:
             _dig(found, f"{name}.{key}" if isinstance(key, str) else name, item, depth - 1)
-    elif isinstance(value, (Tensor, list, tuple)):
+    elif isinstance(value, (list, tuple)) or isinstance(value, Tensor) and value.numel():
         _flatten(found, name, value)
 
 
@@ -200,11 +203,11 @@ def _named_dtype(recorder, thread, frames, caller: FrameType, meaning, op: str, 
     for frame in frames:
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.dtype) and (not said or recorder.dtype_name(value) in said):
-                return [(name, _Gone.named(recorder, value, op, place, recorder.reads_for(thread, value, caller)))]
+                return [(name, _Gone.named(recorder, value, op, place, recorder.births.reads_for(thread, value, caller)))]
     if meaning.wants in ("float", "integer"):  # C++ was called right here, and what was read for it last is what it got
         for dtype, _, _, readers in reversed(thread.reads):
             if (dtype.is_floating_point or dtype.is_complex) is (meaning.wants == "integer") and readers[:1] == [(id(caller), id(caller.f_code))]:
-                return [("dtype", _Gone.named(recorder, dtype, op, place, recorder.reads_for(thread, dtype, caller)))]
+                return [("dtype", _Gone.named(recorder, dtype, op, place, recorder.births.reads_for(thread, dtype, caller)))]
     return []
 
 
@@ -378,13 +381,13 @@ def _signature(func, kinds: tuple[str, ...]) -> tuple[str, ...]:
     if hasattr(func, "__code__"):
         names = _python_signature(func)
         return names if names != ("*args",) else _python_signature(get_testing_overrides().get(func, func))
-    packet = getattr(torch.ops.aten, plain, None)
+    packet = getattr(torch.ops.aten, plain, None) or getattr(torch.ops.aten, name, None)
     schemas = [getattr(packet, overload)._schema.arguments for overload in packet.overloads()] if packet is not None else []
     schemas = [s for s in schemas if len(s) >= len(kinds)]
     if schemas:
         names = tuple(a.name for a in min(schemas, key=lambda s: sum(not _takes(a, kind) for a, kind in zip(s, kinds))))
         # torch.mm(input, mat2) and x.mm(mat2) share a schema, in which the first is self
-        return names if hasattr(func, "__objclass__") or names[:1] != ("self",) else ("input", *names[1:])
+        return names if hasattr(func, "__objclass__") or plain != name or names[:1] != ("self",) else ("input", *names[1:])
     return _python_signature(get_testing_overrides().get(func, func))
 
 

@@ -48,6 +48,7 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
     is in line the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16
     to float32), the one that is out of line is the cause.
     """
+    wrong = step >= 0 and recording.steps[step].to != in_line
     steps: list[Step] = []
     hows: list[str] = []
     reads: list[Read | None] = []
@@ -68,7 +69,7 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
         reads.append(None)
         if not current.parents:
             break
-        if current.how == "form" and all(recording.steps[p].to == in_line for p in current.parents):
+        if current.how == "form" and wrong and all(recording.steps[p].to == in_line for p in current.parents):
             break  # complex or real is the very thing that is wrong, and here it became so
         step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
     if not steps:
@@ -227,19 +228,19 @@ def scalar_place(site: Place, value: str) -> Place:
     return site
 
 
-def assigned_place(site: Place) -> Place:
-    """Where the value that a call converts was assigned to the name that the call uses, else the call itself."""
+def converted(site: Place) -> tuple[str, Place]:
+    """The name by which a call got the value that it converts, and where that was assigned; else no name and the call."""
     frame = site.stack[0] if site.stack else None
     call, text = (_source.call_at(frame), _source.text_of(frame.file)) if frame else (None, None)
     if call is None or text is None:
-        return site
+        return "", site
     for argument in (*call.args, *(k.value for k in call.keywords)):
         name = _source.dotted(argument)
         before = [n for n in _source.assignments(text, call, name) if n.lineno < frame.line] if name else []
         if before:
             begin, end = _source.start_of(text, before[-1].value), _source.end_of(text, before[-1].value)
-            return Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *site.stack[1:]))
-    return site
+            return name, Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *site.stack[1:]))
+    return "", site
 
 
 def _region(place: Place) -> Place | None:

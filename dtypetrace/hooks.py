@@ -17,13 +17,14 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
+from ._births import CAST_CALLS
 from ._patches import Patches
 from ._places import UserCode
-from ._recorder import CAST_CALLS, Recorder, Thread
+from ._recorder import Recorder, Thread
 
 Tensor = torch.Tensor
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
-_PLAIN = frozenset({Tensor, nn.Parameter, nn.Buffer})
+_PLAIN = {Tensor, nn.Parameter, nn.Buffer}  # and what _unwraps_itself finds to be like them
 
 # torch functions written in Python that call composites which raise above the dispatch mode
 _REENTERED = (Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward)
@@ -65,7 +66,7 @@ class Watch:
         self.on_refusal = on_refusal
         self.running = False
         self._modes = (_DispatchMode(self.recorder), _FunctionMode(self.recorder, self))
-        self._patches = Patches(self.recorder)
+        self._patches = Patches(self.recorder, lambda: _compat.modes_off(_FunctionMode, _DispatchMode))
         self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough)
         if model is not None:
             self.recorder.modules.root(model, -1)
@@ -144,7 +145,7 @@ class _ModuleHooks:
                     return
                 self._outermost(thread, backward)
                 root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(module, place)
-                recorder.given(args, place)
+                recorder.births.given(args, place)
             if type(module) in _FUSED and not module.training:
                 recorder.not_seen[f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"] = None
             modules.append((module, recorder.modules.number(module, root), id(frame), place, backward, root))
@@ -181,7 +182,7 @@ class _ModuleHooks:
         if isinstance(tensor, Tensor) and not recorder.broken:
             try:
                 with _compat.DisableTorchFunction():
-                    recorder.registered(name, tensor, sys._getframe(1))
+                    recorder.births.registered(name, tensor, sys._getframe(1))
             except Exception:
                 recorder.fail("a registration hook")
 
@@ -236,7 +237,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         recorder = self.recorder
         for t in types:
-            if t not in _PLAIN:
+            if t not in _PLAIN and _unwraps_itself(t):
                 recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                 return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
         if _compat.function_mode_count():
@@ -256,6 +257,18 @@ class _DispatchMode(_compat.TorchDispatchMode):
         except Exception:
             recorder.fail("the dispatch mode")
         return out
+
+
+def _unwraps_itself(kind: type) -> bool:
+    """Whether a subclass of Tensor comes with a ``__torch_dispatch__`` that takes it apart.
+
+    Those made by ``_make_subclass`` (quantized parameters, lazy ones) come here without one. A fake tensor's leaves the
+    work to its mode, which torch asks only after ours has passed the call on.
+    """
+    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or kind.__module__ == "torch._subclasses.fake_tensor":
+        _PLAIN.add(kind)
+        return False
+    return True
 
 
 def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
@@ -324,7 +337,7 @@ class _FunctionMode(_compat.TorchFunctionMode):
         if not recorder.broken and (kwargs or id(out) not in recorder.origins.marks or func in CAST_CALLS or _compat.any_autocast_enabled()):
             try:
                 with _compat.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
-                    recorder.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
+                    recorder.births.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
             except Exception:
                 recorder.fail("the function mode")
         return out
@@ -360,7 +373,7 @@ def _get_dtype(mode, func, args, kwargs):
     recorder = mode.recorder
     if not recorder.broken:
         try:
-            recorder.read_dtype(recorder.thread_state(), args[0], dtype, sys._getframe(1).f_back)
+            recorder.births.read_dtype(recorder.thread_state(), args[0], dtype, sys._getframe(1).f_back)
         except Exception:
             recorder.fail("a read of dtype")
     return dtype
@@ -402,6 +415,9 @@ def _set_tensor(mode, func, args, kwargs):
 
 def _reenter(mode, func, args, kwargs):
     """Runs a torch function written in Python with the mode on inside it too."""
+    if _compat.function_mode_count():  # the program's own modes see the call first, and none of what it does inside
+        with _compat.last_function_mode(mode):
+            return func(*args, **kwargs)
     recorder = mode.recorder
     thread = recorder.thread_state()
     frame = sys._getframe(1).f_back

@@ -13,7 +13,7 @@ import unicodedata
 from pathlib import Path
 from typing import IO, Any, Sequence
 
-from .records import FLOATING, SCHEMA, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
+from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
 MOST_BLOCKS = 10
 

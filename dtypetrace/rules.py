@@ -26,6 +26,9 @@ from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Place, R
 
 HALF = frozenset({"float16", "bfloat16"})
 _BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex128": 16, "complex64": 8, "complex32": 4}
+STORED = frozenset(
+    "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2 uint16 uint32 uint64".split()
+)
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion"})
 _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
@@ -130,7 +133,9 @@ def _operand(recording: Recording, witness: Witness, in_line: str | None, site: 
         name = _source.written(place.stack[0], witness.name) or name if place.stack else name
         origin = Origin("conversion", name, None, place)
     elif witness.dtype.startswith("numpy"):
-        origin = Origin("conversion", name, None, graph.assigned_place(site))
+        called, place = graph.converted(site)
+        name = called or name
+        origin = Origin("conversion", name, None, place)
     else:
         origin = graph.origin(recording, witness.step, in_line, witness.name or None)
     return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written)
@@ -152,6 +157,9 @@ def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     """The dtype that the run was meant to have at this op, and the fact that says so."""
     sides = _contenders(refused)
     present = {w.dtype for w in sides}
+    computing = present - STORED
+    if refused.wants == "agree" and len(computing) == 1 and computing != present:
+        return next(iter(computing)), "that is a format to store in, not to compute in"
     changed = {w.dtype for w in sides if w.changed}
     if len(changed) == 1 and len(present) == 2:
         return next(iter(present - changed)), "what was made from it before its dtype was changed did not follow"
@@ -187,6 +195,8 @@ def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
             if planned is not None:
                 return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"
             return dominant, f"{scope} other parameters are {dominant} ({share:.0%})"
+    if refused.code == "DT112" and len(wide := {d for d in present if not d.startswith("float8")}) == 1:
+        return wide.pop(), "float8 is a format to store in and to multiply matrices of"
     if refused.wants == "other":
         written = [w for w in sides if w.argument == refused.argument] or [w for w in sides if ("out", w.dtype) in refused.dtypes]
         rest = [w.dtype for w in sides if w not in written]
@@ -353,15 +363,22 @@ def _remedy(
         return None
     origin = culprit.origin
     here = origin.place if origin.place.stack else site
-    wanted = {"integer": "int64", "bool": "bool", "float": "float32"}.get(refused.wants) or in_line
+    wanted = {"integer": "int64", "bool": "bool", "float": in_line if in_line in FLOATING else "float32"}.get(refused.wants) or in_line
     if refused.wants == "complex":
         wanted = _OTHER_FORM.get(culprit.dtype, "complex64")
-    at_site = f"cast {culprit.name} at the call, {_short(site)}" if site.stack and site.stack[0] is site.user_frame else ""
+    if refused.code == "DT111":  # a destination is to be what is written into it
+        told = dict(refused.dtypes)
+        wanted = next((told[k] for k in ("result", "expected", "desired") if told.get(k, culprit.dtype) != culprit.dtype), wanted)
+    # a gradient or an optimizer's state is nothing that a line of the program passes
+    passed = refused.phase not in ("backward", "optimizer") and site.stack and site.stack[0] is site.user_frame
+    at_site = f"cast {culprit.shown} at the call, {_short(site)}" if passed else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
+    if passed and (at_use := _at_use(recording, refused, culprit, wanted, site)) is not None:
+        return at_use
     if refused.wants == "fits":
         edit = _edits.scalar(recording, site, culprit.name)
-        limit = edit.after if edit else f"torch.finfo({_tensor_of(refused)}.dtype).min"
+        limit = edit.after if edit else _limit(refused, culprit, site)
         return Fix("scalar", site, (edit,) if edit else (), True, f"use a value that the dtype can hold, such as {limit}")
     if refused.wants == "kernel":
         return Fix("cast", site, (), True, f"compute {refused.op} in float32 and cast its result back", (f"keep {culprit.dtype} from being chosen at {_short(here)}",))
@@ -406,8 +423,39 @@ def _from_user(place: Place):
     return place.stack[place.stack.index(user) :] if user in place.stack else place.stack
 
 
-def _tensor_of(refused: Refused) -> str:
-    return next((w.name or w.argument for w in refused.witnesses if not w.dtype.startswith("python")), "x")
+def _at_use(recording: Recording, refused: Refused, culprit: Operand, wanted: str | None, site: Place) -> Fix | None:
+    """The cast where a value is used, for one that is right to be what it is where it was made."""
+    origin, shown = culprit.origin, culprit.shown
+    if refused.pattern == "grad.requires_grad_int":
+        if not origin.explicit:
+            return None
+        return Fix("plan", site, (), True, f"{culprit.dtype} cannot be trained: keep {shown} out of training with requires_grad=False")
+    if refused.code == "DT120" and refused.wants == "kernel":
+        why = f"cast {shown} to float32 before it leaves torch"
+    elif wanted is None or wanted == culprit.dtype:
+        return None
+    elif refused.op in ("grad", "data") and refused.aten is None:
+        why = f"cast {shown} to {wanted} as it is assigned"
+    elif (
+        refused.wants == "float"  # class numbers and pixels: elsewhere they are integers on purpose
+        or culprit.dtype in STORED
+        or origin.kind == "parameter" and wanted not in FLOATING  # no module can be cast to it
+    ):
+        why = f"cast {shown} to {wanted} at the call"
+    else:
+        return None
+    to = "float32" if refused.code == "DT120" else wanted
+    edit = _edits.at_call(recording, site, refused.op, culprit.index, to)
+    return Fix("cast", site, (edit,) if edit else (), True, why, (f"keep {culprit.dtype} from being chosen at {_short(origin.place)}",))
+
+
+def _limit(refused: Refused, number: Operand, site: Place) -> str:
+    """The lowest or highest number of the dtype that refused one, as the program would write it."""
+    tensors = (w for w in refused.witnesses if not w.dtype.startswith("python"))
+    frame, dtype = site.stack[0] if site.stack else None, dict(refused.dtypes).get("type", "")
+    names = (w.name or frame and _source.argument(frame, refused.op, refused.module, w.argument, w.index) for w in tensors)
+    name = next((f"{name}.dtype" for name in names if name), _spell(dtype) if dtype else "x.dtype")
+    return f"torch.{'iinfo' if 'int' in dtype else 'finfo'}({name}).{'min' if number.name.startswith('-') else 'max'}"
 
 
 def _spell(dtype: str) -> str:

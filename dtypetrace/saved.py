@@ -33,7 +33,7 @@ def save(path: str | os.PathLike, recording: Recording, findings: Sequence[Findi
     table = _Table()
     body = {
         "recording": table.pack(replace(recording, sources=texts)),
-        "findings": [table.pack(f) for f in findings],
+        "findings": [table.pack(f if source else _without_text(f)) for f in findings],
     }
     data = {"dtypetrace": "trace", "format": FORMAT, "frames": table.frames, "places": table.places, **body}
     report.write_atomically(path, json.dumps(data, separators=(",", ":")))
@@ -56,6 +56,11 @@ def load(path: str | os.PathLike) -> tuple[Recording, tuple[Finding, ...]]:
         return reader.unpack(Recording, data["recording"]), findings
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise TraceFileError(f"{name} is damaged: {_short(error)}. Save it again with dtypetrace run --save") from None
+
+
+def _without_text(finding: Finding) -> Finding:
+    """The finding less its edits, which quote the program."""
+    return replace(finding, fix=replace(finding.fix, edits=()) if finding.fix else None)
 
 
 def _short(error: Exception) -> str:

@@ -585,6 +585,28 @@ def float8():
     scale(torch.randn(2, 4))
 
 
+@refuses("prom.float8", "DT112 stack: tensors[1] float8_e4m3fn 4")
+def float8_stack():
+    keys = torch.randn(4)
+    cached = torch.randn(4).to(f8)  # BORN
+    torch.stack([keys, cached])  # COLLIDES
+
+
+@refuses("prom.float8", "DT112 where: other float8_e5m2 4", module="merge")
+def float8_where():
+    class Merge(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.proj = nn.Linear(4, 4)
+
+        def forward(self, x, stored):
+            return torch.where(x > 0, self.proj(x), stored)  # COLLIDES
+
+    merge = Merge()
+    stored = torch.zeros(4).to(torch.float8_e5m2)  # BORN
+    merge(torch.randn(4), stored)
+
+
 @refuses("prom.float4", "DT112 add: other uint16 4")
 def barebones():
     index = torch.arange(4)
@@ -829,6 +851,20 @@ def repeat_interleave():
     torch.arange(3).repeat_interleave(durations)  # COLLIDES
 
 
+@refuses("idx.integral", "DT108 ctc_loss: input_lengths float32 2")
+def ctc_lengths():
+    scores = torch.randn(5, 2, 4).log_softmax(-1)
+    lengths = torch.tensor([1.0, 1.0]) * 5  # BORN
+    F.ctc_loss(scores, torch.ones(2, 3, dtype=i64), lengths, torch.tensor([3, 3]))  # COLLIDES
+
+
+@refuses("idx.unpool", "DT108 max_unpool2d: indices int32 1x1x2x2")
+def unpool():
+    pooled, at = F.max_pool2d(torch.randn(1, 1, 4, 4), 2, return_indices=True)
+    stored = at.to(torch.int32)  # BORN
+    F.max_unpool2d(pooled, stored, 2)  # COLLIDES
+
+
 @refuses("idx.where_cond", "DT108 where: condition float32 4")
 def where():
     noise = torch.randn(4)
@@ -896,6 +932,23 @@ def full_like_overflow():
     sigmas = torch.zeros(4).half()
     largest = 1e5  # BORN
     torch.full_like(sigmas, largest)  # COLLIDES
+
+
+@refuses("val.overflow", "DT110 tensor: 300 python int ()")
+def tensor_overflow():
+    torch.tensor(300, dtype=torch.uint8)  # BORN COLLIDES
+
+
+@refuses("val.kind", "DT110 add_: 0.5 python float ()")
+def alpha():
+    votes = torch.ones(3, dtype=i64)
+    share = 0.5  # BORN
+    votes.add_(torch.ones(3, dtype=i64), alpha=share)  # COLLIDES
+
+
+@refuses("val.bounds", "DT110 randint: 70000 python int ()")
+def randint_bounds():
+    torch.randint(0, 70000, (3,), dtype=f16)  # BORN COLLIDES
 
 
 # ---------------------------------------------------------------- losses
@@ -1039,6 +1092,24 @@ def float8_alone():
     packed * 2  # COLLIDES
 
 
+@refuses("impl.quantize", "DT109 quantize_per_tensor: input float16 4")
+def quantize():
+    weights = torch.randn(4).half()  # BORN
+    torch.quantize_per_tensor(weights, 0.1, 0, torch.quint8)  # COLLIDES
+
+
+@refuses("impl.bool_ops", "DT109 relu: input bool 4")
+def relu_of_bool():
+    above = torch.randn(4) > 0  # BORN
+    F.relu(above)  # COLLIDES
+
+
+@refuses("impl.not_implemented_for", "DT109 and: self float32 4")
+def bitwise():
+    valid = torch.ones(4)  # BORN
+    valid & (torch.arange(4) > 1)  # COLLIDES
+
+
 @refuses("impl.not_implemented_for", "DT109 linalg_qr: A float16 4x4")
 def orthogonal():
     layer = nn.Linear(4, 4).half()  # BORN
@@ -1165,6 +1236,19 @@ def view_as_real():
     torch.view_as_real(spectrum)  # COLLIDES
 
 
+@refuses("cplx.no_kernel", "DT109 relu: input complex64 4", module="net.1")
+def relu_of_complex():
+    net = nn.Sequential(nn.Identity(), nn.ReLU())
+    spectrum = torch.fft.rfft(torch.randn(6))  # BORN
+    net(spectrum)  # COLLIDES
+
+
+@refuses("mod.view_dtype", "DT112 view: self complex64 4")
+def view_of_conjugate():
+    turned = torch.fft.fft(torch.randn(4)).conj()  # BORN
+    turned.view(f32)  # COLLIDES
+
+
 # ---------------------------------------------------------------- destinations
 
 
@@ -1184,6 +1268,12 @@ def in_place_scalar():
 def in_place_complex():
     wave = torch.zeros(4)  # BORN
     wave += torch.fft.fft(torch.randn(4))  # COLLIDES
+
+
+@refuses("prom.result_type", "DT111 ior: self bool 4")
+def in_place_bool():
+    mask = torch.zeros(4).bool()  # BORN
+    mask |= torch.tensor([0, 1, 1, 0])  # COLLIDES
 
 
 @refuses("out.expected", "DT111 mm: out float16 2x2")
@@ -1294,6 +1384,12 @@ def numpy_array():
 def from_numpy():
     rows = np.array([[1, 2], [3]], dtype=object)  # BORN
     torch.from_numpy(rows)  # COLLIDES
+
+
+@refuses("impl.from_numpy", "DT120 as_tensor: column numpy.str_ 3")
+def as_tensor():
+    column = np.array(["1.5", "2.0", "-"])  # BORN
+    torch.as_tensor(column)  # COLLIDES
 
 
 # ---------------------------------------------------------------- gradients
@@ -1431,6 +1527,14 @@ def sgd_fused():
     model, optimizer = cast_under_an_optimizer(torch.optim.SGD, momentum=0.9, fused=True)
     model.to(bf16)  # BORN
     model(torch.randn(2, 4).to(bf16)).sum().backward()
+    optimizer.step()  # COLLIDES
+
+
+@refuses("opt.fused_supported", "DT115 step: p complex64 4", phase="optimizer")
+def fused_complex():
+    filter = nn.Parameter(torch.ones(4, dtype=torch.complex64))  # BORN
+    optimizer = torch.optim.AdamW([filter], fused=True)
+    filter.abs().sum().backward()
     optimizer.step()  # COLLIDES
 
 
@@ -1628,3 +1732,7 @@ def test_names_the_line(program):
         assert operand.name and operand.dtype and operand.origin.line
         assert operand.device == "cpu" or not operand.shape or operand.dtype.startswith("numpy")
     assert found.fix is not None and found.fix.why
+
+
+def test_no_process_group_is_left():
+    assert not dist.is_initialized()

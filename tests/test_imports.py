@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dtypetrace"
 MODULES = {path.stem: path for path in sorted(PACKAGE.glob("*.py"))}
-CAPTURE = {"hooks", "_recorder", "_origins", "_places", "_modules", "_witness", "_patches", "_compat"}
+CAPTURE = {"hooks", "_recorder", "_births", "_warnings", "_workers", "_origins", "_places", "_modules", "_witness", "_patches", "_compat"}
 VIEWS = {"graph", "rules", "report", "autofix"}
 WITHOUT_TORCH = {"__init__", "__main__", "_run", "records", "refusals", "_source", "graph", "rules", "report", "_explain"} & set(MODULES)
 LONGEST = 550

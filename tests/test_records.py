@@ -88,10 +88,10 @@ def test_a_finding_as_json():
     ]
     place = {"file": "/venv/site-packages/lib.py", "line": 3, "column": 1, "end_line": 4, "end_column": 2, "function": "Lib.forward", "stack": stack}
     user = {"file": "/p/train.py", "line": 7, "column": 5, "end_line": 7, "end_column": 12, "function": "main", "stack": stack[1:]}
-    origin = {"kind": "factory", "name": "mask", "op": "ones", "explicit": False, **user}
+    origin = {"kind": "factory", "name": "mask", "op": "ones", **user}
     mask = {"index": 0, "name": "mask", "dtype": "float32", "shape": [2, 3], "device": "cpu", "holder": None, "origin": origin}
     edit = {"file": "/p/train.py", "start": [7, 5], "end": [7, 12], "before": "ones(3)", "after": "ones(3, dtype=x.dtype)"}
-    assert plain == {
+    expected = {
         "code": "DT101",
         "kind": "collision",
         "severity": "error",
@@ -110,6 +110,16 @@ def test_a_finding_as_json():
         "exception": {"type": "RuntimeError", "message": "no"},
         "notes": ["a fact"],
     }
+    assert known(plain, expected) == expected
+
+
+def known(value, expected):
+    """A value less the fields that schema 1 does not promise: others may be added."""
+    if isinstance(expected, dict):
+        return {k: known(value[k], e) for k, e in expected.items() if k in value}
+    if isinstance(expected, list) and len(value) == len(expected):
+        return [known(v, e) for v, e in zip(value, expected)]
+    return value
 
 
 def test_what_is_absent_is_null():
@@ -153,7 +163,7 @@ def check_finding(f: dict) -> None:
         check_operand(operand)
     assert f["culprit"] is None or f["culprit"] in f["operands"]
     for step in f["flow"]:
-        assert set(step) == {"place", "op", "module", "from", "to", "how"}
+        assert {"place", "op", "module", "from", "to", "how"} <= set(step)
         assert step["how"] in HOWS
         check_place(step["place"])
     if f["fix"] is not None:
@@ -186,7 +196,7 @@ def check_place(place: dict) -> None:
 
 
 def check_operand(operand: dict) -> None:
-    assert set(operand) == {"index", "name", "dtype", "shape", "device", "holder", "origin"}
+    assert {"index", "name", "dtype", "shape", "device", "holder", "origin"} <= set(operand)
     assert type(operand["index"]) is int and isinstance(operand["name"], str) and operand["name"]
     assert not operand["dtype"].startswith("torch.")
     assert all(type(n) is int for n in operand["shape"])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 _KEPT_READS = 16
 _READ_DEPTH = 6
+_CANDIDATES = 4
 
 # the calls whose very meaning is a change of dtype; a cast inside any other call is torch's own doing
 CASTS = frozenset({"to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy", "_cast_Float", "cfloat"})
@@ -154,34 +155,36 @@ class Births:
         if mark is None:
             mark = self.recorder.mark_of(tensor, self.recorder.place(thread, frame))
         place = self.recorder.place(thread, frame)
+        reads = thread.reads
+        reads.append((dtype, place, mark.step, self._stack(frame), len(thread.modules)))
+        if len(reads) > _KEPT_READS:
+            del reads[0]
+
+    def _stack(self, frame: FrameType | None) -> list[tuple[int, int]]:
+        """The nearest frames outside torch, each as ids of the frame and its code: enough to know a live frame again."""
         frames = []
         while frame is not None and len(frames) < _READ_DEPTH:
             if not self.places.hidden(frame.f_code.co_filename):
                 frames.append((id(frame), id(frame.f_code)))
             frame = frame.f_back
-        reads = thread.reads
-        reads.append((dtype, place, mark.step, frames))
-        if len(reads) > _KEPT_READS:
-            del reads[0]
+        return frames
 
     def reads_for(self, thread: Thread, dtype: torch.dtype, frame: FrameType | None) -> tuple[RawRead, ...]:
-        """The reads that may have given a call its dtype argument, nearest first: made by the same live frame, or by
-        a caller on the way to it. Which one it was is told from the text at report time."""
-        here = []
-        while frame is not None and len(here) < _READ_DEPTH:
-            if not self.places.hidden(frame.f_code.co_filename):
-                here.append((id(frame), id(frame.f_code)))
-            frame = frame.f_back
-        found = []
-        for value, place, step, frames in reversed(thread.reads):
-            if value is not dtype:
+        """The reads that may have given a call its dtype argument: made by the same live frame, or else by a caller on
+        the way to it, nearest first. Which one it was is told from the text at report time."""
+        here = self._stack(frame)
+        found: dict[int, tuple[int, RawRead]] = {}
+        for value, place, step, frames, _depth in reversed(thread.reads):
+            if value is not dtype or place in found:
                 continue
             up = next((i for i, f in enumerate(frames) if f in here), -1)
             if up >= 0:
-                found.append(RawRead(value, place, step, up))
-                if len(found) == 3:
-                    break
-        return tuple(found)
+                down = here.index(frames[up])
+                # an id may be a dead frame's, used again; two live frames that are one have the same callers
+                if all(a == b for a, b in zip(frames[up:], here[down:])):
+                    found[place] = (down, RawRead(value, place, step, up))
+        nearest = sorted(found.values(), key=lambda entry: entry[0])[:_CANDIDATES]
+        return tuple(read for _, read in nearest)
 
     def called(self, thread: Thread, func, args, kwargs, out, frame: FrameType | None) -> None:
         """After a torch function: what only the function mode knows of its output's dtype."""

@@ -17,6 +17,9 @@ from torch import nn
 from . import _compat, _warnings, _witness, _workers
 
 
+_installed: list[Patches] = []
+
+
 class Patches:
     """Installed and removed as one; each clean-up is a small function in a list."""
 
@@ -28,6 +31,8 @@ class Patches:
 
     def install(self) -> None:
         self._undo = []
+        self._over = False
+        _installed.append(self)
         self._replace(torch, "set_default_dtype", self._set_default_dtype(torch.set_default_dtype))
         self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(_warnings.install(self.recorder.places.own))
@@ -36,9 +41,13 @@ class Patches:
         self.mind_compile()
 
     def remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
-        self._eager = False
+        self._over = True
+        # traces in several threads need not end in order; what was replaced twice is put back from the top
+        while _installed and _installed[-1]._over:
+            patches = _installed.pop()
+            while patches._undo:
+                patches._undo.pop()()
+            patches._eager = False
 
     def _replace(self, owner: Any, name: str, new: Any) -> None:
         old = getattr(owner, name)
@@ -50,7 +59,7 @@ class Patches:
 
     def mind_compile(self) -> None:
         """Sets the force_eager stance once dynamo is there. Importing it takes most of a second, so not before."""
-        if not self._eager and "torch._dynamo.eval_frame" in sys.modules:
+        if "torch._dynamo.eval_frame" in sys.modules and not any(p._eager for p in _installed):
             self._eager = True
             self._undo.append(_compat.force_eager())
 
@@ -106,7 +115,7 @@ class Patches:
                 _witness.guarded(recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, frame)
                 raise
             if isinstance(data, torch.Tensor) and not recorder.broken:
-                known = recorder.origins.of(data) or recorder.inner_mark(data)
+                known = recorder.origins.of(data)
                 if known is not None:
                     recorder.origins.mark(made, known.step, known.op)
             return made

@@ -130,12 +130,13 @@ class Recorder:
         """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
         mark = self.origins.of(tensor)
         if mark is None:
-            step = RawStep("input", "", place, -1, (), tensor.dtype)
-            mark = self.origins.mark(tensor, self.origins.step(step), -1)
+            inner = self._inner_mark(tensor)
+            number = inner.step if inner else self.origins.step(RawStep("input", "", place, -1, (), tensor.dtype))
+            mark = self.origins.mark(tensor, number, inner.op if inner else -1)
         return mark
 
-    def inner_mark(self, wrapper: Tensor):
-        """The mark of the tensor inside a wrapper (a DTensor) that gave it its dtype, None for a plain tensor."""
+    def _inner_mark(self, wrapper: Tensor):
+        """The mark of the tensor inside a wrapper (a DTensor) that has the wrapper's dtype, None for a plain tensor."""
         inner = wrapper.__tensor_flatten__()[0] if hasattr(wrapper, "__tensor_flatten__") else ()
         marks = (self.origins.of(t) for t in (getattr(wrapper, name) for name in inner) if t.dtype is wrapper.dtype)
         return next((m for m in marks if m is not None), None)

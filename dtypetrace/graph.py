@@ -286,6 +286,37 @@ def why(recording: Recording, name: str) -> tuple[Chain, ...]:
     return tuple(found)
 
 
+_PRECISE = frozenset("cumprod cumsum exp exp2 expm1 log log1p logsumexp pow rpow rsqrt sqrt sin cos tan erfinv softmax".split())
+
+
+def table(recording: Recording, origin: Place, dtype: str) -> Place:
+    """Where a table made from an origin is ready: the last op that all of it passes before it meets anything else.
+
+    Nowhere where nothing needs the width of its dtype on the way, as a schedule's ``cumprod`` and an angle's ``cos`` do:
+    such a table is cast when it is ready, not where it begins.
+    """
+    roots = {n for n, s in enumerate(recording.steps) if not s.parents and s.to == dtype and place_of(recording, s.place) == origin}
+    ways: list[list[int]] = []
+    for op in recording.ops:
+        own = [i for i in op.inputs if i.step in roots]
+        if own and any(i.step not in roots and i.dtype in FLOATING for i in op.inputs):
+            ways += [_upstream(recording, i.producer, roots) for i in own]
+    if not ways:
+        return NOWHERE
+    ready = next((n for n in ways[0] if all(n in way for way in ways)), -1)
+    passed = ways[0][ways[0].index(ready) :] if ready >= 0 else ()
+    return place_of(recording, recording.ops[ready].place) if any(recording.ops[n].op in _PRECISE for n in passed) else NOWHERE
+
+
+def _upstream(recording: Recording, op: int, roots: set[int]) -> list[int]:
+    """The ops that a value came through, the nearest first, along operands of its own origin."""
+    way: list[int] = []
+    while op >= 0 and op not in way:
+        way.append(op)
+        op = next((i.producer for i in recording.ops[op].inputs if i.step in roots), -1)
+    return way
+
+
 # ---------------------------------------------------------------- the graph
 
 

@@ -174,6 +174,9 @@ class _ModuleHooks:
             if any(entry[0] is module for entry in modules):
                 while modules.pop()[0] is not module:
                     pass
+                # what was read inside the call can decide nothing after it
+                while thread.reads and thread.reads[-1][4] > len(modules):
+                    thread.reads.pop()
         except Exception:
             recorder.fail("a module hook")
 

@@ -201,7 +201,9 @@ def _meeting(f: Finding) -> str:
     other = _other(f) if f.code not in _ALONE else None
     mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}"
     if other is None:
-        return f"{f.op} cannot store its result in {mine}" if f.code == "DT111" else f"{f.op} refuses {mine}"
+        if f.code == "DT111":
+            return f"{f.op} cannot store its result in {mine}"
+        return f"{f.op} refuses {'the gradient of ' if f.code == 'DT116' and culprit.holder == 'parameter' else ''}{mine}"
     where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
     return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
 
@@ -299,6 +301,9 @@ def _at(place: Place) -> str:
     return own
 
 
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
 def _relative(file: str) -> str:
     if file.startswith("<"):
         return file
@@ -306,6 +311,8 @@ def _relative(file: str) -> str:
         before, found, rest = file.partition(os.sep + folder + os.sep)
         if found:
             return rest
+    if file.startswith(_STANDARD_LIBRARY):
+        return file.removeprefix(_STANDARD_LIBRARY)
     try:
         relative = os.path.relpath(file)
     except OSError:  # the working directory is gone

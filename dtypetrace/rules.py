@@ -369,8 +369,8 @@ def _remedy(
     if refused.code == "DT111":  # a destination is to be what is written into it
         told = dict(refused.dtypes)
         wanted = next((told[k] for k in ("result", "expected", "desired") if told.get(k, culprit.dtype) != culprit.dtype), wanted)
-    # a gradient or an optimizer's state is nothing that a line of the program passes
-    passed = refused.phase not in ("backward", "optimizer") and site.stack and site.stack[0] is site.user_frame
+    # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
+    passed = refused.phase not in ("backward", "optimizer") and refused.code != "DT111" and site.stack and site.stack[0] is site.user_frame
     at_site = f"cast {culprit.shown} at the call, {_short(site)}" if passed else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
@@ -408,6 +408,10 @@ def _remedy(
         if edit is not None:
             why = f"{culprit.dtype} is on purpose at {_short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
             return Fix("cast", widened or site, (edit,), True, why, (f"compute in {wanted} at {_short(here)}, where range and precision allow",))
+    ready = graph.table(recording, origin.place, culprit.dtype) if _BYTES.get(wanted, 8) < _BYTES.get(culprit.dtype, 0) else graph.NOWHERE
+    if ready.stack and (edit := _edits.at_widening(recording, ready, wanted)) is not None:
+        why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
+        return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {_short(here)} on, where range and precision allow",))
     edit = _edits.at_birth(recording, origin.kind, here, wanted) if origin.op != "set_default_dtype" else None
     why = kinds.get(origin.kind, f"make it {wanted}")
     return Fix("dtype", here, (edit,) if edit else (), True, why, (at_site,) if at_site else ())

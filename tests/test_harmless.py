@@ -1150,3 +1150,419 @@ def test_the_program_ends_the_same_inside_modes_of_its_own(program, mode, every_
         assert getattr(around, "seen", None) == getattr(untraced, "seen", None)
         whole(trace)
         assert trace.findings == ()
+
+
+# ---------------------------------------------------------------- torch.compile
+
+compile_by_name = torch.compile
+
+
+class Counts:
+    """A backend that runs the graph as it is, and counts."""
+
+    def __init__(self):
+        self.graphs = self.runs = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+
+        def run(*args):
+            self.runs += 1
+            return graph(*args)
+
+        return run
+
+
+def compiled_module(backend):
+    model = mlp()
+    return torch.compile(model, backend=backend), model
+
+
+def compiled_function(backend):
+    model = mlp()
+    return torch.compile(lambda x: model(x), backend=backend), model
+
+
+def compiled_by_name(backend):
+    model = mlp()
+    return compile_by_name(lambda x: model(x), backend=backend), model
+
+
+def compiled_in_place(backend):
+    model = mlp()
+    model.compile(backend=backend)
+    return model, model
+
+
+def compiled_by_decorator(backend):
+    model = mlp()
+
+    @torch.compile(backend=backend)
+    def f(x):
+        return model(x)
+
+    return f, model
+
+
+def compiled_part(backend):
+    model = mlp()
+    model[0].compile(backend=backend)
+    model[2] = torch.compile(model[2], backend=backend)
+    return model, model
+
+
+@pytest.fixture
+def fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("made", ["before", "before, and used", "inside"])
+@pytest.mark.parametrize(
+    "make",
+    [compiled_module, compiled_function, compiled_by_name, compiled_in_place, compiled_by_decorator, compiled_part],
+    ids=lambda f: f.__name__,
+)
+def test_what_is_compiled_runs_eagerly_inside_and_compiled_after(make, made, fresh_dynamo):
+    def use(f, model):
+        model.zero_grad()
+        y = f(x)
+        y.sum().backward()
+        return [plain(y), *(plain(p.grad) for p in model.parameters())]
+
+    backend, x = Counts(), torch.randn(4, 8)
+    if made != "inside":
+        f, model = make(backend)
+    if made == "before, and used":
+        use(f, model)
+        assert backend.runs
+    runs = backend.runs
+    before = process()
+    with dtypetrace.trace() as trace:
+        if made == "inside":
+            f, model = make(backend)
+        watched = use(f, model)
+        assert backend.runs == runs
+    assert process() == before
+    whole(trace)
+    assert {"linear", "relu"} <= {op.op for op in trace.recording.ops}
+    if made == "inside":
+        assert any("compile" in reason for reason in trace.recording.not_seen) or make is compiled_by_name
+    assert use(f, model) == watched
+    assert backend.graphs >= 1 and backend.runs > runs
+
+
+@pytest.mark.parametrize("inside", ["torch.compile", "by_name", "torch.nn.Module.compile"])
+def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
+    """The first use of torch.compile in the process is inside the block."""
+    program = """
+        import sys, torch, dtypetrace
+        from torch import compile as by_name
+        graphs = []
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph
+        model = torch.nn.Linear(2, 2)
+        with dtypetrace.trace() as trace:
+            assert "torch._dynamo" not in sys.modules
+            if "HOW" == "torch.nn.Module.compile":
+                model.compile(backend=backend)
+                f = model
+            else:
+                f = HOW(lambda x: x * 2 + 1, backend=backend)
+            f(torch.ones(2))
+            assert not graphs
+        f(torch.ones(2))
+        assert trace._watch.recorder.broken is False
+        assert torch._dynamo.eval_frame._stance.stance == "default"
+        print(len(graphs))
+    """.replace("HOW", inside)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(line[8:] for line in program.splitlines())], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+# ---------------------------------------------------------------- generators, threads and modes across the block's edges
+
+
+def held(context):
+    with context:
+        yield
+
+
+def test_a_mode_that_a_generator_still_holds_when_the_block_ends():
+    before = process()
+    mode = Functions()
+    with dtypetrace.trace() as trace:
+        generator = held(mode)
+        next(generator)
+    assert torch.overrides._get_current_function_mode_stack() == [mode]
+    generator.close()
+    assert process() == before
+    whole(trace)
+
+
+def test_a_mode_from_before_that_a_generator_lets_go_inside():
+    """torch pops the innermost mode then, whichever that is; here it is the trace's."""
+    before = process()
+    for mode in (Functions(), Operators()):
+        generator = held(mode)
+        next(generator)
+        with dtypetrace.trace() as trace:
+            del generator
+            torch.ones(2) * 2
+        assert process() == before
+        whole(trace)
+
+
+def test_grad_mode_and_autocast_held_across_the_block():
+    before = process()
+    contexts = [torch.no_grad(), torch.autocast("cpu", torch.bfloat16)]
+    with dtypetrace.trace():
+        generators = [held(c) for c in contexts]
+        for g in generators:
+            next(g)
+    assert not torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")
+    for g in reversed(generators):
+        g.close()
+    assert process() == before
+
+
+def test_threads_started_inside_are_told_of_and_may_outlive_the_block():
+    go, done = threading.Event(), []
+
+    def worker():
+        model = mlp()
+        model(torch.ones(2, 8)).sum().backward()
+        go.wait(20)
+        done.append(model(torch.ones(2, 8)))
+
+    with dtypetrace.trace() as trace:
+        thread = threading.Thread(target=worker)
+        thread.start()
+        mlp()(torch.ones(2, 8))
+        while not trace._watch.recorder.not_seen:
+            assert thread.is_alive()
+    go.set()
+    thread.join()
+    assert done
+    whole(trace)
+    assert any("thread" in reason for reason in trace.recording.not_seen)
+
+
+def test_traces_in_two_threads_at_once():
+    """Each watches its own thread."""
+    before = process()
+    barrier, found = threading.Barrier(2, timeout=20), {}
+
+    def worker(name, dtype):
+        with dtypetrace.trace() as trace:
+            barrier.wait()
+            nn.Linear(2, 2).to(dtype)(torch.ones(2, 2, dtype=dtype))
+            barrier.wait()
+        found[name] = trace
+
+    threads = [threading.Thread(target=worker, args=(str(d), d)) for d in (torch.float16, torch.float64)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert process() == before
+    for name, trace in found.items():
+        whole(trace)
+        assert {d for op in trace.recording.ops if op.op == "linear" for d in op.outputs} == {name.removeprefix("torch.")}
+
+
+# ---------------------------------------------------------------- subclasses that torch hands over as they are
+
+
+class Packed(nn.Parameter):
+    """A parameter with a property of its own, as quantization libraries make them: no ``__torch_dispatch__``."""
+
+    def __new__(cls, data, kind="nf4"):
+        self = torch.Tensor._make_subclass(cls, data, False)
+        self.kind = kind
+        return self
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_parameter_of_a_class_of_its_own():
+    def program():
+        module = nn.Linear(4, 4)
+        module.weight = Packed(torch.randn(4, 4))
+        y = module(torch.randn(2, 4))
+        return y, type(module.weight).__name__, type(y).__name__, module.weight.kind, (module.weight * 2).detach()
+
+    untraced = outcome(program)
+    trace = dtypetrace.trace()
+    assert outcome(program, trace) == untraced
+    whole(trace)
+
+
+def test_graphs_traced_inside_the_block():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def program():
+        model, x = mlp(), torch.randn(4, 8)
+        graph = make_fx(model)(x)
+        exported = torch.export.export(model, (x,))
+        symbolic = torch.fx.symbolic_trace(model)
+        return graph.code, exported.graph_module.code, symbolic.code, graph(x), exported.module()(x), symbolic(x)
+
+    program()
+    untraced = outcome(program)
+    trace = dtypetrace.trace()
+    assert outcome(program, trace) == untraced
+    whole(trace)
+
+
+# ---------------------------------------------------------------- phases, modules and lines
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        return checkpoint(self.second, x, use_reentrant=False)
+
+
+def line_of(text: str) -> int:
+    return next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.strip() == text)
+
+
+def test_ops_have_their_phase_module_and_line():
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.ones(2, 4)
+    with dtypetrace.trace(net) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(x).sum()
+            loss.backward()
+            optimizer.step()
+        x * 2
+    whole(trace)
+    recording = trace.recording
+    ops = [(op.phase, op.aten, op.module, recording.places[op.place].line) for op in recording.ops]
+    called, loss, step = line_of("loss = net(x).sum()"), line_of("loss.backward()"), line_of("optimizer.step()")
+    first, second = line_of("x = self.first(x).relu()"), line_of("return checkpoint(self.second, x, use_reentrant=False)")
+    assert ("forward", "addmm.default", "net.first", first) in ops
+    assert ("forward", "relu.default", "net", first) in ops
+    assert ("forward", "addmm.default", "net.second", second) in ops
+    assert ("forward", "sum.default", "", called) in ops
+    assert any(op[:3] == ("recompute", "addmm.default", "net.second") for op in ops)
+    assert ("backward", "mm.default", "net.first", first) in ops
+    assert ("backward", "threshold_backward.default", "net", first) in ops
+    assert ("backward", "mm.default", "net.second", second) in ops
+    assert any(op[0] == "optimizer" and op[1].startswith(("_foreach_add_", "add_")) and op[3] == step for op in ops)
+    assert any(op[0] == "other" and op[1] == "mul.Tensor" for op in ops)
+    assert {op.phase for op in recording.ops} == {"forward", "recompute", "backward", "optimizer", "other"}
+    assert not [op for op in ops if op[0] == "forward" and "backward" in op[1]]
+    assert recording.meta["steps"] == 2
+    for op in recording.ops:
+        if op.phase == "backward" and op.module:
+            assert any(f.phase == "forward" and (f.module, f.place) == (op.module, op.place) for f in recording.ops), op
+    assert loss not in {line for phase, aten, _, line in ops if phase == "forward"}
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputed_ops_keep_their_module_and_line(reentrant):
+    net = mlp()
+    x = torch.ones(2, 8, requires_grad=True)
+    with dtypetrace.trace(net) as trace:
+        y = checkpoint(net, x, use_reentrant=reentrant)
+        y.sum().backward()
+    whole(trace)
+    recording = trace.recording
+    forward, again, back = ([op for op in recording.ops if op.phase == phase and op.module] for phase in ("forward", "recompute", "backward"))
+    assert {(op.op, op.module) for op in again} == {(op.op, op.module) for op in forward if op.module}
+    assert {op.module for op in back} >= {op.module for op in forward if op.aten.startswith("addmm")}
+    assert any(recording.places[op.place].line == line_of("y = checkpoint(net, x, use_reentrant=reentrant)") for op in forward)
+
+
+def test_a_step_that_an_exception_leaves_is_no_optimizer_phase_after_it():
+    net = mlp()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def closure():
+        raise ValueError("stop")
+
+    with dtypetrace.trace() as trace:
+        with pytest.raises(ValueError, match="stop"):
+            optimizer.step(closure)
+        net(torch.ones(2, 8))
+        torch.ones(2) * 2
+    assert "optimizer" not in {op.phase for op in trace.recording.ops}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_module_that_an_exception_leaves_is_not_taken_for_running(error):
+    class Stops(nn.Module):
+        def forward(self, x):
+            raise error
+
+    net, inner = nn.Sequential(nn.Linear(8, 8), Stops()), mlp()
+    with dtypetrace.trace() as trace:
+        for _ in range(2):
+            with pytest.raises(error):
+                net(torch.ones(2, 8))
+            y = torch.ones(2, 8) * 3
+            inner(y)
+    whole(trace)
+    modules = {op.aten: op.module for op in trace.recording.ops}
+    assert modules["mul.Tensor"] == ""
+    assert modules["relu.default"] == "inner.1"
+
+
+# ---------------------------------------------------------------- backward alone in the block
+
+
+def test_a_backward_whose_forward_lies_outside():
+    model = mlp()
+    loss = model(torch.ones(2, 8)).sum()
+    with dtypetrace.trace(model) as trace:
+        loss.backward()
+    whole(trace)
+    assert trace.findings == ()
+    back = [op for op in trace.recording.ops if op.phase == "backward"]
+    assert {"mm.default", "threshold_backward.default"} <= {op.aten for op in back}
+    assert {"model.0", "model.2"} <= {op.module for op in back}
+    assert all(p.grad is not None for p in model.parameters())
+    assert trace.recording.not_seen
+
+
+def test_a_collision_in_a_backward_whose_forward_lies_outside():
+    model = mlp()
+    loss = Refused.apply(model(torch.ones(2, 8))).sum()
+    with pytest.raises(RuntimeError) as info:
+        with dtypetrace.trace(model) as trace:
+            loss.backward()
+    [finding] = trace.findings
+    assert (finding.kind, finding.severity, finding.phase, finding.op) == ("collision", "error", "backward", "matmul")
+    assert finding.site.line == line_of("return grad @ torch.ones(8, 8, dtype=torch.float64)")
+    assert finding.culprit.dtype == "float64" and finding.culprit.origin.line == finding.site.line
+    assert info.value.__notes__
+
+
+def test_a_collision_in_the_engine_whose_forward_lies_outside():
+    """No Python runs there: a loss whose target is float64 widens the gradient of a float16 stream."""
+    x = torch.ones(4, 4, dtype=torch.float16, requires_grad=True)
+    weight = torch.ones(4, 4, dtype=torch.float16, requires_grad=True)
+    loss = F.huber_loss(x @ weight, torch.zeros(4, 4, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="Half|dtype|Double"):
+        with dtypetrace.trace() as trace:
+            loss.backward()
+    [finding] = trace.findings
+    assert (finding.kind, finding.severity, finding.phase) == ("collision", "error", "backward")
+    assert {"float16", "float64"} <= {o.dtype for o in finding.operands}
+    assert finding.site.line == line_of("loss.backward()") or finding.site.file == __file__
+    whole(trace)

@@ -366,3 +366,18 @@ def test_a_plain_name_is_written_here(tmp_path, monkeypatch):
 def test_a_finding_made_twice_is_the_same_text(program):
     again = dataclasses.replace(program.only)
     assert report.text(program.recording, (again,)) == text(program)
+
+
+def test_paths_are_short(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    short = {
+        str(tmp_path / "src" / "train.py"): os.path.join("src", "train.py"),
+        str(tmp_path.parent / "other.py"): os.path.join("..", "other.py"),
+        "/venv/lib/python3.11/site-packages/lib/a.py": "lib/a.py",
+        os.__file__: "os.py",
+        "<string>": "<string>",
+        "/far/away/train.py": "/far/away/train.py",
+    }
+    for file, expected in short.items():
+        assert f"--> {expected}:9:5 " in report.text(Recording(), (finding(site=place(9, file)),))

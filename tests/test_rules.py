@@ -110,6 +110,25 @@ def test_what_left_an_autocast_region_is_out_of_line_outside(tmp_path):
     assert (f.culprit.name, f.culprit.origin.kind) == ("input", "autocast")
 
 
+def test_what_ran_under_autocast_says_nothing_of_the_same_op_without(tmp_path):
+    text = """
+    net = nn.Linear(4, 4).half()
+    with torch.autocast("cpu", torch.bfloat16):
+        h = net(torch.ones(2, 4))  #!
+        with torch.autocast("cpu", enabled=False):
+            net(h)
+    """
+    assert judged(tmp_path, text).culprit.dtype == "bfloat16"
+
+
+def test_an_op_knows_the_autocast_it_ran_under(tmp_path):
+    text = "net = nn.Linear(4, 4)\nnet(torch.ones(2, 4))\nwith torch.autocast('cpu', torch.bfloat16):\n    net(torch.ones(2, 4))"
+    ops = programs.run(tmp_path, text).recording.ops
+    assert {(op.outputs, op.autocast) for op in ops if op.aten.startswith("addmm")} == {
+        (("float32",), ""), (("bfloat16",), "cpu:bfloat16"),
+    }  # fmt: skip
+
+
 # ---------------------------------------------------------------- a default yields to a plan
 
 
@@ -249,6 +268,40 @@ def test_an_exception_that_is_no_refusal_is_no_finding(tmp_path):
         program = programs.run(tmp_path, text)
         assert program.error is not None
         assert not [f for f in program.findings if f.severity == "error"] or "expected" in text
+
+
+def test_a_check_in_python_is_named_by_its_function(tmp_path):
+    text = """
+    def kernel(q, w):
+        if q.dtype != w.dtype:
+            raise ValueError(f"expected dtype {q.dtype} but got {w.dtype}")
+    kernel(torch.ones(2), torch.ones(2).half())
+    """
+    f = programs.run(tmp_path, text).only
+    assert (f.severity, f.op) == ("error", "kernel")
+    assert {o.name for o in f.operands} == {"q", "w"}
+
+
+def test_inside_a_transform(tmp_path):
+    """The tensors that vmap and grad hand in have no storage of their own."""
+    for transform in ("vmap", "grad"):
+        program = programs.run(tmp_path, f"torch.func.{transform}(lambda a: (a @ torch.ones(4).half()).sum())(torch.ones(2, 4))")
+        assert program.error is not None and not [told for told in program.recording.not_seen if "internal" in told]
+        assert program.only.severity == "error"
+
+
+def test_what_leaves_a_scripted_module_is_an_error(tmp_path):
+    f = programs.run(tmp_path, "net = torch.jit.script(nn.Linear(4, 4)).half()\nnet(torch.ones(2, 4))").only
+    assert f.severity == "error"
+
+
+def test_an_error_of_ours_does_not_replace_the_program_s(tmp_path, monkeypatch):
+    def broken(*_args, **_options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(rules, "find", broken)
+    program = programs.run(tmp_path, COLLIDES)
+    assert isinstance(program.error, RuntimeError) and "same dtype" in str(program.error)
 
 
 def test_an_ignored_code_is_left_out(tmp_path):

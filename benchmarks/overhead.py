@@ -157,6 +157,7 @@ CONTESTANTS: dict[str, Contestant] = {
 SLOW_CONTESTANTS: dict[str, Contestant] = {
     "DebugMode, modules": lambda work: DebugMode(record_nn_module=True),
     "DebugMode, modules and stacks": lambda work: DebugMode(record_nn_module=True, record_stack_trace=True),
+    "DebugMode, functions too": lambda work: DebugMode(record_torchfunction=True, record_nn_module=True, record_stack_trace=True),
 }
 
 

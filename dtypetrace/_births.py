@@ -27,6 +27,8 @@ _CANDIDATES = 4
 # the calls whose very meaning is a change of dtype; a cast inside any other call is torch's own doing
 CASTS = frozenset({"to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy", "_cast_Float", "cfloat"})
 CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})
+# isinstance takes three times as long to say no as to look a type up
+_HOLDS_NONE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 LIFT_FRESH = torch.ops.aten.lift_fresh.default
 LIKE = frozenset(
     getattr(torch.ops.aten, name).default
@@ -87,16 +89,16 @@ class Births:
             return mark.step
         if func is _TO_COPY:
             how = "cast"
-            if call is not None and name not in CASTS and named_dtype(call[1], call[2]) is None and _compat.any_autocast_enabled():
+            if call is not None and name not in CASTS and named_dtype(call[1], call[2]) is None and call[4]:
                 # autocast's own cast: to its dtype, or to the widest operand of an op on its promote list
                 how = "autocast"
-                for other in _tensors(call[1], call[2]):
+                for other in tensors_in(call[1], call[2]):
                     if other.dtype is made:
                         mark = marks.get(id(other)) or self.recorder.mark_of(other, place)
                         return origins.step(RawStep("promotion", name, place, module, (*source, made), made, (mark.step,)))
             return origins.step(RawStep(how, name, place, module, source or (dtypes[0],), made, explicit=how == "cast"))
         if func is _VIEW_DTYPE:
-            return origins.step(RawStep("reinterpret", name, place, module, tuple(dtypes), made))
+            return origins.step(RawStep(_birth_kind("reinterpret"), name, place, module, tuple(dtypes), made))
         if made.is_floating_point or made.is_complex:
             explicit = call is not None and named_dtype(call[1], call[2]) is not None
             if explicit:
@@ -118,7 +120,7 @@ class Births:
         name = op_name(call[0]) if call else op_name(func)
         explicit = call is not None and named_dtype(call[1], call[2]) is not None
         if call is not None and not explicit and func is not LIFT_FRESH:
-            like = next((t for t in _tensors(call[1], call[2]) if t.dtype is made), None)
+            like = next((t for t in tensors_in(call[1], call[2]) if t.dtype is made), None)
             if like is not None:  # pad_sequence: a blank made inside the call, in the dtype of what was passed
                 return self.recorder.mark_of(like, place).step
         default = self.recorder.default_place if not explicit and made is torch.get_default_dtype() else -1
@@ -195,11 +197,11 @@ class Births:
         place = -1
         if mark is None:
             place = self.recorder.place(thread, frame)
-            operand = next((t for t in _tensors(args, kwargs) if t.dtype is out.dtype), None)
+            operand = next((t for t in tensors_in(args, kwargs) if t.dtype is out.dtype), None)
             if operand is not None:
                 mark = origins.mark(out, self.recorder.mark_of(operand, place).step, self.recorder.mark_of(operand, place).op)
             else:
-                made = self.birth(func, out.dtype, place, -1, [func, args, kwargs, place], thread)
+                made = self.birth(func, out.dtype, place, -1, [func, args, kwargs, place, False], thread)
                 mark = origins.mark(out, made, -1)
         name = op_name(func)
         other = named_dtype(args, kwargs)
@@ -208,8 +210,8 @@ class Births:
         if other is not None:
             self._attribute(thread, mark, out, other, args, frame, name)
         elif _compat.any_autocast_enabled() and out.dtype is _autocast_dtype(out):
-            operands = {t.dtype for t in _tensors(args, kwargs) if t.dtype.is_floating_point}
-            if operands - {out.dtype} and name not in CASTS and not any(out is t for t in _tensors(args, kwargs)):
+            operands = {t.dtype for t in tensors_in(args, kwargs) if t.dtype.is_floating_point}
+            if operands - {out.dtype} and name not in CASTS and not any(out is t for t in tensors_in(args, kwargs)):
                 place = self.recorder.place(thread, frame) if place < 0 else place
                 module = thread.modules[-1][1] if thread.modules else -1
                 source = tuple(sorted(operands, key=str))
@@ -279,13 +281,21 @@ def _birth_kind(how: str) -> str:
     return how
 
 
-def _tensors(args, kwargs) -> list[Tensor]:
+def tensors_in(args, kwargs=None) -> list[Tensor]:
+    """The tensors among a call's arguments, and in the lists and tuples among them."""
     found = []
-    for a in (*args, *(kwargs.values() if kwargs else ())):
-        if isinstance(a, Tensor):
+    for a in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(a)
+        if kind is Tensor:
             found.append(a)
-        elif isinstance(a, (list, tuple)):
-            found.extend(b for b in a if isinstance(b, Tensor))
+        elif kind in _HOLDS_NONE:
+            continue
+        elif isinstance(a, Tensor):
+            found.append(a)
+        elif isinstance(a, (list, tuple)) and not (a and type(a[0]) is int and kind is list):  # not a shape
+            for b in a:
+                if isinstance(b, Tensor):
+                    found.append(b)
     return found
 
 
@@ -311,9 +321,11 @@ def _autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(device) if device != "meta" and torch.is_autocast_enabled(device) else None
 
 
-def autocast_of(tensors) -> str:
+def autocast_of(tensors, on: bool = False) -> str:
+    """``"cpu:bfloat16"`` where autocast is on for the tensors' device; ``on`` where the caller knows that it is."""
     for t in tensors:
-        dtype = _autocast_dtype(t)
+        device = t.device.type
+        dtype = torch.get_autocast_dtype(device) if on and device != "meta" else _autocast_dtype(t)
         if dtype is not None:
-            return f"{t.device.type}:{dtype_name(dtype)}"
+            return f"{device}:{dtype_name(dtype)}"
     return ""

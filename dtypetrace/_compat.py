@@ -26,6 +26,8 @@ try:
         _push_on_torch_function_stack as push_function_mode,
     )
     from torch._C._autograd import _get_sequence_nr as next_sequence_number
+    from torch._ops import OpOverload
+    from torch.autograd import _make_grads as make_seeds
     from torch.autograd.graph import _engine_run_backward as run_engine
     from torch.nn.modules.module import (
         register_module_buffer_registration_hook,
@@ -46,6 +48,8 @@ __all__ = [
     "ACCUMULATE_SEQUENCE",
     "DisableTorchFunction",
     "ENGINE_CODE",
+    "OpOverload",
+    "SEEDS_CODE",
     "TORCH_FOLDER",
     "TorchDispatchMode",
     "TorchFunctionMode",
@@ -60,6 +64,7 @@ __all__ = [
     "module_internals",
     "next_sequence_number",
     "pop_function_mode",
+    "push_dispatch_mode",
     "push_function_mode",
     "register_module_buffer_registration_hook",
     "register_module_forward_hook",
@@ -73,6 +78,9 @@ TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 ENGINE_CODE = run_engine.__code__
 """The Python frame below which the autograd engine runs on the calling thread."""
+
+SEEDS_CODE = make_seeds.__code__
+"""Makes the gradient that a backward begins with."""
 
 ACCUMULATE_SEQUENCE = 2**64 - 1
 """Sequence number of every AccumulateGrad node: it belongs to no forward op."""
@@ -142,30 +150,44 @@ def last_function_mode(mode):
         remove_function_mode(mode)
 
 
-def remove_function_mode(mode) -> None:
-    """Takes one mode off the function-mode stack wherever it lies; others keep their order."""
-    above = []
-    while function_mode_count():
-        top = pop_function_mode()
-        if top is mode:
-            break
-        above.append(top)
-    for other in reversed(above):
-        push_function_mode(other)
-
-
-def remove_dispatch_mode(mode) -> None:
-    """The same for the dispatch-mode stack. A mode left by its own ``__exit__`` keeps torch's flags right."""
+def push_dispatch_mode(mode) -> None:
+    """Puts a dispatch mode on, without the flags that its ``__enter__`` would set: those are shared by all threads, and
+    modes that are left in another order than they were entered would leave them wrong for good."""
     from torch.utils import _python_dispatch as dispatch
 
-    above = []
-    while dispatch_mode_count():
-        if dispatch._get_current_dispatch_mode() is mode:
-            mode.__exit__(None, None, None)
-            break
-        above.append(dispatch._pop_mode())
-    for other in reversed(above):
+    dispatch._push_mode(mode)
+
+
+def remove_function_mode(mode, below: int = 0) -> bool:
+    """Takes one mode off the function-mode stack wherever it lies; others keep their order. False where it is gone.
+
+    It is gone where another was left and torch took the innermost for it (a generator that was dropped inside the
+    block). That other lay below ours: the last of the ``below`` modes that were there before.
+    """
+    modes = [function_mode_at(i) for i in range(function_mode_count())]
+    found = _without(modes, mode, below)
+    _set_function_modes(modes)
+    return found
+
+
+def remove_dispatch_mode(mode, below: int = 0) -> bool:
+    """The same for the dispatch-mode stack."""
+    from torch.utils import _python_dispatch as dispatch
+
+    modes = [dispatch._pop_mode() for _ in range(dispatch_mode_count())][::-1]
+    found = _without(modes, mode, below)
+    for other in modes:
         dispatch._push_mode(other)
+    return found
+
+
+def _without(modes: list, mode, below: int) -> bool:
+    found = [i for i, other in enumerate(modes) if other is mode]
+    if found:
+        del modes[found[-1]]
+    elif 0 < below <= len(modes):
+        del modes[below - 1]
+    return bool(found)
 
 
 @contextmanager

@@ -41,13 +41,21 @@ class Modules:
     def __init__(self) -> None:
         self.roots: list[Root] = []
         self._root_of: dict[int, Root] = {}
+        self._last_at: dict[tuple[str, int], Root] = {}
         self._entries: list[tuple[Root, str]] = []
 
     def root(self, module: nn.Module, place: int) -> Root:
         known = self._root_of.get(id(module))
         if known is None or known.ref() is not module:
-            known = self._root_of[id(module)] = Root(module, place)
-            self.roots.append(known)
+            known = self._last_at.get((type(module).__name__, place))
+            if known is not None and known.ref() is None:  # a loss that is made anew in every step
+                known.ref = weakref.ref(module)
+                known.numbers.clear()
+                known.holders.clear()
+            else:
+                known = self._last_at[type(module).__name__, place] = Root(module, place)
+                self.roots.append(known)
+            self._root_of[id(module)] = known
         elif known.place < 0:
             known.place = place
         return known

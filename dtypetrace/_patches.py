@@ -14,7 +14,7 @@ from typing import Any, Callable, ContextManager
 import torch
 from torch import nn
 
-from . import _compat, _warnings, _witness, _workers
+from . import _compat, _run, _warnings, _witness, _workers
 
 
 _installed: list[Patches] = []
@@ -38,7 +38,9 @@ class Patches:
         self._undo.append(_warnings.install(self.recorder.places.own))
         self._undo.append(_workers.install(self.recorder))
         self._watch_parameters()
-        self.mind_compile()
+        dynamo = _run.AfterImport("torch._dynamo", self.mind_compile)
+        self._undo.append(dynamo.remove)
+        dynamo.install()
 
     def remove(self) -> None:
         self._over = True

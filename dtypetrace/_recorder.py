@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._births import LIFT_FRESH, LIKE, Births, autocast_of, dtype_name, op_name
+from ._births import LIFT_FRESH, LIKE, Births, autocast_of, dtype_name, op_name, tensors_in
 from ._modules import Modules, clean_name
 from ._origins import Origins, RawStep
 from ._places import Places, UserCode
@@ -36,7 +36,7 @@ class Thread:
     __slots__ = ("calls", "modules", "sequence", "reads", "kernel")
 
     def __init__(self) -> None:
-        self.calls: list[list] = []  # [function, args, kwargs, place or None] of each torch function being run
+        self.calls: list[list] = []  # [function, args, kwargs or None, place or None] of each torch function being run
         self.modules: list[tuple] = []  # (module, number, id of its _call_impl frame, place of the call, in backward)
         self.sequence = 0
         self.reads: list[tuple] = []
@@ -47,6 +47,13 @@ class _Op:
     """The growing form of :class:`records.Op`."""
 
     __slots__ = ("op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root")
+
+
+def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
+    frame = sys._getframe(1)
+    while frame is not None and not wanted(frame):
+        frame = frame.f_back
+    return frame is not None
 
 
 class Recorder:
@@ -67,13 +74,13 @@ class Recorder:
         self.op_calls = 0
         self.steps_done = 0
         self.optimizer: weakref.ref | None = None
-        self.optimizer_frame = 0
+        self.optimizer_frame: tuple | None = None  # id of the step's frame, and its code, since ids are used again
         self.backward_place = -1
         self.default_place = -1
         self.replaced: dict[int, set[int]] = {}  # step given to a live tensor by `.data =` -> the steps it had before
         self.broken = False
         self.threads: dict[int, Thread] = {}
-        self._sequences = array("q", bytes(8 * _RING))
+        self._sequences = array("q", b"\xff" * (8 * _RING))
         self._sequence_ops = array("l", bytes(array("l").itemsize * _RING))
 
     def begin(self) -> None:
@@ -126,6 +133,13 @@ class Recorder:
             return "optimizer"
         return "forward" if thread.modules else "other"
 
+    def step_was_left(self) -> bool:
+        """Whether an exception left the optimizer's step, which no hook sees; then it is over."""
+        if self.optimizer is None or _on_stack(lambda frame: (id(frame), frame.f_code) == self.optimizer_frame):
+            return False
+        self.optimizer = None
+        return True
+
     def mark_of(self, tensor: Tensor, place: int = -1):
         """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
         mark = self.origins.of(tensor)
@@ -147,21 +161,12 @@ class Recorder:
         """Records one operator call that ran."""
         self.op_calls += 1
         thread = self.threads.get(get_ident()) or self.thread_state()
-        inputs = []
-        for a in args:
-            if isinstance(a, Tensor):
-                inputs.append(a)
-            elif type(a) in (list, tuple):
-                inputs.extend(b for b in a if isinstance(b, Tensor))
-        if kwargs:
-            for a in kwargs.values():
-                if isinstance(a, Tensor):
-                    inputs.append(a)
+        inputs = tensors_in(args, kwargs)
 
         # ---- place, module, phase
         call = None
         forward_op = -1
-        if _compat.current_graph_task_id() != -1 and (frame is None or frame.f_code is _compat.ENGINE_CODE):
+        if frame is None or frame.f_code is _compat.ENGINE_CODE:
             phase = "backward"
             forward_op = self.forward_op()
             if forward_op >= 0:
@@ -190,24 +195,22 @@ class Recorder:
                 phase = "other"
 
         # ---- which distinct op
-        first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None) if type(out) in (tuple, list) else None
-        made = first.dtype if first is not None else None
+        outputs = (out,) if type(out) is Tensor else tensors_in((out,))
+        made = outputs[0].dtype if outputs else None
         dtypes = [t.dtype for t in inputs]
         key = (func, place, module, phase, made, *dtypes) if len(dtypes) < 8 else (func, place, module, phase, made, *dict.fromkeys(dtypes))
         number = self._op_numbers.get(key)
         if number is None:
+            if phase == "optimizer" and self.step_was_left():
+                self.op_calls -= 1
+                return self.saw(func, args, kwargs, out, frame)
             number = self._new_op(key, func, place, module, phase, inputs, out, call, thread, forward_op)
         else:
             self.ops[number].count += 1
 
         # ---- what the outputs' dtypes come from
-        if first is not None:
-            if first is out:
-                self._settle(func, inputs, dtypes, out, made, place, module, number, call, forward_op, thread)
-            else:
-                for o in out:
-                    if isinstance(o, Tensor):
-                        self._settle(func, inputs, dtypes, o, o.dtype, place, module, number, call, forward_op, thread)
+        for o in outputs:
+            self._settle(func, inputs, dtypes, o, made if o is out else o.dtype, place, module, number, call, forward_op, thread)
 
         # ---- link the autograd node just made, so that backward finds its way here
         if forward_op < 0:
@@ -227,24 +230,20 @@ class Recorder:
         if known is not None:  # written in place: the destination keeps its dtype
             known.op = number
             return
-        step = -1
-        for tensor, dtype in zip(inputs, dtypes):
-            if dtype is not made:
-                step = self.births.decide(func, inputs, dtypes, out, made, place, module, call, forward_op)
-                break
-        else:
-            if inputs:
-                mark = marks.get(id(inputs[0]))
-                if not made.is_floating_point and func in LIKE and not made.is_complex:
-                    step = self.births.like(func, inputs[0], made, place, module, call)
-                elif mark is not None:
-                    step = mark.step
-                elif func is LIFT_FRESH:  # numpy or Python values: made below torch, lifted into it here
-                    step = self.births.birth(func, made, place, module, call, thread)
-                else:
-                    step = self.adopt(inputs[0], place, forward_op).step
-            else:
+        if dtypes.count(made) != len(dtypes):
+            step = self.births.decide(func, inputs, dtypes, out, made, place, module, call, forward_op)
+        elif inputs:
+            mark = marks.get(id(inputs[0]))
+            if not made.is_floating_point and func in LIKE and not made.is_complex:
+                step = self.births.like(func, inputs[0], made, place, module, call)
+            elif mark is not None:
+                step = mark.step
+            elif func is LIFT_FRESH:  # numpy or Python values: made below torch, lifted into it here
                 step = self.births.birth(func, made, place, module, call, thread)
+            else:
+                step = self.adopt(inputs[0], place, forward_op).step
+        else:
+            step = self.births.birth(func, made, place, module, call, thread)
         self.origins.mark(out, step, number)
         if forward_op == _ACCUMULATES:  # the engine hands a parameter its gradient in the parameter's dtype
             variable = _compat.current_autograd_node().variable
@@ -273,7 +272,7 @@ class Recorder:
         if sequence == _compat.ACCUMULATE_SEQUENCE:
             return _ACCUMULATES
         slot = sequence & (_RING - 1)
-        return self._sequence_ops[slot] if self._sequences[slot] == sequence and sequence else -1
+        return self._sequence_ops[slot] if self._sequences[slot] == sequence else -1
 
     def owner(self) -> int:
         """Number of the module whose forward was not watched and whose backward runs: the one that holds a
@@ -297,8 +296,9 @@ class Recorder:
         op.op = op_name(call[0]) if call else op_name(func)
         op.phase, op.module, op.place, op.count = phase, module, place, 1
         if phase == "other" and any(t.requires_grad for t in inputs):
-            op.phase = "forward"
-        op.autocast = autocast_of(inputs) if call is not None and _compat.any_autocast_enabled() else ""
+            seeds = _on_stack(lambda frame: frame.f_code is _compat.SEEDS_CODE)
+            op.phase = "backward" if seeds else "forward"
+        op.autocast = autocast_of(inputs, on=True) if call is not None and call[4] else ""
         op.root = thread.modules[0][5].ref if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
         seen = []
         for t in inputs[:64]:
@@ -356,6 +356,12 @@ class Recorder:
                 self.refused[number] = replace(self.refused[number], left=True)
                 return
             chain = chain.__cause__ or chain.__context__
+        # an interpreter in C++ (TorchScript) raises an exception of its own around the text, or without it
+        text = str(error)
+        for number, told in reversed(self._left.values()):
+            if told in text or "TorchScript interpreter" in text:
+                self.refused[number] = replace(self.refused[number], left=True)
+                return
 
     # ------------------------------------------------------------ the result
 

@@ -203,10 +203,10 @@ def _operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> 
         items = arguments[0].elts if arguments and isinstance(arguments[0], (ast.List, ast.Tuple)) else ()
         number = name.partition("[")[2][:-1]
         return items[index] if number == str(index) and index < len(items) and not any(isinstance(i, ast.Starred) for i in items) else None
-    # a list before it would move the numbers, and the weight of a norm has its shape before it
+    # a list before it would move the numbers, as a norm's shape does
     before = arguments[: index + 1]
     plain = len(before) > index and not any(isinstance(a, (ast.Starred, ast.List, ast.Tuple)) for a in before)
-    return before[-1] if plain and (index == 0 or name not in ("weight", "bias")) else None
+    return before[-1] if plain and (index == 0 or "norm" not in op) else None
 
 
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:

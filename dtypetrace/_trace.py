@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -87,22 +88,29 @@ class Trace(View):
         try:
             if error is not None:
                 recorder.leaves(error)
+            self._recording = recorder.snapshot()  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
-        try:
-            self._recording = recorder.snapshot()  # while the tensors are still known
         finally:
             self._watch.stop()
             _open.pop(self._thread, None)
             self._thread = None
         if error is not None:
             _unlink_own_frames(error)
-            from . import report
+            try:
+                self._tell(error)
+            except Exception:  # the program's exception goes on, whatever is wrong with us
+                recorder.fail("the notes for an exception")
+        if self._recording is None or recorder.broken:
+            self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
 
-            if self.findings and self.findings[0].severity == "error":
-                for note in report.notes_for(self.findings[0]):
-                    if note not in getattr(error, "__notes__", ()):
-                        error.add_note(note)
+    def _tell(self, error: BaseException) -> None:
+        from . import report
+
+        if self.findings and self.findings[0].severity == "error":
+            for note in report.notes_for(self.findings[0]):
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
 
     def __enter__(self) -> Trace:
         self.start()

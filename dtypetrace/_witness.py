@@ -120,7 +120,7 @@ def from_traceback(recorder, error: BaseException) -> None:
     with _compat.DisableTorchFunction():
         op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
         arguments = arguments or _mismatched_gradients(recorder, meaning)
-        stepping = any(id(f) == recorder.optimizer_frame for f, _ in stack)
+        stepping = any((id(f), f.f_code) == recorder.optimizer_frame for f, _ in stack)
         phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
         holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
         _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1, holders)
@@ -132,7 +132,11 @@ def _raised_in(recorder, thread, stack, meaning, error: Exception, place: int) -
     within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
     caller, instruction = next(((f, i) for f, i in stack if not hidden(f.f_code.co_filename)), (None, 0))
     op = _public_name(within) or (recorder.places.callee(caller.f_code, instruction) if caller else "")
+    if caller and not within and op == type(error).__name__:  # raised by the program's own check
+        op = caller.f_code.co_name
     arguments = _held(recorder, within, meaning, str(error))
+    if not within and caller:
+        arguments = _held(recorder, [caller], meaning, str(error))
     if not arguments and caller:
         arguments = _named_dtype(recorder, thread, within, caller, meaning, op, place)
         arguments = arguments or _held(recorder, [caller], meaning, str(error))
@@ -205,9 +209,10 @@ def _named_dtype(recorder, thread, frames, caller: FrameType, meaning, op: str, 
             if isinstance(value, torch.dtype) and (not said or recorder.dtype_name(value) in said):
                 return [(name, _Gone.named(recorder, value, op, place, recorder.births.reads_for(thread, value, caller)))]
     if meaning.wants in ("float", "integer"):  # C++ was called right here, and what was read for it last is what it got
-        for dtype, _, _, readers in reversed(thread.reads):
-            if (dtype.is_floating_point or dtype.is_complex) is (meaning.wants == "integer") and readers[:1] == [(id(caller), id(caller.f_code))]:
-                return [("dtype", _Gone.named(recorder, dtype, op, place, recorder.births.reads_for(thread, dtype, caller)))]
+        for dtype, *_ in reversed(thread.reads):
+            refused = (dtype.is_floating_point or dtype.is_complex) is (meaning.wants == "integer")
+            if refused and (reads := recorder.births.reads_for(thread, dtype, caller)):
+                return [("dtype", _Gone.named(recorder, dtype, op, place, reads))]
     return []
 
 
@@ -324,7 +329,10 @@ def _alias(tensor: Tensor, names) -> tuple[str, str | None]:
 def _memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
     """Where a tensor's numbers begin; None for one that has no memory of its own (meta, fake, sparse, other subclasses)."""
     plain = type(tensor) in (Tensor, nn.Parameter, nn.Buffer) and tensor.layout is torch.strided and tensor.device.type != "meta"
-    return (tensor.data_ptr(), tensor.dtype) if plain and tensor.numel() and tensor.data_ptr() else None
+    try:
+        return (tensor.data_ptr(), tensor.dtype) if plain and tensor.numel() and tensor.data_ptr() else None
+    except RuntimeError:  # what vmap and grad hand in looks plain and has no storage
+        return None
 
 
 def _arguments(func, args, kwargs) -> Iterator[tuple[str, Any]]:

@@ -77,6 +77,18 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
     return Lineage(tuple(reversed(steps)), tuple(reversed(hows)), tuple(reversed(reads)))
 
 
+def steps_above(recording: Recording, step: int) -> set[int]:
+    """A step's number and those of every step that it goes back to by value."""
+    found: set[int] = set()
+    waiting = [step]
+    while waiting:
+        number = waiting.pop()
+        if number >= 0 and number not in found:
+            found.add(number)
+            waiting += recording.steps[number].parents
+    return found
+
+
 def _how(step: Step) -> str:
     if step.how in ("cast", "autocast"):
         return step.how

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from threading import get_ident
+from types import FrameType
 from typing import Any, Callable
 
 import torch
@@ -75,11 +76,12 @@ class Watch:
         """Installs everything. Undone by :meth:`stop`, whatever happens in between."""
         self.running = True
         self.recorder.begin()
+        self._below = (_compat.dispatch_mode_count(), _compat.function_mode_count())
         try:
             self._patches.install()
             self._hooks.install()
-            for mode in self._modes:
-                mode.__enter__()
+            _compat.push_dispatch_mode(self._modes[0])
+            _compat.push_function_mode(self._modes[1])
         except BaseException:
             self.stop()
             raise
@@ -89,8 +91,8 @@ class Watch:
         if not self.running:
             return
         self.running = False
-        _compat.remove_function_mode(self._modes[1])
-        _compat.remove_dispatch_mode(self._modes[0])
+        _compat.remove_function_mode(self._modes[1], self._below[1])
+        _compat.remove_dispatch_mode(self._modes[0], self._below[0])
         self._hooks.remove()
         self._patches.remove()
         self.recorder.forget()
@@ -144,7 +146,7 @@ class _ModuleHooks:
                     self.on_enough()
                     return
                 self._outermost(thread, backward)
-                root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(module, place)
+                root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(module, place if self._called_directly(frame) else -1)
                 recorder.births.given(args, place)
             if type(module) in _FUSED and not module.training:
                 recorder.not_seen[f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"] = None
@@ -152,11 +154,16 @@ class _ModuleHooks:
         except Exception:
             recorder.fail("a module hook")
 
+    def _called_directly(self, frame: FrameType | None) -> bool:
+        """Whether the program calls the module itself, so that its text tells the module's name; checkpoint does not."""
+        while frame is not None and frame.f_code.co_filename == _compat.module_internals.__file__:
+            frame = frame.f_back
+        return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
+
     def _outermost(self, thread: Thread, backward: bool) -> None:
         self.patches.mind_compile()
         recorder = self.recorder
-        if recorder.optimizer is not None and not _on_stack(recorder.optimizer_frame):
-            recorder.optimizer = None  # its step was left by an exception
+        recorder.step_was_left()
         if get_ident() != recorder.thread and not backward:
             recorder.not_seen["modules that ran in other threads: modes are thread-local"] = None
 
@@ -191,7 +198,8 @@ class _ModuleHooks:
 
     def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         self.recorder.optimizer = optimizer_ref(optimizer)
-        self.recorder.optimizer_frame = id(sys._getframe(1))
+        frame = sys._getframe(1)
+        self.recorder.optimizer_frame = id(frame), frame.f_code
 
     def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
@@ -208,15 +216,6 @@ def optimizer_ref(optimizer: Any):
         return weakref.ref(optimizer)
     except TypeError:
         return lambda: None
-
-
-def _on_stack(frame_id: int) -> bool:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if id(frame) == frame_id:
-            return True
-        frame = frame.f_back
-    return False
 
 
 # ---------------------------------------------------------------- the modes
@@ -243,13 +242,12 @@ class _DispatchMode(_compat.TorchDispatchMode):
             if t not in _PLAIN and _unwraps_itself(t):
                 recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                 return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
-        if _compat.function_mode_count():
-            return _dispatch_behind_modes(recorder, func, args, kwargs or {}, sys._getframe(0).f_back)
         frame = sys._getframe(0).f_back
-        if frame is not None and frame.f_code is _HANDLER_CODE:
-            frame = frame.f_back
+        if _compat.function_mode_count():
+            return _dispatch_behind_modes(recorder, func, args, kwargs or {}, frame)
+        kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
         try:
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
             _kernel_refused(recorder, func, args, kwargs or {}, error, frame)
             raise
@@ -279,19 +277,24 @@ def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
 
     Our own would see the call once more, and reading a tensor's dtype would go through all of them.
     """
-    popped = None
-    if isinstance(_compat.function_mode_at(_compat.function_mode_count() - 1), _FunctionMode):
-        popped = _compat.pop_function_mode()
+    popped = _compat.pop_function_mode()
+    if type(popped) is not _FunctionMode:
+        _compat.push_function_mode(popped)
+        popped = None
+    kernel = func._op if type(func) is _compat.OpOverload else func
     try:
         try:
-            out = func(*args, **kwargs)
+            out = kernel(*args, **kwargs)
         except Exception as error:
             with _compat.DisableTorchFunction():
                 _kernel_refused(recorder, func, args, kwargs, error, frame)
             raise
         if not recorder.broken:
             try:
-                with _compat.DisableTorchFunction():
+                if _compat.function_mode_count():
+                    with _compat.DisableTorchFunction():
+                        recorder.saw(func, args, kwargs, out, frame)
+                else:
                     recorder.saw(func, args, kwargs, out, frame)
             except Exception:
                 recorder.fail("the dispatch mode")
@@ -326,7 +329,8 @@ class _FunctionMode(_compat.TorchFunctionMode):
         recorder = self.recorder
         thread = recorder.threads.get(get_ident()) or recorder.thread_state()
         calls = thread.calls
-        calls.append([func, args, kwargs or {}, None])
+        autocast = _compat.any_autocast_enabled()  # in the dispatch handler it reads False even when on
+        calls.append([func, args, kwargs, None, autocast])
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:
@@ -337,16 +341,13 @@ class _FunctionMode(_compat.TorchFunctionMode):
             raise
         calls.pop()
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
-        if not recorder.broken and (kwargs or id(out) not in recorder.origins.marks or func in CAST_CALLS or _compat.any_autocast_enabled()):
+        if not recorder.broken and (kwargs and "dtype" in kwargs or id(out) not in recorder.origins.marks or func in CAST_CALLS or autocast):
             try:
                 with _compat.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
                     recorder.births.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
             except Exception:
                 recorder.fail("the function mode")
         return out
-
-
-_HANDLER_CODE = _FunctionMode.__torch_function__.__code__
 
 
 def _refused(mode, thread, func, args, kwargs, error, frame):

@@ -171,13 +171,16 @@ def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
         compute = refused.autocast.partition(":")[2]
         if compute in present:
             return compute, f"autocast computes in {compute} here"
-    before = _ran_before(recording, refused)
-    if before in present:
-        return before, f"the same {refused.op} ran in {before} before"
+    before = _ran_before(recording, refused, sides)
+    if before is not None:
+        return before, f"the same {refused.op} ran with that {before} operand before; the other has changed since"
     disputed = {w.name for w in sides if w.name}
+    # a parameter that gave an operand its dtype is a party, too; not so a cast that all of the model went through
+    shared = Counter(p.step for p in refused.model)
+    parties = {n for w in sides for n in graph.steps_above(recording, w.step) if shared[n] == 1}
     sizes: Counter[str] = Counter()
     for p in refused.model:
-        if p.name not in disputed:
+        if p.name not in disputed and p.step not in parties:
             sizes[p.dtype] += p.size
     scope = "the model's"
     if not sizes:
@@ -205,17 +208,21 @@ def _in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     return _by_purpose(recording, sides)
 
 
-def _ran_before(recording: Recording, refused: Refused) -> str | None:
-    """The one floating dtype in which this very op of this very module had run, outside autocast, until it was refused."""
+def _ran_before(recording: Recording, refused: Refused, sides: list[Witness]) -> str | None:
+    """The dtype of the operands that this very call had when it ran before, where those of the other dtypes are new.
+
+    Where everything has changed since (a model was cast after a first try), the past says nothing.
+    """
     site = graph.place_of(recording, refused.place).stack[:1]
-    seen: set[str] = set()
+    known: set[tuple[str, int]] = set()
     for op in recording.ops:
         if op.op == refused.op and op.module == refused.module and op.phase in ("forward", "recompute") and not op.autocast:
-            if op.module or graph.place_of(recording, op.place).stack[:1] == site:
-                dtypes = [i.dtype for i in op.inputs if i.dtype in FLOATING]
-                # a transpose and the like have one operand; they ran as a part of the refused call too
-                seen.update(dtypes if len(dtypes) > 1 else ())
-    return seen.pop() if len(seen) == 1 else None
+            operands = [(i.dtype, i.step) for i in op.inputs if i.dtype in FLOATING]
+            # a transpose and the like have one operand; they ran as a part of the refused call too
+            if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
+                known.update(operands)
+    old = {w.dtype for w in sides if (w.dtype, w.step) in known}
+    return old.pop() if len(old) == 1 else None
 
 
 def _elements(witness: Witness) -> int:
@@ -335,7 +342,7 @@ def _notes(
         if culprit is not None and o.dtype in FLOATING and culprit.dtype != in_line and o.dtype != in_line
         and o.origin.place.stack[:1] != culprit.origin.place.stack[:1] and o.origin.place.stack
     }
-    if reason and culprit is not None and culprit.dtype != in_line and refused.wants != "fits":
+    if reason and culprit is not None and culprit.dtype != in_line and refused.wants not in ("fits", "integer", "bool", "float"):
         yield f"{culprit.shown} is {culprit.dtype}; {reason}"
     for name, dtype, origin in sorted(others, key=lambda o: o[0]):
         yield f"{name} is {dtype} too, since {_short(origin.place)}"

@@ -2,8 +2,8 @@
 
 A program is a function. One of its lines is marked `# BORN`: there the culprit took its dtype; one `# COLLIDES`: there
 the refused op was called (a C++ op of the backward pass is named from its forward); `# OTHER` marks where other
-operands were born. The decorator says the rest: code, op, culprit (with its shape), module, and the phase where it is
-not forward. A name in angle brackets is what a pattern is called in `dtypetrace/refusals.json`.
+operands were born. The decorator says the rest: the wording's name in `dtypetrace/refusals.json`, code, op, culprit and
+shape, module, and the phase where it is neither forward (in a module) nor other (outside one).
 
 Where two tensors disagree, one has to be the cause: it is the one against its model, against what most of the run
 holds, or the one that fell out of a default. Programs named `..._swapped` are the same collision with the other side at
@@ -55,7 +55,7 @@ PROGRAMS: list[Program] = []
 
 
 def refuses(pattern: str, says: str, module: str = "", phase: str = ""):
-    """The decorator of a program; ``says`` is ``CODE op: culprit dtype AxBxC``."""
+    """The decorator of a program; ``says`` is ``CODE op: culprit dtype AxBxC``, a blank in the culprit's name written |."""
     code, op, name, dtype, shape = re.fullmatch(r"(\w+) (\w+): (\S+) ((?:python )?[\w.]+) (\S+)", says).groups()
     phase = phase or ("forward" if module else "other")
     sizes = tuple(int(n) for n in re.findall(r"\d+", shape))

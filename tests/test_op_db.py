@@ -256,7 +256,7 @@ class _Raised(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: list[str] = []
+        self.names: list[tuple[str, str]] = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         try:
@@ -264,9 +264,9 @@ class _Raised(TorchFunctionMode):
                 with self:
                     return inside_attention(*args, **kwargs)
             return func(*args, **(kwargs or {}))
-        except Exception:
+        except Exception as error:
             name = getattr(func, "__name__", str(func))
-            self.names.append(name[2:-2] if name.startswith("__") and name.endswith("__") else name)
+            self.names.append((name[2:-2] if name.startswith("__") and name.endswith("__") else name, str(error)))
             raise
 
 
@@ -275,8 +275,9 @@ inside_attention = _compat.body_with_modes_on(torch.nn.functional.multi_head_att
 
 def raised_by(call: Call) -> str:
     mode = _Raised()
-    run(call, mode)
-    return mode.names[0] if mode.names else ""
+    ended = run(call, mode).error
+    # an argument parser swallows what it tries in vain: __index__ of a list's tensors
+    return next((name for name, told in mode.names if ended and told == ended[1]), "")
 
 
 def misjudged(call: Call, base: Outcome, plain: Outcome, findings: tuple) -> list[str]:

@@ -113,6 +113,13 @@ def test_a_place_in_a_library_is_shown_at_the_user_s_line(tmp_path):
     assert re.search(r"--> .*program\.py:3, in lib/lib\.py:2:12", shown)
 
 
+def test_an_operand_of_the_wrong_kind_meets_nobody(tmp_path):
+    """What an index or a label must be does not depend on the other operands."""
+    shown = text(programs.run(tmp_path, "labels = torch.zeros(2, dtype=torch.int32)\nF.cross_entropy(torch.ones(2, 4), labels)"))
+    assert re.search(r"cross_entropy refuses int32 labels \[2\]", shown)
+    assert "int32 is born here: zeros is told dtype=int32" in shown
+
+
 # ---------------------------------------------------------------- made by hand
 
 

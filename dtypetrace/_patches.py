@@ -33,7 +33,9 @@ class Patches:
         self._undo = []
         self._over = False
         _installed.append(self)
-        self._replace(torch, "set_default_dtype", self._set_default_dtype(torch.set_default_dtype))
+        # torch's setters look these up when they are called, so one imported by name earlier is seen too
+        for name in ("_set_default_dtype", "_set_default_tensor_type"):
+            self._replace(torch._C, name, self._set_default(getattr(torch._C, name)))
         self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(_warnings.install(self.recorder.places.own))
         self._undo.append(_workers.install(self.recorder))
@@ -89,15 +91,15 @@ class Patches:
 
     # ------------------------------------------------------------ births
 
-    def _set_default_dtype(self, original: Callable) -> Callable:
+    def _set_default(self, original: Callable) -> Callable:
         @wraps(original)
-        def set_default_dtype(d) -> None:
-            original(d)
+        def setter(value: Any) -> None:
+            original(value)
             recorder = self.recorder
             place = recorder.place(recorder.thread_state(), sys._getframe(1))
             recorder.default_place = -1 if torch.get_default_dtype() is torch.float32 else place
 
-        return set_default_dtype
+        return setter
 
     def _watch_parameters(self) -> None:
         """``Parameter(x)`` shares x's storage under a new object that no mode sees made.

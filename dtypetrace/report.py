@@ -91,7 +91,7 @@ def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
         return f"dtypetrace: no dtype problem found {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
     told = ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n)
-    return f"{told} {over}"
+    return f"{told} {over}. What it means: dtypetrace explain {findings[0].code}"
 
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -155,7 +155,8 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
         if f.culprit is not None and f.culprit.dtype.startswith("python"):
             return f"{f.culprit.name} is written here"
         if f.culprit is not None and f.culprit.origin.kind == "input":
-            return f"{step.to} comes in here{f' as ' + name if (name := f.culprit.origin.name) else ''}: it was made before the watching began"
+            name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
+            return f"{step.to} comes in here{name}: it was made before the watching began, or out of its sight"
         return f"{step.to} is born here: {_birth(f, step)}"
     if step.how == "promotion":
         return f"{step.source}: the result widens to {step.to}{_inside(step.place)}"

@@ -57,7 +57,7 @@ def test_a_block_tells_the_story_in_order(program):
         r"  = note: input is float32; ",
         r"  = note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half$",
         r"help: .*float16.*program\.py:3:8\)$",
-        r"1 error in 0 steps \(\d+ ops\)",
+        r"1 error in 0 steps \(\d+ ops\)\. What it means: dtypetrace explain DT101",
     ]
     at = 0
     for pattern in order:
@@ -153,7 +153,7 @@ def test_what_was_not_seen_is_said():
 def test_repeats_are_a_count_and_the_summary_counts_findings():
     shown = report.text(Recording(meta={"steps": 2, "ops": 3}), (finding(count=7), finding(severity="note"), finding(severity="note")))
     assert shown.startswith("error[DT101]: they disagree (7 times)\n")
-    assert shown.endswith("1 error, 2 notes in 2 steps (3 ops)")
+    assert shown.endswith("1 error, 2 notes in 2 steps (3 ops). What it means: dtypetrace explain DT101")
 
 
 def test_ten_blocks_at_most():

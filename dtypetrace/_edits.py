@@ -44,37 +44,16 @@ def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     return at_birth(recording, "promotion", place, wanted)
 
 
-def at_call(recording: Recording, place: Place, op: str, index: int, wanted: str) -> Edit | None:
-    """The edit that casts an operand in the very call that refused it.
-
-    index counts the operands of the torch function ``op``, the object of a method call first. A
-    module called with one argument stands for the function that it hands it to.
-    """
+def at_call(recording: Recording, place: Place, op: str, module: str, argument: str, index: int, wanted: str) -> Edit | None:
+    """The edit that casts an operand in the very call that refused it (see ``_source.argument`` for the operand's naming)."""
     frame = place.stack[0] if place.stack else None
     if frame is None or not frame.user or recording.sources is not None:
         return None
-    text, node = _source.text_of(frame.file), _source.expression_at(frame)
-    if text is None or node is None or not _knows_torch(text):
-        return None
-    operand: ast.expr | None = None
-    if isinstance(node, ast.BinOp):
-        operand = (node.left, node.right)[index] if index < 2 else None
-    elif isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
-        name = (_source.dotted(node.func) or getattr(node.func, "attr", "")).rpartition(".")[2]
-        owner = _source.dotted(node.func.value) if isinstance(node.func, ast.Attribute) else None
-        if name == op and (owner is None or owner not in _NAMESPACES):
-            operands = [*([node.func.value] if isinstance(node.func, ast.Attribute) else ()), *node.args]
-            operand = operands[index] if index < len(operands) else None
-        elif name == op:
-            operand = node.args[index] if index < len(node.args) else None
-        elif index == 0 and len(node.args) == 1 and not node.keywords:
-            operand = node.args[0]
-    if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple)):
+    text = _source.text_of(frame.file)
+    operand = _source.operand_node(frame, op, module, argument, index) if text is not None and _knows_torch(text) else None
+    if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return None
     return _wrapped(frame, text, operand, f"torch.{wanted}")
-
-
-_NAMESPACES = frozenset({"torch", "F", "torch.nn.functional", "nn.functional", "functional", "torch.linalg", "linalg"})
 
 
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:

@@ -168,14 +168,15 @@ def argument(frame: Frame, op: str, module: str, name: str, index: int) -> str:
     name and index are the operand's own in the signature of ``op``. A module's call, such as ``self.proj(x)``, stands
     for the op that the module runs, whose ``input`` is what the module is given.
     """
-    node = _operand_node(frame, op, module, name, index)
+    node = operand_node(frame, op, module, name, index)
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = unparse(node)
     return text if len(text) <= _LONGEST and "\n" not in text else ""
 
 
-def _operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> ast.AST | None:
+def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> ast.AST | None:
+    """The expression of one operand of the call that the frame was in; see :func:`argument`."""
     node, text = expression_at(frame), text_of(frame.file)
     if node is None or text is None:
         return None

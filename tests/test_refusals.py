@@ -193,6 +193,7 @@ DT111 other | prom.cat | mean | mean.dtype_out(): input types can't be cast to t
 DT111 other | prom.cat | ldexp | ldexp can't be cast to the desired output type Int | out=int32
 DT111 other | prom.output_type | add_ | output with type torch.LongTensor doesn't match the desired type torch.FloatTensor | out=int64 desired=float32
 DT111 agree | prom.in_place | baddbmm_ | Bad in-place call: input tensor dtype float and output tensor dtype c10::Half should match | input=float32 output=float16
+DT111 other | out.expected | kthvalue | output values must be of same type as input | out!
 DT111 other | out.expected | addmm | Expected out tensor to have dtype float, but got c10::Half instead | out! expected=float32 found=float16
 DT111 other | out.expected | where | Expected out type to be Float but got Half | out! expected=float32 found=float16
 DT111 other | out.expected | diff | expected scalar_type Float but found Half | out! expected=float32 found=float16

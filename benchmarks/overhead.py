@@ -157,7 +157,7 @@ CONTESTANTS: dict[str, Contestant] = {
 SLOW_CONTESTANTS: dict[str, Contestant] = {
     "DebugMode, modules": lambda work: DebugMode(record_nn_module=True),
     "DebugMode, modules and stacks": lambda work: DebugMode(record_nn_module=True, record_stack_trace=True),
-    "DebugMode, functions too": lambda work: DebugMode(record_torchfunction=True, record_nn_module=True, record_stack_trace=True),
+    "DebugMode, as much": lambda work: DebugMode(record_torchfunction=True, record_nn_module=True, record_stack_trace=True),
 }
 
 
@@ -313,6 +313,9 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
     stacks = added.get("DebugMode, modules and stacks")
     if stacks:
         rows.append(Row("added per op, against DebugMode with modules and stacks", added["dtypetrace"] / stacks, fraction, *((1 / 15, 1 / 25) if bars else ())))
+    as_much = added.get("DebugMode, as much")
+    if as_much:
+        rows.append(Row("added per op, against DebugMode recording as much", added["dtypetrace"] / as_much, fraction, *((1 / 15, 1 / 25) if bars else ())))
     rows.append(Row("added per op, over the leanest empty pair", added["dtypetrace"] / added["leanest pair"], times_over))
     rows += [Row(f"  added per op by {name}", value, microseconds) for name, value in added.items() if name != "nothing"]
     traced = times["dtypetrace"]

@@ -14,9 +14,9 @@ from typing import Any, Callable, ContextManager
 import torch
 from torch import nn
 
-from . import _compat, _run, _warnings, _witness, _workers
+from . import _compat, _warnings, _witness, _workers
 
-
+_RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
 _installed: list[Patches] = []
 
 
@@ -40,9 +40,8 @@ class Patches:
         self._undo.append(_warnings.install(self.recorder.places.own))
         self._undo.append(_workers.install(self.recorder))
         self._watch_parameters()
-        dynamo = _run.AfterImport("torch._dynamo", self.mind_compile)
-        self._undo.append(dynamo.remove)
-        dynamo.install()
+        self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
+        self.mind_compile()
 
     def remove(self) -> None:
         self._over = True
@@ -67,14 +66,25 @@ class Patches:
             self._eager = True
             self._undo.append(_compat.force_eager())
 
+    def _logs_use(self, original: Callable) -> Callable:
+        """torch.compile begins with this call, also where it was imported by name."""
+
+        def _log_api_usage_once(event: str, *args) -> None:
+            original(event, *args)
+            if event == "torch.compile":
+                import torch._dynamo  # as torch.compile itself does next
+
+                self.mind_compile()
+                self.recorder.not_seen[_RAN_EAGERLY] = None
+
+        return _log_api_usage_once
+
     def _compile(self, original: Callable) -> Callable:
         @wraps(original)
         def compile(*args, **kwargs):
             compiled = original(*args, **kwargs)
-            self.mind_compile()
             if getattr(args[0] if args else None, "__name__", "") == "_cond_op_wrapper":
                 return self._captured(compiled)
-            self.recorder.not_seen["compiled code: torch.compile regions ran eagerly while watched"] = None
             return compiled
 
         return compile

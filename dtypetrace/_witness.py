@@ -132,10 +132,9 @@ def _raised_in(recorder, thread, stack, meaning, error: Exception, place: int) -
     within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
     caller, instruction = next(((f, i) for f, i in stack if not hidden(f.f_code.co_filename)), (None, 0))
     op = _public_name(within) or (recorder.places.callee(caller.f_code, instruction) if caller else "")
-    if caller and not within and op == type(error).__name__:  # raised by the program's own check
-        op = caller.f_code.co_name
     arguments = _held(recorder, within, meaning, str(error))
-    if not within and caller:
+    if caller and not within and op in (type(error).__name__, caller.f_code.co_name):  # raised by the program's own check
+        op = caller.f_code.co_name
         arguments = _held(recorder, [caller], meaning, str(error))
     if not arguments and caller:
         arguments = _named_dtype(recorder, thread, within, caller, meaning, op, place)

@@ -23,6 +23,8 @@ def installed() -> list[str]:
     patched = {
         "torch.compile": torch.compile,
         "torch.set_default_dtype": torch.set_default_dtype,
+        "torch._C._set_default_dtype": torch._C._set_default_dtype,
+        "torch._C._log_api_usage_once": torch._C._log_api_usage_once,
         "Parameter.__new__": torch.nn.Parameter.__new__,
         "warnings._showwarnmsg": warnings._showwarnmsg,
         "warnings.showwarning": warnings.showwarning,

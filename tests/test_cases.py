@@ -11,6 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent / "cases"))
 import harness  # noqa: E402  (lies among the cases, which are data and no package)
 
 
+pytestmark = pytest.mark.slow
+
+
 def name(path: Path) -> str:
     return path.relative_to(harness.HERE).with_suffix("").as_posix()
 

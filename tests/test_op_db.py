@@ -5,7 +5,7 @@ bfloat16 and float64; then in place and with ``out=``, where the database has th
 wrong inputs. A call that float32 passes and the mixed operands do not was refused because of a dtype: that must give
 one collision, at the function that was called, with the operand that was changed.
 
-The full sweep is marked ``slow`` (about four minutes on one core); one operator in ten runs unmarked.
+The full sweep is marked ``slow`` (two to four minutes on one core); one operator in ten runs unmarked.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import dtypetrace
 from dtypetrace import _compat
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the database's own; the two runs of a call record theirs
 
 CHUNKS = 16
 SAMPLES = 3

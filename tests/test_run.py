@@ -22,6 +22,8 @@ RUN = (sys.executable, "-m", "dtypetrace", "run")
 UNSEEN = "never imported torch, so there was nothing to watch\n"
 TIMEOUT = 240
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Ended:

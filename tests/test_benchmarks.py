@@ -1,0 +1,46 @@
+"""The benchmark's own measuring: what can be asserted of it without timing anything."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+overhead = pytest.importorskip("overhead", reason="needs diffusers")
+
+
+class Step:
+    """A small training step in the shape of the benchmark's work."""
+
+    def __init__(self) -> None:
+        self.model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 2))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+
+    def step(self) -> None:
+        x = torch.randn(4, 8)
+        self.model(x.to(self.model[0].weight.dtype)).square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def test_identical_steps_add_no_record():
+    assert overhead.memory_growth(Step(), steps=20).records == 0
+
+
+def test_identical_steps_leave_no_object_behind():
+    """Counted in objects: tracemalloc also counts what merely replaced, step by step, something made before it began."""
+    work = Step()
+    with dtypetrace.trace(work.model):
+        counts = []
+        for number in range(40):
+            work.step()
+            if number in (19, 39):
+                gc.collect()
+                counts.append(len(gc.get_objects()))
+    assert counts[1] <= counts[0] + 4

@@ -72,7 +72,7 @@ class Patches:
         def _log_api_usage_once(event: str, *args) -> None:
             original(event, *args)
             if event == "torch.compile":
-                import torch._dynamo  # as torch.compile itself does next
+                import torch._dynamo  # noqa: F401 - as torch.compile itself does next
 
                 self.mind_compile()
                 self.recorder.not_seen[_RAN_EAGERLY] = None

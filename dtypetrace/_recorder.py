@@ -46,7 +46,7 @@ class Thread:
 class _Op:
     """The growing form of :class:`records.Op`."""
 
-    __slots__ = ("op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root")
+    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root")
 
 
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
@@ -71,7 +71,6 @@ class Recorder:
         self._refused_numbers: dict[tuple, int] = {}
         self._left: dict[int, tuple[int, str]] = {}  # id of an exception -> (number of its refusal, its text)
         self.not_seen: dict[str, None] = {}
-        self.op_calls = 0
         self.steps_done = 0
         self.optimizer: weakref.ref | None = None
         self.optimizer_frame: tuple | None = None  # id of the step's frame, and its code, since ids are used again
@@ -159,7 +158,6 @@ class Recorder:
 
     def saw(self, func, args: tuple, kwargs: dict, out: Any, frame: FrameType | None) -> None:
         """Records one operator call that ran."""
-        self.op_calls += 1
         thread = self.threads.get(get_ident()) or self.thread_state()
         inputs = tensors_in(args, kwargs)
 
@@ -197,20 +195,32 @@ class Recorder:
         # ---- which distinct op
         outputs = (out,) if type(out) is Tensor else tensors_in((out,))
         made = outputs[0].dtype if outputs else None
-        dtypes = [t.dtype for t in inputs]
-        key = (func, place, module, phase, made, *dtypes) if len(dtypes) < 8 else (func, place, module, phase, made, *dict.fromkeys(dtypes))
+        dtypes = tuple([t.dtype for t in inputs])
+        # the id, for the hash of an operator is computed in Python
+        key = (id(func), place, module, phase, made, dtypes if len(dtypes) < 8 else tuple(dict.fromkeys(dtypes)))
         number = self._op_numbers.get(key)
         if number is None:
             if phase == "optimizer" and self.step_was_left():
-                self.op_calls -= 1
                 return self.saw(func, args, kwargs, out, frame)
             number = self._new_op(key, func, place, module, phase, inputs, out, call, thread, forward_op)
         else:
             self.ops[number].count += 1
 
-        # ---- what the outputs' dtypes come from
+        # ---- what the outputs' dtypes come from: O(1), no history
+        marks = self.origins.marks
         for o in outputs:
-            self._settle(func, inputs, dtypes, o, made if o is out else o.dtype, place, module, number, call, forward_op, thread)
+            known = marks.get(id(o))
+            if known is not None:  # written in place: the destination keeps its dtype
+                known.op = number
+                continue
+            if o is not out:
+                made = o.dtype
+            parent = marks.get(id(inputs[0])) if inputs and dtypes.count(made) == len(dtypes) else None
+            if parent is not None and made.is_floating_point and forward_op != _ACCUMULATES:
+                step = parent.step
+            else:
+                step = self._settle(func, inputs, dtypes, o, made, place, module, call, forward_op, thread)
+            self.origins.mark(o, step, number)
 
         # ---- link the autograd node just made, so that backward finds its way here
         if forward_op < 0:
@@ -223,33 +233,26 @@ class Recorder:
                     self._sequence_ops[slot] = number
                 thread.sequence = risen
 
-    def _settle(self, func, inputs, dtypes, out, made, place, module, number, call, forward_op, thread) -> None:
-        """Marks an output with the step that decided its dtype: O(1), no history."""
+    def _settle(self, func, inputs, dtypes, out, made, place, module, call, forward_op, thread) -> int:
+        """The step that decided an output's dtype, where that is not simply its first operand's."""
         marks = self.origins.marks
-        known = marks.get(id(out))
-        if known is not None:  # written in place: the destination keeps its dtype
-            known.op = number
-            return
-        if dtypes.count(made) != len(dtypes):
-            step = self.births.decide(func, inputs, dtypes, out, made, place, module, call, forward_op)
-        elif inputs:
-            mark = marks.get(id(inputs[0]))
-            if not made.is_floating_point and func in LIKE and not made.is_complex:
-                step = self.births.like(func, inputs[0], made, place, module, call)
-            elif mark is not None:
-                step = mark.step
-            elif func is LIFT_FRESH:  # numpy or Python values: made below torch, lifted into it here
-                step = self.births.birth(func, made, place, module, call, thread)
-            else:
-                step = self.adopt(inputs[0], place, forward_op).step
-        else:
-            step = self.births.birth(func, made, place, module, call, thread)
-        self.origins.mark(out, step, number)
         if forward_op == _ACCUMULATES:  # the engine hands a parameter its gradient in the parameter's dtype
             variable = _compat.current_autograd_node().variable
             owner = marks.get(id(variable))
             if owner is not None and variable.dtype is made:
-                marks[id(out)].step = owner.step
+                return owner.step
+        if dtypes.count(made) != len(dtypes):
+            return self.births.decide(func, inputs, dtypes, out, made, place, module, call, forward_op)
+        if inputs:
+            mark = marks.get(id(inputs[0]))
+            if not made.is_floating_point and func in LIKE and not made.is_complex:
+                return self.births.like(func, inputs[0], made, place, module, call)
+            if mark is not None:
+                return mark.step
+            if func is not LIFT_FRESH:
+                return self.adopt(inputs[0], place, forward_op).step
+            # numpy or Python values: made below torch, lifted into it here
+        return self.births.birth(func, made, place, module, call, thread)
 
     def adopt(self, tensor: Tensor, place: int, forward_op: int):
         """The tensor's mark. One saved by autograd comes back unmarked: it has its forward op's operand's."""
@@ -292,6 +295,7 @@ class Recorder:
     def _new_op(self, key, func, place, module, phase, inputs, out, call, thread, forward_op) -> int:
         marks = self.origins.marks
         op = _Op()
+        op.func = func  # alive as long as its id is a key
         op.aten = str(func).removeprefix("aten.")
         op.op = op_name(call[0]) if call else op_name(func)
         op.phase, op.module, op.place, op.count = phase, module, place, 1
@@ -397,5 +401,5 @@ class Recorder:
             Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast) for o in self.ops
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
-        facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": self.op_calls, "steps": self.steps_done}
+        facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(o.count for o in self.ops), "steps": self.steps_done}
         return Recording(places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta})

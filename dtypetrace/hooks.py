@@ -178,7 +178,7 @@ class _ModuleHooks:
                 error = sys.exc_info()[1]
                 if isinstance(error, Exception) and not recorder.knows(error):
                     _witness.from_module(recorder, thread, module, args, error, sys._getframe(1))
-            if any(entry[0] is module for entry in modules):
+            if modules and modules[-1][0] is module or any(entry[0] is module for entry in modules):
                 while modules.pop()[0] is not module:
                     pass
                 # what was read inside the call can decide nothing after it
@@ -244,7 +244,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
                 return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
         frame = sys._getframe(0).f_back
         if _compat.function_mode_count():
-            return _dispatch_behind_modes(recorder, func, args, kwargs or {}, frame)
+            return _dispatch_behind_modes(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
         try:
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
@@ -284,10 +284,10 @@ def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
     kernel = func._op if type(func) is _compat.OpOverload else func
     try:
         try:
-            out = kernel(*args, **kwargs)
+            out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
             with _compat.DisableTorchFunction():
-                _kernel_refused(recorder, func, args, kwargs, error, frame)
+                _kernel_refused(recorder, func, args, kwargs or {}, error, frame)
             raise
         if not recorder.broken:
             try:

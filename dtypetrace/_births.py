@@ -241,7 +241,6 @@ class Births:
 
     def given(self, args: tuple, place: int) -> None:
         """What an outermost module is called with: tensors from before are named by their argument there."""
-        marks = self.origins.marks
         for index, value in enumerate(args):
             if isinstance(value, Tensor):
                 parts = ((f"#{index}", value),)
@@ -250,7 +249,7 @@ class Births:
             else:
                 continue
             for name, tensor in parts:
-                if id(tensor) not in marks:
+                if self.origins.of(tensor) is None:
                     with _compat.DisableTorchFunction():
                         step = RawStep("input", "", place, -1, (), tensor.dtype, name=name)
                     self.origins.mark(tensor, self.origins.step(step), -1)

@@ -53,21 +53,27 @@ class Origins:
         self.marks: dict[int, Mark] = {}
         self.steps: list[RawStep] = []
         self._numbers: dict[RawStep, int] = {}
-        marks = self.marks
-
-        def forget(mark: Mark, pop=marks.pop) -> None:
-            pop(mark.key, None)
-
-        self._forget = forget
+        # A weak reference calls back in the middle of the program. A callback in Python would be where a Ctrl-C is
+        # delivered, and lost ("Exception ignored in"); list.append runs no Python.
+        self.dead: list[Mark] = []
+        self._died = self.dead.append
 
     def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
         key = id(tensor)
-        mark = Mark(tensor, self._forget)
+        mark = Mark(tensor, self._died)
         mark.key = key
         mark.step = step
         mark.op = op
         self.marks[key] = mark
         return mark
+
+    def sweep(self) -> None:
+        """Drops the marks of tensors that are gone; after it, every id in ``marks`` is that of the tensor marked."""
+        dead, marks = self.dead, self.marks
+        while dead:
+            mark = dead.pop()
+            if marks.get(mark.key) is mark:
+                del marks[mark.key]
 
     def of(self, tensor: torch.Tensor) -> Mark | None:
         """The tensor's mark. An id that was reused is told by the weak reference."""
@@ -106,3 +112,4 @@ class Origins:
 
     def clear(self) -> None:
         self.marks.clear()
+        self.dead.clear()

@@ -158,6 +158,8 @@ class Recorder:
 
     def saw(self, func, args: tuple, kwargs: dict, out: Any, frame: FrameType | None) -> None:
         """Records one operator call that ran."""
+        if self.origins.dead:
+            self.origins.sweep()
         thread = self.threads.get(get_ident()) or self.thread_state()
         inputs = tensors_in(args, kwargs)
 

@@ -340,8 +340,11 @@ class _FunctionMode(_compat.TorchFunctionMode):
             calls.pop()
             raise
         calls.pop()
+        origins = recorder.origins
+        if origins.dead:
+            origins.sweep()
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
-        if not recorder.broken and (kwargs and "dtype" in kwargs or id(out) not in recorder.origins.marks or func in CAST_CALLS or autocast):
+        if not recorder.broken and (kwargs and "dtype" in kwargs or id(out) not in origins.marks or func in CAST_CALLS or autocast):
             try:
                 with _compat.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
                     recorder.births.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
@@ -386,7 +389,7 @@ def _get_dtype(mode, func, args, kwargs):
 def _get_grad(mode, func, args, kwargs):
     grad = func(*args, **kwargs)
     origins = mode.recorder.origins
-    if grad is not None and isinstance(grad, Tensor) and id(grad) not in origins.marks:
+    if grad is not None and isinstance(grad, Tensor) and origins.of(grad) is None:
         owner = origins.of(args[0])
         if owner is not None and grad.dtype is args[0].dtype:
             origins.mark(grad, owner.step, -1)

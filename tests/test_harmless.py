@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import tracemalloc
 import warnings
@@ -1629,3 +1631,29 @@ def test_a_collision_in_the_engine_whose_forward_lies_outside():
     assert {"float16", "float64"} <= {o.dtype for o in finding.operands}
     assert finding.site.line == line_of("loss.backward()  # refused by the engine")
     whole(trace)
+
+
+def test_no_interrupt_is_lost_while_tensors_die():
+    """A Ctrl-C that arrives in a weak reference's callback would be printed as ignored, and the program would go on."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    x = torch.ones(4)
+    lost = 0
+    try:
+        with dtypetrace.trace():
+            for attempt in range(300):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 + attempt * 3e-6)
+                    until = time.monotonic() + 1
+                    while time.monotonic() < until:
+                        [x + 1 for _ in range(20)]
+                    lost += 1
+                except KeyboardInterrupt:
+                    pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert lost == 0

@@ -221,6 +221,7 @@ def test_a_mark_dies_with_its_tensor():
     assert (origins.of(tensor).step, origins.of(tensor).op) == (3, 5)
     del tensor
     gc.collect()
+    origins.sweep()
     assert not origins.marks
 
 

@@ -59,6 +59,7 @@ class Run:
         parser.add_argument(
             "--ignore", type=_codes, action="extend", default=[], metavar="CODE", help="leave out findings: DT201,DT301"
         )
+        parser.add_argument("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")
         parser.add_argument(
             "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
         )
@@ -74,6 +75,7 @@ class Run:
             ignore=frozenset(options.ignore),
             steps=options.steps,
             trace_steps=options.trace_steps,
+            numerics=options.numerics,
         )
         files = [
             (option, _writable(option, _of_rank(file, rank)), write)

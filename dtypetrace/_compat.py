@@ -16,6 +16,7 @@ try:
     import torch.nn.modules.module as module_internals
     from torch._C import (
         DisableTorchFunction,
+        _DisableTorchDispatch as DisableTorchDispatch,
         _current_autograd_node as current_autograd_node,
         _current_graph_task_id as current_graph_task_id,
         _get_function_stack_at as function_mode_at,
@@ -46,6 +47,7 @@ except ImportError as error:  # pragma: no cover - another torch than the tested
 
 __all__ = [
     "ACCUMULATE_SEQUENCE",
+    "DisableTorchDispatch",
     "DisableTorchFunction",
     "ENGINE_CODE",
     "OpOverload",
@@ -72,6 +74,7 @@ __all__ = [
     "register_module_parameter_registration_hook",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
+    "unseen",
 ]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -138,6 +141,21 @@ def stance_off():
         yield
     finally:
         eval_frame._set_stance(prior)
+
+
+class unseen:
+    """A block whose torch calls no mode and no subclass sees: neither ours nor the program's."""
+
+    __slots__ = ("_guards",)
+
+    def __enter__(self) -> None:
+        self._guards = DisableTorchFunction(), DisableTorchDispatch()
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, *error) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(*error)
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from ._births import LIFT_FRESH, LIKE, Births, autocast_of, dtype_name, op_name,
 from ._modules import Modules, clean_name
 from ._origins import Origins, RawStep
 from ._places import Places, UserCode
+from ._updates import Updates
+from ._values import Values
 from .records import Input, Op, Parameter, Read, Recording, Refused, Step
 
 Tensor = torch.Tensor
@@ -59,7 +61,7 @@ def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
 class Recorder:
     """The growing recording of one run. ``user`` tells the user's own files from a library's."""
 
-    def __init__(self, user: UserCode | None = None) -> None:
+    def __init__(self, user: UserCode | None = None, numerics: bool = False) -> None:
         self.places = Places()
         self.origins = Origins()
         self.modules = Modules()
@@ -78,6 +80,8 @@ class Recorder:
         self.default_place = -1
         self.replaced: dict[int, set[int]] = {}  # step given to a live tensor by `.data =` -> the steps it had before
         self.broken = False
+        self.values = Values() if numerics else None
+        self.updates = Updates(self, numerics)
         self.threads: dict[int, Thread] = {}
         self._sequences = array("q", b"\xff" * (8 * _RING))
         self._sequence_ops = array("l", bytes(array("l").itemsize * _RING))
@@ -224,6 +228,9 @@ class Recorder:
                 step = self._settle(func, inputs, dtypes, o, made, place, module, call, forward_op, thread)
             self.origins.mark(o, step, number)
 
+        if self.values is not None:
+            self._measure(number, func, args, inputs, outputs, phase)
+
         # ---- link the autograd node just made, so that backward finds its way here
         if forward_op < 0:
             risen = _compat.next_sequence_number()
@@ -234,6 +241,16 @@ class Recorder:
                     self._sequences[slot] = sequence
                     self._sequence_ops[slot] = number
                 thread.sequence = risen
+
+    def _measure(self, number, func, args, inputs, outputs, phase) -> None:
+        try:
+            self.values.saw(number, func, args, inputs, outputs, self.origins.marks, phase)
+            if phase == "optimizer" and args and func._schema.is_mutable:
+                written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+                self.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
+        except Exception as error:  # the dtypes are worth having without the values
+            self.values = None
+            self.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None
 
     def _settle(self, func, inputs, dtypes, out, made, place, module, call, forward_op, thread) -> int:
         """The step that decided an output's dtype, where that is not simply its first operand's."""
@@ -371,6 +388,11 @@ class Recorder:
 
     # ------------------------------------------------------------ the result
 
+    def parameter_names(self) -> dict[int, str]:
+        """id of each parameter of a model that was called -> its name in that model."""
+        with _compat.DisableTorchFunction():
+            return {id(p): clean_name(n, root) for root in self.modules.live_roots() for n, p in root.named_parameters()}
+
     def parameters(self, places) -> tuple[Parameter, ...]:
         """The floating parameters and buffers of every model that was called and is alive."""
         found: dict[int, Parameter] = {}
@@ -404,4 +426,7 @@ class Recorder:
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
         facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(o.count for o in self.ops), "steps": self.steps_done}
-        return Recording(places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta})
+        values = self.values.read() if self.values is not None else ()
+        return Recording(
+            places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta}, values, self.updates.read()
+        )

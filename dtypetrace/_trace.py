@@ -37,6 +37,7 @@ class Trace(View):
         on_refusal: Healer | None = None,
         steps: int | None = None,
         trace_steps: int | None = None,
+        numerics: bool = False,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the module or nothing")
@@ -48,6 +49,7 @@ class Trace(View):
             on_refusal=on_refusal,
             steps=steps if trace_steps is None else trace_steps,
             on_enough=None if trace_steps is None else self.stop,
+            numerics=numerics,
         )
         self._outer: Trace | None = None
         self._recording: Recording | None = None
@@ -152,10 +154,11 @@ class Trace(View):
         return mark.step, recorder.dtype_name(tensor.dtype)
 
 
-def trace(model: nn.Module | None = None) -> Trace:
+def trace(model: nn.Module | None = None, *, numerics: bool = False) -> Trace:
     """Watches the block and tells which line made a tensor the wrong dtype.
 
-    ``model`` only names the modules; whatever runs in the block is watched.
+    ``model`` only names the modules; whatever runs in the block is watched. ``numerics`` measures values too: what
+    became infinite or was flushed to zero, and which weights no optimizer step could move.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)
@@ -164,7 +167,7 @@ def trace(model: nn.Module | None = None) -> Trace:
     >>> t.findings
     ()
     """
-    return Trace(model)
+    return Trace(model, numerics=numerics)
 
 
 def _caller() -> str:

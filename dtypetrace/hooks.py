@@ -51,7 +51,7 @@ class Watch:
     model: named in reports although it may be called later (optional). on_refusal: asked for each
     call that a dtype refused; returns ``(args, kwargs)`` to call again with, or None to let it raise.
     steps: after so many optimizer steps the program ends (SystemExit 0), or ``on_enough`` is called
-    where a module is next entered from outside and goes on.
+    where a module is next entered from outside and goes on. numerics: measure values too.
     """
 
     def __init__(
@@ -62,8 +62,9 @@ class Watch:
         on_refusal: Healer | None = None,
         steps: int | None = None,
         on_enough: Callable[[], None] | None = None,
+        numerics: bool = False,
     ) -> None:
-        self.recorder = Recorder(user)
+        self.recorder = Recorder(user, numerics)
         self.on_refusal = on_refusal
         self.running = False
         self._modes = (_DispatchMode(self.recorder), _FunctionMode(self.recorder, self))
@@ -197,16 +198,27 @@ class _ModuleHooks:
                 recorder.fail("a registration hook")
 
     def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
-        self.recorder.optimizer = optimizer_ref(optimizer)
+        recorder = self.recorder
+        recorder.optimizer = optimizer_ref(optimizer)
         frame = sys._getframe(1)
-        self.recorder.optimizer_frame = id(frame), frame.f_code
+        recorder.optimizer_frame = id(frame), frame.f_code
+        self._follow(lambda: recorder.updates.begins(optimizer, recorder.place(recorder.thread_state(), frame)))
 
     def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
+        self._follow(lambda: recorder.updates.ends(optimizer))
         recorder.optimizer = None
         recorder.steps_done += 1
         if self.steps is not None and recorder.steps_done >= self.steps and self.on_enough is None:
             raise SystemExit(0)
+
+
+    def _follow(self, look: Callable[[], None]) -> None:
+        if not self.recorder.broken:
+            try:
+                look()
+            except Exception:
+                self.recorder.fail("the optimizer's step")
 
 
 def optimizer_ref(optimizer: Any):

@@ -149,6 +149,8 @@ def _shown(place: Place) -> list[Frame]:
 
 
 def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
+    if step.said:
+        return step.said
     if index == last:
         return _meeting(f)
     if index == 0:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._explain import explain
+    from ._preflight import preflight
     from ._trace import Trace, trace
     from ._view import load
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "explain", "load", "trace"]
+__all__ = ["Trace", "explain", "load", "preflight", "trace"]
 
-_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view", "explain": "_explain"}
+_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view", "explain": "_explain", "preflight": "_preflight"}
 
 
 def __getattr__(name: str) -> Any:

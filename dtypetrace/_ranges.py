@@ -10,13 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import graph
-from ._training import SMALLEST
+from ._training import SMALLEST, TITLES
 from .records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Recording, Value
-
-TITLES = {
-    "DT301": "a finite value outgrew its dtype",
-    "DT302": "nonzero values are flushed to zero",
-}
 
 ROWS_LOST = 0.1
 """Of the entries of a batch; a loss scaler that does its work loses next to none."""

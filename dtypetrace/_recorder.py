@@ -25,7 +25,7 @@ from ._origins import Origins, RawStep
 from ._places import Places, UserCode
 from ._updates import Updates
 from ._values import Values
-from .records import Input, Op, Parameter, Read, Recording, Refused, Step
+from .records import Input, Op, Parameter, Plan, Read, Recording, Refused, Step
 
 Tensor = torch.Tensor
 _RING = 1 << 18
@@ -82,6 +82,7 @@ class Recorder:
         self.broken = False
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
+        self.plans: list[Plan] = []
         self.threads: dict[int, Thread] = {}
         self._sequences = array("q", b"\xff" * (8 * _RING))
         self._sequence_ops = array("l", bytes(array("l").itemsize * _RING))
@@ -428,5 +429,5 @@ class Recorder:
         facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(o.count for o in self.ops), "steps": self.steps_done}
         values = self.values.read() if self.values is not None else ()
         return Recording(
-            places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta}, values, self.updates.read()
+            places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta}, values, self.updates.read(), tuple(self.plans)
         )

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from ._places import UserCode
+from ._recorder import Recorder
 from ._view import View
 from .hooks import Healer, Watch
 from .records import Finding, Recording
@@ -168,6 +169,12 @@ def trace(model: nn.Module | None = None, *, numerics: bool = False) -> Trace:
     ()
     """
     return Trace(model, numerics=numerics)
+
+
+def open_recorder() -> Recorder | None:
+    """What the trace that is open in this thread writes into."""
+    trace = _open.get(threading.get_ident())
+    return trace._watch.recorder if trace is not None else None
 
 
 def _caller() -> str:

@@ -29,6 +29,8 @@ FAR = 5.0
 """Steps this many learning rates long, from a state that is partly zero, overshoot: an adaptive step is about one long."""
 
 TITLES = {
+    "DT301": "a finite value outgrew its dtype",
+    "DT302": "nonzero values are flushed to zero",
     "DT303": "an optimizer's state underflows",
     "DT304": "an optimizer step leaves the weights where they are",
     "DT305": "a trainable parameter gets no gradient but zeros",
@@ -126,7 +128,7 @@ def find(recording: Recording) -> Iterable[Finding]:
     for u, m in judged:
         code = _code(u, m)
         if code is not None:
-            groups.setdefault((code, m.name, u.dtype, _born(recording, u).place.stack[-3:], u.place), []).append((u, m))
+            groups.setdefault((code, u.dtype, _born(recording, u).place.stack[-3:], u.place), []).append((u, m))
     told = {u.place for (code, *_), members in groups.items() for u, _ in members if code in ("DT303", "DT304")}
     for (code, *_), members in groups.items():
         if code == "DT305" and members[0][0].place in told:
@@ -155,6 +157,8 @@ def _born(recording: Recording, u: Update) -> Origin:
 
 def _finding(recording: Recording, code: str, members: list[tuple[Update, Mechanism]], quiet: int, dead: bool) -> Finding:
     worst, m = max(members, key=lambda pair: len(pair[1].facts))
+    if code == "DT303" and not any(_lost_state(u) or vanishes(u.eps, u.dtype) for u, _ in members):
+        code = "DT301"  # nothing was lost on the way: the numbers simply outgrew the dtype
     site = graph.place_of(recording, worst.place)
     origin = _born(recording, worst)
     operands = tuple(
@@ -162,6 +166,7 @@ def _finding(recording: Recording, code: str, members: list[tuple[Update, Mechan
     )
     culprit = next((o for o in operands if o.name == worst.name), Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin))
     what = {
+        "DT301": f"{worst.optimizer}'s step makes them infinite or NaN",
         "DT303": f"{worst.optimizer}'s step makes them infinite, NaN or far too long",
         "DT304": f"{worst.optimizer}'s step leaves {'every one' if dead else 'them'} where they were",
         "DT305": "their gradient is zero in every step",
@@ -178,7 +183,7 @@ def _finding(recording: Recording, code: str, members: list[tuple[Update, Mechan
     )
     return Finding(
         code=code,
-        kind={"DT303": "underflow", "DT304": "lost-update", "DT305": "zero-gradient"}[code],
+        kind={"DT301": "overflow", "DT303": "underflow", "DT304": "lost-update", "DT305": "zero-gradient"}[code],
         severity="error" if dead and code == "DT304" else "warning",
         title=TITLES[code],
         phase="optimizer",

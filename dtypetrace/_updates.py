@@ -48,7 +48,8 @@ class Updates:
         self.written: set[int] = set()
         """Where the memory begins that the running step wrote to."""
 
-    def begins(self, optimizer: Any, place: int) -> None:
+    def begins(self, optimizer: Any, place: int) -> bool:
+        """Before a step; returns whether it is the optimizer's first."""
         watched = next((w for w in self._watched if w.ref() is optimizer), None)
         if watched is None:
             watched = _Watched(optimizer, place, self._recorder, self._numerics)
@@ -57,6 +58,7 @@ class Updates:
             self.written.clear()
             with _compat.unseen(), torch.no_grad():
                 watched.begins(optimizer)
+        return watched.steps == 1
 
     def ends(self, optimizer: Any) -> None:
         watched = next((w for w in self._watched if w.ref() is optimizer), None)

@@ -22,6 +22,7 @@ from ._births import CAST_CALLS
 from ._patches import Patches
 from ._places import UserCode
 from ._recorder import Recorder, Thread
+from ._settings import plan_of
 
 Tensor = torch.Tensor
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
@@ -72,6 +73,7 @@ class Watch:
         self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough)
         if model is not None:
             self.recorder.modules.root(model, -1)
+            self.recorder.plans.append(plan_of(model))
 
     def start(self) -> None:
         """Installs everything. Undone by :meth:`stop`, whatever happens in between."""
@@ -202,7 +204,7 @@ class _ModuleHooks:
         recorder.optimizer = optimizer_ref(optimizer)
         frame = sys._getframe(1)
         recorder.optimizer_frame = id(frame), frame.f_code
-        self._follow(lambda: recorder.updates.begins(optimizer, recorder.place(recorder.thread_state(), frame)))
+        self._follow(lambda: self._look_at(optimizer, recorder.place(recorder.thread_state(), frame)))
 
     def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
@@ -212,6 +214,12 @@ class _ModuleHooks:
         if self.steps is not None and recorder.steps_done >= self.steps and self.on_enough is None:
             raise SystemExit(0)
 
+
+    def _look_at(self, optimizer: Any, place: int) -> None:
+        if self.recorder.updates.begins(optimizer, place):
+            models = list(self.recorder.modules.live_roots())
+            for model in models:
+                self.recorder.plans.append(plan_of(model, optimizer=optimizer, place=place, step_of=self.recorder.step_of, others=models))
 
     def _follow(self, look: Callable[[], None]) -> None:
         if not self.recorder.broken:

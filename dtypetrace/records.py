@@ -292,6 +292,40 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """What an optimizer did to a copy of a few numbers of one parameter, in a rehearsal of its step."""
+
+    name: str
+    dtype: str
+    outcome: str
+    """A mechanism's name (``_training.mechanism``)."""
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings that decide in which dtypes a run will compute, before it does."""
+
+    place: int
+    model: str
+    """The model's class."""
+    parameters: tuple[Parameter, ...] = ()
+    """Its floating parameters."""
+    trained: tuple[str, ...] = ()
+    """Names of those that require a gradient."""
+    quantised: tuple[str, ...] = ()
+    """Modules whose weights are no floating numbers."""
+    adapted: bool = False
+    """Whether a trainable matrix lies beside a quantised weight."""
+    autocast: str = ""
+    """The dtype that autocast will compute in, empty for none or unknown."""
+    scaler: bool = False
+    trials: tuple[Trial, ...] = ()
+    stale: tuple[str, ...] = ()
+    """Parameters that the optimizer holds and the model no longer has, by their shapes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """Everything that was seen, as plain data."""
 
@@ -306,6 +340,7 @@ class Recording:
     meta: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[Value, ...] = ()
     updates: tuple[Update, ...] = ()
+    plans: tuple[Plan, ...] = ()
     sources: Mapping[str, Mapping[str, str]] | None = None
     """Of a saved trace: the lines it needs, by file and line number. None: the files are at hand."""
 

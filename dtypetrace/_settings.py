@@ -1,0 +1,63 @@
+"""Reads the settings that decide in which dtypes a run will compute: the facts that ``_plan`` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import _compat
+from ._births import dtype_name
+from ._modules import clean_name
+from .records import Parameter, Plan, Trial
+
+
+def plan_of(
+    model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None, place: int = -1, step_of: Callable | None = None,
+    others: Iterable[nn.Module] = (), trials: tuple[Trial, ...] = (),
+) -> Plan:  # fmt: skip
+    """The plan that these objects make. ``step_of`` gives the recorded step that decided a tensor's dtype; ``others`` are
+    further models whose parameters the optimizer may hold."""
+    with _compat.unseen():
+        named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
+        floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
+        quantised = [clean_name(n, model) for n, m in model.named_modules() if any(_is_quantised(p) for p in m.parameters(recurse=False))]
+        trained = [(n, p) for n, p in floating if p.requires_grad]
+        beside = {q.rpartition(".")[0] + "." for q in quantised}
+        return Plan(
+            place=place,
+            model=type(model).__name__,
+            parameters=tuple(Parameter(n, dtype_name(p.dtype), p.numel(), step_of(p) if step_of else -1) for n, p in floating),
+            trained=tuple(n for n, _ in trained),
+            quantised=tuple(quantised),
+            adapted=any(p.dim() >= 2 and n.startswith(prefix) and len(prefix) > 1 for n, p in trained for prefix in beside),
+            autocast=dtype_name(autocast_dtype) if autocast_dtype else "",
+            scaler=scaler is not None and scaler.is_enabled(),
+            trials=trials,
+            stale=_stale(optimizer, others, named) if optimizer is not None else (),
+        )
+
+
+def _is_quantised(parameter) -> bool:
+    """Weights kept as integers, be it openly or inside a wrapper that shows the dtype it computes in."""
+    if not parameter.dtype.is_floating_point and not parameter.dtype.is_complex:
+        return True
+    if not hasattr(parameter, "__tensor_flatten__"):
+        return False
+    try:
+        inner = [getattr(parameter, name) for name in parameter.__tensor_flatten__()[0]]
+    except Exception:  # a wrapper's own code
+        return False
+    return any(isinstance(t, torch.Tensor) and not t.dtype.is_floating_point and t.numel() >= parameter.numel() // 2 for t in inner)
+
+
+def _stale(optimizer: Any, others: Iterable[nn.Module], named: list) -> tuple[str, ...]:
+    """Shapes of what the optimizer trains and no model has, nor any gradient, where the model has another parameter of that
+    very shape which the optimizer does not hold."""
+    held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    owned = {id(p) for _, p in named} | {id(p) for other in others for p in other.parameters()}
+    left_out = {tuple(p.shape) for _, p in named if p.requires_grad and id(p) not in held}
+    lost = (tuple(p.shape) for i, p in held.items() if i not in owned and p.grad is None)
+    return tuple(dict.fromkeys("x".join(map(str, shape)) for shape in lost if shape in left_out))

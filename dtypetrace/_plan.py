@@ -29,8 +29,8 @@ _CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
 def find(recording: Recording) -> Iterable[Finding]:
     """Findings DT401 to DT503: from the plans that were looked at, then from what ran."""
     told = set()
-    trains = not recording.ops or any(op.phase in ("backward", "optimizer") for op in recording.ops)
-    for finding in (*_from_ops(recording), *(f for plan in recording.plans if trains for f in judge(recording, plan))):
+    trains = any(op.phase in ("backward", "optimizer") for op in recording.ops)
+    for finding in (*_from_ops(recording), *(f for plan in recording.plans if trains or plan.asked for f in judge(recording, plan))):
         if finding.code not in told:
             told.add(finding.code)
             yield finding

@@ -47,10 +47,15 @@ def preflight(model: nn.Module, *, optimizer: Any = None, scaler: Any = None, au
         raise TypeError(f"dtypetrace.preflight(model): got {type(model).__name__}, not a torch.nn.Module; pass the module that is to be trained")
     if optimizer is not None and not hasattr(optimizer, "param_groups"):
         raise TypeError(f"dtypetrace.preflight(optimizer=): got {type(optimizer).__name__}, which has no param_groups; pass the optimizer itself")
-    recorder = _trace.open_recorder() or Recorder()
+    watching = _trace.open_recorder()
+    recorder = watching or Recorder()
     place = recorder.place(recorder.thread_state(), sys._getframe(0))
     trials = _rehearsal(optimizer, {id(p): clean_name(n, model) for n, p in model.named_parameters()}) if optimizer is not None else ()
-    plan = plan_of(model, optimizer=optimizer, scaler=scaler, autocast_dtype=autocast_dtype, place=place, step_of=recorder.step_of, trials=trials)
+    plan = plan_of(
+        model, optimizer=optimizer, scaler=scaler, autocast_dtype=autocast_dtype, place=place, step_of=recorder.step_of, trials=trials, asked=True
+    )
+    if watching is not None:
+        watching.plans.append(plan)  # the trace tells it too
     seen = recorder.snapshot()
     recording = Recording(places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,))
     return SavedTrace(recording, tuple(_plan.find(recording)))

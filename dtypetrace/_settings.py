@@ -17,6 +17,7 @@ from .records import Parameter, Plan, Trial
 def plan_of(
     model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None, place: int = -1, step_of: Callable | None = None,
     others: Iterable[nn.Module] = (), trials: tuple[Trial, ...] = (),
+    asked: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan that these objects make. ``step_of`` gives the recorded step that decided a tensor's dtype; ``others`` are
     further models whose parameters the optimizer may hold."""
@@ -36,6 +37,7 @@ def plan_of(
             autocast=dtype_name(autocast_dtype) if autocast_dtype else "",
             scaler=scaler is not None and scaler.is_enabled(),
             trials=trials,
+            asked=asked,
             stale=_stale(optimizer, others, named) if optimizer is not None else (),
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from . import graph
-from .records import Finding, Fix, FlowStep, Operand, Origin, Recording, Update
+from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 
 NARROW = ("float16", "bfloat16")
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
@@ -137,6 +137,7 @@ def find(recording: Recording) -> Iterable[Finding]:
         dead = all(u.moved == 0 for u, _ in judged if u.place == members[0][0].place)
         yield _finding(recording, code, members, quiet, dead)
     yield from _gradient_dtypes(recording)
+    yield from _cut_off(recording)
 
 
 def _code(u: Update, m: Mechanism) -> str | None:
@@ -240,3 +241,55 @@ def _gradient_dtypes(recording: Recording) -> Iterable[Finding]:
             exception=None,
             notes=(f"{many}: the step rounds what was widened away again, and a reducer or another optimizer refuses it",),
         )  # fmt: skip
+
+
+def _cut_off(recording: Recording) -> Iterable[Finding]:
+    """DT305: parameters that never receive a gradient, because what they computed was cast to integers or booleans."""
+    learning = {u.place for u in recording.updates if u.gradient_dtype}
+    cut = [u for u in recording.updates if not u.gradient_dtype and u.absent >= LEAST_STEPS and u.place in learning]
+    groups: dict[int, list[Update]] = {}
+    for u in cut:
+        number = _cut_at(recording, u)
+        if number >= 0:
+            groups.setdefault(number, []).append(u)
+    for number, members in groups.items():
+        op, u = recording.ops[number], members[0]
+        site = graph.place_of(recording, op.place)
+        source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
+        origin = Origin("cast", None, op.op, site, True)
+        culprit = Operand(0, f"result of {op.op}", to, (), "", None, origin)
+        parameters = tuple(Operand(i, u.name, u.dtype, u.shape, "", "parameter", _born(recording, u)) for i, u in enumerate(members[:MOST_SHOWN], 1))
+        many = f"{len(members)} parameters, {u.name} among them, get" if len(members) > 1 else f"{u.name} gets"
+        said = f"{source} becomes {to}, and no gradient passes through {to}"
+        yield Finding(
+            code="DT305", kind="zero-gradient", severity="warning", title=TITLES["DT305"], phase="forward", op=op.op, aten=op.aten, module=op.module,
+            count=len(members), predicted=False, site=site, operands=(culprit, *parameters), culprit=culprit,
+            flow=(FlowStep(site, op.op, op.module, source, to, "cast", said=said),),
+            fix=Fix("gradient", site, (), False, "keep it floating (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"),
+            exception=None, notes=(f"{many} no gradient in {u.absent} steps, while others of the same optimizer do",),
+        )  # fmt: skip
+
+
+def _cut_at(recording: Recording, u: Update) -> int:
+    """The first op, downstream of a parameter, that makes integers or booleans of floating values which then float again."""
+    module = u.name.rpartition(".")[0]
+    mine = {
+        n for n, op in enumerate(recording.ops)
+        if any(i.holder == "parameter" and i.step == u.step for i in op.inputs) and (op.module == module or op.module.endswith("." + module) or not module)
+    }  # fmt: skip
+    below = _below(recording, mine)
+    for number in sorted(below):
+        op = recording.ops[number]
+        if op.phase == "forward" and op.outputs and op.outputs[0] not in FLOATING and any(i.dtype in FLOATING for i in op.inputs):
+            if any(o in FLOATING for n in _below(recording, {number}) for o in recording.ops[n].outputs):
+                return number
+    return -1
+
+
+def _below(recording: Recording, ops: set[int]) -> set[int]:
+    """These ops and all that took in what they made, at first hand or later. Producers come before consumers but in loops."""
+    found = set(ops)
+    for number, op in enumerate(recording.ops):
+        if number not in found and any(i.producer in found for i in op.inputs):
+            found.add(number)
+    return found

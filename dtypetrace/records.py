@@ -323,6 +323,8 @@ class Plan:
     trials: tuple[Trial, ...] = ()
     stale: tuple[str, ...] = ()
     """Parameters that the optimizer holds and the model no longer has, by their shapes."""
+    asked: bool = False
+    """Whether the program asked for a judgement; else it is given only where the run trains."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
-from . import _judgement, _source, graph, refusals
+from . import _changes, _judgement, _source, graph, refusals
 from ._remedies import remedy, short
-from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Recording, Refused, Witness
+from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 
 _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
@@ -19,8 +19,17 @@ _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
     found = _grouped(judge(recording, refused) for refused in recording.refused if refused.left or not _asked_only(refused))
+    collided = {f.culprit.origin.place.stack[:1] for f in found if f.culprit is not None} - {()}
+    # what a refused operand did before it was refused is a consequence of the same cause
+    found += [f for f in _changes.find(recording) if f.culprit is None or f.culprit.origin.place.stack[:1] not in collided]
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
-    return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], -f.count)))
+    return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f))))
+
+
+def _rank(f: Finding) -> tuple[int, ...]:
+    """Collisions first, then by reach: what costs a matmul costs most."""
+    reach = f.reach or Reach(0, 0, 0)
+    return f.kind != "collision", -reach.flops, -reach.bytes, -f.count
 
 
 def _asked_only(refused: Refused) -> bool:

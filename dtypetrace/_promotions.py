@@ -13,6 +13,7 @@ the stream itself, or where it ends at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from . import _edits, graph
 from ._costs import flops, name_of, result_bytes, writes
@@ -33,7 +34,7 @@ class _Cause:
     operand: int
     in_line: str
     chosen: bool
-    """Whether all that is wide comes from an explicit cast of the stream itself."""
+    """Whether all that is wide comes from an explicit cast of the stream itself, or from autocast."""
     calls: int = 0
     ran: set[int] = field(default_factory=set)
     far: bool = False
@@ -59,15 +60,14 @@ class _Walk:
         self.islands: set[int] = set()
         """Ops whose result is wide since the stream itself was cast, on purpose or by autocast."""
         for number, op in enumerate(run.ops):
-            if op.outputs and op.outputs[0] in REAL:
-                if op.phase == "backward":
-                    self._backward(number, op)
-                elif op.phase in FORWARD:
-                    self._forward(number, op)
+            if op.phase == "backward":
+                self._backward(number, op)
+            elif op.phase in FORWARD and op.outputs and op.outputs[0] in REAL:
+                self._forward(number, op)
 
     def _backward(self, number: int, op: Op) -> None:
         for key in self.because.get(op.of, ()):
-            if op.outputs[0] == self.run.ops[op.of].outputs[0]:
+            if any(i.dtype == self.run.ops[op.of].outputs[0] for i in op.inputs):
                 self.causes[key].ran.add(number)
 
     def _forward(self, number: int, op: Op) -> None:
@@ -137,7 +137,7 @@ class _Walk:
         if caused and not chosen:
             self._ran(number, op, caused, 1)
             return
-        if in_line is None or not wider(made, in_line):
+        if in_line is None or not wider(made, in_line) or not any(self._stream(i, held) for _, i in operands if i.dtype != made):
             return
         pool = [(index, i) for index, i in new if (index, i) not in chosen] or new or [(n, i) for n, i in operands if i.dtype != in_line]
         index, operand = next(((n, i) for n, i in pool if i.holder), pool[0])
@@ -145,11 +145,16 @@ class _Walk:
         key = origin.place.stack[:1] or (operand.step,), made
         cause = self.causes.get(key)
         if cause is None:
-            cause = self.causes[key] = _Cause(number, index, in_line, chosen=bool(chosen) and len(chosen) == len(new))
+            chosen_all = bool(chosen) and len(chosen) == len(new) or origin.kind == "autocast"
+            cause = self.causes[key] = _Cause(number, index, in_line, chosen_all)
         cause.calls += op.count
         cause.ran.add(number)
         cause.modules.add(op.module)
         self.because.setdefault(number, {})[key] = 0, op.module
+
+    def _stream(self, low: Input, held: list[tuple[int, Input]]) -> bool:
+        """Whether a narrow operand is data or a weight, not a constant that joins a wide table."""
+        return low.holder is not None or self.run.computed(low) or prod(low.shape) >= max((prod(i.shape) for _, i in held), default=0)
 
     def _chosen(self, op: Op) -> str | None:
         """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one fell out of a default."""
@@ -194,7 +199,8 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
     if not cause.chosen:
         yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.in_line}"
     else:
-        yield f"the stream was cast to {culprit.dtype} on purpose and joined another before it was cast back"
+        how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
+        yield f"it was cast to {culprit.dtype} {how}, and joined {cause.in_line} before it was cast back"
     if not serious:
         yield f"it ends within {len(cause.modules)} module{'s' if len(cause.modules) != 1 else ''} and no matmul ran wide"
 

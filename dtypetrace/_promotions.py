@@ -23,7 +23,9 @@ from .records import Finding, Fix, FlowStep, Input, Op, Operand, Reach, Recordin
 from .refusals import TITLES
 
 _FAR = 3
-"""So many ops of arithmetic in a row, and in another module, are more than an island that ends at once."""
+"""So many ops of arithmetic in a row, and in another module, are more than an island that ends at once;"""
+_MUCH = 0.2
+"""so is this share of what the model's arithmetic gave, where a part of it lies in another module."""
 
 
 @dataclass
@@ -37,10 +39,10 @@ class _Cause:
     """Whether all that is wide comes from an explicit cast of the stream itself, or from autocast."""
     calls: int = 0
     ran: set[int] = field(default_factory=set)
-    far: bool = False
+    left: bool = False
+    """Whether it went on into another module of the model."""
     deepest: int = 0
     ends: int = -1
-    modules: set[str] = field(default_factory=set)
 
 
 def find(run: Run) -> list[Finding]:
@@ -118,9 +120,8 @@ class _Walk:
         for key, (depth, module) in mine.items():
             cause = self.causes[key]
             cause.ran.add(number)
-            cause.modules.add(op.module)
             cause.deepest = max(cause.deepest, depth)
-            cause.far |= depth >= _FAR and op.module != module and self.run.holds(op.module)
+            cause.left |= depth > 0 and op.module != module and self.run.holds(op.module)
 
     def _widens(self, number: int, op: Op, held: list[tuple[int, Input]], operands: list[tuple[int, Input]]) -> None:
         run, made = self.run, op.outputs[0]
@@ -149,7 +150,6 @@ class _Walk:
             cause = self.causes[key] = _Cause(number, index, in_line, chosen_all)
         cause.calls += op.count
         cause.ran.add(number)
-        cause.modules.add(op.module)
         self.because.setdefault(number, {})[key] = 0, op.module
 
     def _stream(self, low: Input, held: list[tuple[int, Input]]) -> bool:
@@ -173,9 +173,11 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     ran = [run.ops[n] for n in cause.ran]
     reach = Reach(sum(o.count for o in ran), sum(flops(o) * o.count for o in ran), sum(result_bytes(o) * o.count for o in ran))
     unasked = made == "float64" and not culprit.origin.explicit and len(ran) > 1
-    serious = bool(reach.flops) or unasked or cause.far and not cause.chosen
-    if not serious and cause.chosen and not cause.deepest:
-        return None  # an island that ends where it began
+    much = cause.deepest >= _FAR or _share(run, ran, op.module) >= _MUCH
+    serious = bool(reach.flops) or unasked or cause.left and much and not cause.chosen
+    own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
+    if not serious and (cause.chosen and cause.deepest < _FAR or own and _ends_inside(run, cause, op)):
+        return None  # an island that ends at once, or inside the very call of torch that made it
     place = run.place(op)
     steps = graph.flow(run.recording, op.inputs[cause.operand].step, cause.in_line)
     low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.in_line)
@@ -186,6 +188,15 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
         culprit=culprit, flow=flow, fix=_fix(run.recording, culprit, cause.in_line, place), exception=None,
         notes=tuple(_notes(run, cause, culprit, reach, serious)), reach=reach,
     )  # fmt: skip
+
+
+def _share(run: Run, ran: list[Op], module: str) -> float:
+    """How much of what a model's arithmetic gave in forward, in bytes, ran wide."""
+    return sum(map(run.arithmetic, ran)) / max(run.given(module), 1)
+
+
+def _ends_inside(run: Run, cause: _Cause, op: Op) -> bool:
+    return cause.ends >= 0 and (run.ops[cause.ends].op, run.ops[cause.ends].place) == (op.op, op.place)
 
 
 def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: bool):
@@ -202,7 +213,7 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
         yield f"it was cast to {culprit.dtype} {how}, and joined {cause.in_line} before it was cast back"
     if not serious:
-        yield f"it ends within {len(cause.modules)} module{'s' if len(cause.modules) != 1 else ''} and no matmul ran wide"
+        yield "no matmul or convolution ran wide"
 
 
 def _whose(run: Run, cause: _Cause) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from functools import cached_property
 
 from . import _source, graph
-from ._costs import BYTES, name_of
+from ._costs import BYTES, name_of, result_bytes
 from .records import Input, Op, Operand, Origin, Place, Recording
 
 REAL = frozenset(
@@ -58,6 +58,7 @@ class Run:
         self.recording = recording
         self.ops = recording.ops
         self._roots: dict[str, str] = {}
+        self._given: Counter[str] = Counter()
 
     def root(self, module: str) -> str:
         """The outermost module called that a module belongs to."""
@@ -106,6 +107,18 @@ class Run:
     def holds(self, module: str) -> bool:
         """Whether a module belongs to a model that has floating parameters: a loss has none."""
         return bool(module) and self.root(module) in self._sizes
+
+    def arithmetic(self, op: Op) -> int:
+        """Bytes that the calls of an op gave in forward; 0 for what only moves or casts numbers."""
+        moves = op.phase not in FORWARD or name_of(op) in MOVES | CASTS or not op.outputs or op.outputs[0] not in REAL
+        return 0 if moves else result_bytes(op) * op.count
+
+    def given(self, module: str) -> int:
+        """Bytes that the arithmetic of a module's whole model gave in forward; of the run's, outside any."""
+        if not self._given:
+            for op in self.ops:
+                self._given[self.root(op.module)] += self.arithmetic(op)
+        return self._given[self.root(module)] if module else self._given.total()
 
     @cached_property
     def autocasts(self) -> frozenset[str]:

@@ -298,6 +298,14 @@ def tensors_in(args, kwargs=None) -> list[Tensor]:
     return found
 
 
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape; -1 for a symbolic size, nothing for a nested tensor."""
+    try:
+        return tuple([n if type(n) is int else -1 for n in tensor.shape])
+    except RuntimeError:
+        return ()
+
+
 def named_dtype(args, kwargs) -> torch.dtype | None:
     """The dtype that a call names among its arguments."""
     if kwargs:

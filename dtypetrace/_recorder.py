@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._births import LIFT_FRESH, LIKE, Births, autocast_of, dtype_name, op_name, tensors_in
+from ._births import LIFT_FRESH, LIKE, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
 from ._modules import Modules, clean_name
 from ._origins import Origins, RawStep
 from ._places import Places, UserCode
@@ -48,7 +48,7 @@ class Thread:
 class _Op:
     """The growing form of :class:`records.Op`."""
 
-    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root")
+    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root", "of", "shape", "device")
 
 
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
@@ -333,10 +333,13 @@ class Recorder:
                 mark = self.adopt(t, place, forward_op)
             step = self.origins.steps[mark.step]
             holder = "parameter" if isinstance(t, nn.Parameter) else None
-            seen.append(Input(dtype_name(t.dtype), mark.step, mark.op, step.name if holder else "", holder))
+            seen.append(Input(dtype_name(t.dtype), mark.step, mark.op, step.name if holder else "", holder, shape_of(t)))
         op.inputs = tuple(seen)
-        outs = out if type(out) in (tuple, list) else (out,)
-        op.outputs = tuple(dtype_name(o.dtype) for o in outs if isinstance(o, Tensor))
+        outs = [o for o in (out if type(out) in (tuple, list) else (out,)) if isinstance(o, Tensor)]
+        op.outputs = tuple(dtype_name(o.dtype) for o in outs)
+        op.of = forward_op
+        op.shape = shape_of(outs[0]) if outs else ()
+        op.device = str(outs[0].device if outs else inputs[0].device if inputs else "")
         number = self._op_numbers[key] = len(self.ops)
         self.ops.append(op)
         return number
@@ -423,7 +426,8 @@ class Recorder:
             for s in self.origins.steps
         )  # fmt: skip
         ops = tuple(
-            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast) for o in self.ops
+            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device)
+            for o in self.ops
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
         facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(o.count for o in self.ops), "steps": self.steps_done}

@@ -126,6 +126,7 @@ class Input:
     """Index of the op that made the tensor, -1 where that was not seen."""
     name: str = ""
     holder: str | None = None
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,11 @@ class Op:
     count: int
     autocast: str = ""
     """``"cpu:bfloat16"`` where autocast was on for the call, else empty."""
+    of: int = -1
+    """In backward: index of the forward op whose backward it is, -1 where that was not watched."""
+    shape: tuple[int, ...] = ()
+    """Of the first tensor that its first call gave."""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,6 +464,15 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What ran in another dtype because of one cause: calls, floating point operations of matmuls and convolutions, bytes of results."""
+
+    ops: int
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One problem with one cause, grouped over repeats."""
 
@@ -479,6 +494,7 @@ class Finding:
     exception: Raised | None
     notes: tuple[str, ...] = ()
     """Facts that led to the verdict, one sentence each."""
+    reach: Reach | None = None
 
 
 # ---------------------------------------------------------------- JSON

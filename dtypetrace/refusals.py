@@ -41,6 +41,11 @@ TITLES: dict[str, str] = {
     "DT120": "a tensor cannot enter or leave torch in the dtype it has",
     "DT121": "a library's kernel demands a dtype that its operand does not have",
     "DT122": "two tensors that are compared disagree about their dtype",
+    "DT201": "one wider operand silently widened the result, and what was computed from it",
+    "DT202": "a value was cast away and back, and nothing between needed the other dtype",
+    "DT203": "a write silently narrowed the values that it stored",
+    "DT204": "a table was computed in a dtype that cannot tell its entries apart",
+    "DT205": "one weight was cast again and again, and came out the same each time",
 }
 
 

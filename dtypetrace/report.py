@@ -152,7 +152,7 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if step.said:
         return step.said
     if index == last:
-        return _meeting(f)
+        return _meeting(f) if f.kind == "collision" else _change(f, step)
     if index == 0:
         if f.culprit is not None and f.culprit.dtype.startswith("python"):
             return f"{f.culprit.name} is written here"
@@ -167,6 +167,18 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if step.how == "autocast":
         return f"autocast makes it {step.to}{_inside(step.place)}"
     return f"{step.source} becomes {step.to}{_inside(step.place)}"
+
+
+def _change(f: Finding, step: FlowStep) -> str:
+    """What happens where a silent change is seen."""
+    inside = _inside(step.place)
+    if step.how == "promotion":
+        return f"{step.source}: the result widens to {step.to}{inside}"
+    if step.how == "copy":
+        return f"{step.op} stores {step.source} values as {step.to}{inside}"
+    if f.kind == "round-trip":
+        return f"back to {step.to}: nothing since needed {step.source}{inside}" if step.source != step.to else f"cast again at each call{inside}"
+    return f"{step.op} runs in {step.to}{inside}"
 
 
 def _inside(place: Place) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
-from . import _judgement, _plan, _ranges, _source, _training, graph, refusals
+from . import _changes, _judgement, _plan, _ranges, _source, _training, graph, refusals
 from ._remedies import remedy, short
-from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Recording, Refused, Witness
+from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 
 _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
@@ -19,18 +19,24 @@ _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
     found = _grouped(judge(recording, refused) for refused in recording.refused if refused.left or not _asked_only(refused))
-    found += _not_told(found, (*_ranges.find(recording), *_training.find(recording), *_plan.find(recording)))
+    found += _not_told(found, (*_ranges.find(recording), *_training.find(recording), *_plan.find(recording), *_changes.find(recording)))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
-    return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], -f.count)))
+    return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f))))
+
+
+def _rank(f: Finding) -> tuple[int, ...]:
+    """Collisions first, then by reach: what costs a matmul costs most."""
+    reach = f.reach or Reach(0, 0, 0)
+    return f.kind != "collision", -reach.flops, -reach.bytes, -f.count
 
 
 def _not_told(told: list[Finding], silent: Iterable[Finding]) -> list[Finding]:
-    """Silent findings whose cause no refusal has named already."""
+    """Silent findings whose cause no refusal has named already: what an operand did before it was refused is a consequence."""
     silent = list(silent)
     measured = any(f.code in ("DT303", "DT304") for f in silent)
     silent = [f for f in silent if not (measured and f.code == "DT503")]  # what a run has measured is not foretold
-    causes = {f.culprit.origin.place.stack for f in told if f.culprit and f.severity == "error"}
-    return [f for f in silent if f.culprit is None or f.culprit.origin.place.stack not in causes]
+    causes = {f.culprit.origin.place.stack[:1] for f in told if f.culprit is not None} - {()}
+    return [f for f in silent if f.culprit is None or f.culprit.origin.place.stack[:1] not in causes]
 
 
 def _asked_only(refused: Refused) -> bool:

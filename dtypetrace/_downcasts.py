@@ -1,0 +1,101 @@
+"""Silent downcasts (DT203): wider values that a write narrowed, since its destination keeps the dtype it has.
+
+What a program casts itself, it knows of. A write casts without a word: ``x += y``, ``buffer[i] = y``, ``copy_``,
+``load_state_dict``. It is a warning where the destination is out of line, narrower than what the model and autocast
+compute in; where increments are added up in it call after call, as each loses what the sum cannot hold; and where
+weights that a load narrowed are widened again later, as their digits are gone. It is a note where a destination that
+is in line stores a value once. The engine brings a gradient to the dtype of the value that it belongs to: that is a note.
+"""
+
+from __future__ import annotations
+
+from . import _edits, graph
+from ._costs import name_of, result_bytes, writes
+from ._remedies import short
+from ._silent import CASTS, REAL, Run, narrower, wider
+from .records import Finding, Fix, FlowStep, Op, Operand, Place, Reach
+from .refusals import TITLES
+
+_STORES = frozenset({"copy", "index_put", "_index_put_impl", "scatter", "index_copy", "masked_scatter", "slice_scatter", "fill", "masked_fill"})
+"""Writes that replace what was there; every other write adds to it, or changes it."""
+
+
+def find(run: Run) -> list[Finding]:
+    """One finding for each destination that a line narrowed values into, and one for each line whose gradients the engine cast."""
+    found: dict[tuple, Finding] = {}
+    for number, op in enumerate(run.ops):
+        f = _written(run, number, op) if writes(op) else None
+        if f is not None:
+            key = f.severity, f.site.stack[:1], f.culprit.origin.place.stack[:1]
+            known = found.get(key)
+            found[key] = f if known is None else _merged(known, f)
+    return list(found.values())
+
+
+def _merged(one: Finding, other: Finding) -> Finding:
+    from dataclasses import replace
+
+    reach = Reach(one.reach.ops + other.reach.ops, 0, one.reach.bytes + other.reach.bytes)
+    return replace(one, count=one.count + other.count, reach=reach)
+
+
+def _written(run: Run, number: int, op: Op) -> Finding | None:
+    if not op.inputs or op.inputs[0].dtype not in REAL or op.phase in ("backward", "optimizer"):
+        return None  # what a step does to weights and its own state is judged by what it did to them
+    target = op.inputs[0]
+    value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and i.shape and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
+    if value is None:
+        return None
+    in_line = run.dominant(op.module)
+    adds = name_of(op).removeprefix("_foreach_") not in _STORES
+    why = _harm(run, number, op, adds, in_line)
+    if not why and _was_narrow(run, op, index):
+        return None  # master copies of the weights are brought back so
+    severity = "warning" if why else "note"
+    place = run.place(op)
+    target_operand, source = run.operand(op, 0, None), run.operand(op, index, in_line)
+    flow = (*graph.flow(run.recording, target.step, value.dtype), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
+    count = op.count
+    notes = [why] if why else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
+    notes.insert(0, f"{source.shown} is {value.dtype}, {target_operand.shown} stays {target.dtype}: the write rounds without a word")
+    return Finding(
+        code="DT203", kind="downcast", severity=severity, title=TITLES["DT203"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
+        count=count, predicted=False, site=place, operands=(target_operand, source), culprit=target_operand, flow=flow,
+        fix=_fix(run, target_operand, value.dtype, place), exception=None, notes=tuple(notes), reach=Reach(count, 0, result_bytes(op) * count),
+    )  # fmt: skip
+
+
+def _whose(run: Run, op: Op) -> str:
+    return f"{run.root(op.module)} computes in" if run.holds(op.module) else "the run computes in"
+
+
+def _was_narrow(run: Run, op: Op, index: int) -> bool:
+    """Whether the wide value is a widened copy of narrow ones, as master weights are."""
+    step = op.inputs[index].step
+    line = graph.lineage(run.recording, step)
+    return line is not None and line.root.how == "cast" and op.inputs[0].dtype in line.root.source
+
+
+def _harm(run: Run, number: int, op: Op, adds: bool, in_line: str | None) -> str:
+    """What is lost beyond one rounding, empty where nothing is."""
+    target = op.inputs[0]
+    made = run.ops[target.producer] if target.producer >= 0 else None
+    lasts = op.count > 1 and (made is None or made.count < op.count)
+    if adds and lasts:
+        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
+    if in_line is not None and narrower(target.dtype, in_line) and target.dtype not in run.autocasts:
+        return f"the rest computes in {in_line}, so digits are lost that everything else keeps"
+    if target.holder == "parameter" and op.phase == "other":
+        again = next((run.ops[n] for n in run.users[number] if name_of(run.ops[n]) in CASTS and wider(run.ops[n].outputs[0], target.dtype)), None)
+        if again is not None:
+            at = f" at {short(run.place(again))}" if run.place(again).stack else ""
+            return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"
+    return ""
+
+
+def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
+    origin = target.origin
+    at = origin.place if origin.place.stack else place
+    edit = _edits.at_birth(run.recording, origin.kind, origin.place, wanted) if origin.place.stack else None
+    why = f"give it dtype=torch.{wanted} where it is made" if origin.kind == "factory" else f"make it {wanted} where its dtype is decided"
+    return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (f"cast to {target.dtype} in the open where it is written, {short(place)}",))

@@ -1,0 +1,128 @@
+"""Round trips (DT202): a value cast away and back, with nothing between that needed the other dtype; and weights that
+are cast anew at each call (DT205).
+
+Between the two casts only copies, views and joins happened: the same numbers came back at the price of two casts and
+twice the memory. A norm, a softmax or a loss in between is arithmetic, and no round trip. Away means to a wider dtype
+here: a detour through a narrower one saves memory, and costs digits that somebody decided to spend.
+"""
+
+from __future__ import annotations
+
+from . import _edits, graph
+from ._costs import flops, name_of, result_bytes
+from ._remedies import short
+from ._silent import CASTS, FORWARD, MOVES, NAMED_CASTS, REAL, Run, quantity, wider
+from .records import Finding, Fix, FlowStep, Reach
+from .refusals import TITLES
+
+_OFTEN = 3
+"""So many casts of one weight for each time that it can have changed are a habit."""
+
+
+def find(run: Run) -> list[Finding]:
+    return [*_detours(run), *_recast(run)]
+
+
+# ---------------------------------------------------------------- away and back
+
+
+def _detours(run: Run) -> list[Finding]:
+    away = _parked(run)
+    used = _used(run, away)
+    trips: dict[tuple, list[tuple[int, int]]] = {}
+    for number, op in enumerate(run.ops):
+        if name_of(op) in CASTS and op.inputs and op.phase in FORWARD and op.outputs:
+            begin = away.get(op.inputs[0].producer)
+            if begin is not None and begin not in used and number not in away and op.outputs[0] == run.ops[begin].inputs[0].dtype:
+                trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
+    return [_detour(run, pairs) for pairs in trips.values()]
+
+
+def _parked(run: Run) -> dict[int, int]:
+    """The ops that hold a widened value unchanged -> the cast that widened it."""
+    away: dict[int, int] = {}
+    for number, op in enumerate(run.ops):
+        real = [i for i in op.inputs if i.dtype in REAL]
+        if not real or not op.outputs or op.phase not in FORWARD:
+            continue
+        if name_of(op) in CASTS and wider(op.outputs[0], real[0].dtype):
+            if op.op in NAMED_CASTS:
+                away[number] = number
+        elif name_of(op) in MOVES | CASTS and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
+            away[number] = away[real[0].producer]
+    return away
+
+
+def _used(run: Run, away: dict[int, int]) -> set[int]:
+    """The casts whose wide values took part in anything but copies and the way back."""
+    used = set()
+    for number, op in enumerate(run.ops):
+        if number not in away and op.phase != "backward":
+            for i in op.inputs:
+                begin = away.get(i.producer)
+                back = name_of(op) in CASTS and op.outputs and begin is not None and op.outputs[0] == run.ops[begin].inputs[0].dtype
+                if begin is not None and i.dtype == run.ops[begin].outputs[0] and not back:
+                    used.add(begin)
+    return used
+
+
+def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
+    begin, end = (run.ops[n] for n in pairs[0])
+    calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
+    low, wide = begin.inputs[0].dtype, begin.outputs[0]
+    automatic = end.op not in NAMED_CASTS
+    serious = not automatic and begin.inputs[0].holder is None and (calls > 1 or run.computed(begin.inputs[0]))
+    ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
+    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
+    away_operand, culprit = run.operand(begin, 0, low), run.operand(end, 0, low)
+    place, here = run.place(end), run.place(begin)
+    flow = (*graph.flow(run.recording, end.inputs[0].step, low)[-1:], FlowStep(place, end.op, end.module, wide, low, "cast"))
+    edit = _edits.at_birth(run.recording, "cast", here, low)
+    notes = [f"{away_operand.shown} is {low} before and after; only copies and views lie between the two casts"]
+    notes.append(f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way")
+    if automatic:
+        notes.append(f"autocast makes the cast back, for {end.op}")
+    return Finding(
+        code="DT202", kind="round-trip", severity="warning" if serious else "note", title=TITLES["DT202"], phase=end.phase, op=end.op,
+        aten=end.aten, module=end.module, count=calls, predicted=False, site=place, operands=(away_operand, culprit), culprit=culprit, flow=flow,
+        fix=Fix("cast", here, (edit,) if edit else (), True, f"leave it in {low}: neither cast is needed", ()), exception=None,
+        notes=tuple(notes), reach=reach,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the same weight, again
+
+
+def _recast(run: Run) -> list[Finding]:
+    """Weights that the program itself casts at each use, by the line that casts them."""
+    chances = max(int(run.recording.meta.get("steps", 0)), 1)
+    lines: dict[tuple, list[int]] = {}
+    for number, op in enumerate(run.ops):
+        cast = name_of(op) in CASTS and op.op in NAMED_CASTS and op.module and op.phase == "forward"
+        if cast and op.inputs and op.inputs[0].holder == "parameter" and op.inputs[0].dtype in REAL and op.count >= _OFTEN * chances:
+            lines.setdefault(run.place(op).stack[:1], []).append(number)
+    return [_again(run, numbers, chances) for numbers in lines.values() if any(_multiplied(run, n) for n in numbers)]
+
+
+def _multiplied(run: Run, number: int) -> bool:
+    """Whether a weight's cast copy is a factor of a matmul or a convolution: elsewhere it is small change."""
+    for user in run.users[number]:
+        if flops(run.ops[user]) or name_of(run.ops[user]) in MOVES and _multiplied(run, user):
+            return True
+    return False
+
+
+def _again(run: Run, numbers: list[int], chances: int) -> Finding:
+    op = max((run.ops[n] for n in numbers), key=result_bytes)
+    ops = [run.ops[n] for n in numbers]
+    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops))
+    weight, to, place = run.operand(op, 0, op.outputs[0]), op.outputs[0], run.place(op)
+    changed = f"in {chances} optimizer step{'s' if chances != 1 else ''}" if run.recording.meta.get("steps") else "while no optimizer changed it"
+    notes = (f"{len(ops)} weight{'s' if len(ops) != 1 else ''} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
+    flow = (*graph.flow(run.recording, op.inputs[0].step, to), FlowStep(place, op.op, op.module, to, to, "cast"))
+    return Finding(
+        code="DT205", kind="round-trip", severity="warning", title=TITLES["DT205"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
+        count=reach.ops, predicted=False, site=place, operands=(weight,), culprit=weight, flow=flow,
+        fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, f"cast it to {to} once, before the loop", ()),
+        exception=None, notes=notes, reach=reach,
+    )  # fmt: skip

@@ -51,6 +51,7 @@ class Run:
         parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
         parser.add_argument("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of what is saved")
+        parser.add_argument("--autofix", action="store_true", help="cast what a dtype would end the run for, and go on: finds all of them in one run")
         parser.add_argument("--steps", type=_count, metavar="N", help="end the run after N optimizer steps, with exit status 0")
         parser.add_argument("--trace-steps", type=_count, metavar="N", help="watch N optimizer steps, then let the run go on unwatched")
         parser.add_argument(
@@ -76,6 +77,7 @@ class Run:
             steps=options.steps,
             trace_steps=options.trace_steps,
             numerics=options.numerics,
+            autofix=options.autofix,
         )
         files = [
             (option, _writable(option, _of_rank(file, rank)), write)
@@ -88,6 +90,8 @@ class Run:
         stderr = sys.stderr  # the script may put another stream there
         owner = os.getpid()
 
+        if options.autofix:
+            from . import rules  # noqa: F401 - healing judges while the script runs, whose folder may hold a file of any name
         watch.arm()
         try:
             error = program.execute()
@@ -107,6 +111,40 @@ class Run:
         if isinstance(ending, SystemExit) and not ending.code and _reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
+
+
+class Fix:
+    """Heal a script, patch its source, prove the patch by running it, and show it as a diff.
+
+    The script runs at least twice, each time in a process of its own and with its random numbers seeded: once
+    healed, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
+    stdout gets the diff. Nothing is written without --write.
+
+    The exit status is 0 when the patch is proven or nothing is to be done, 1 when it is not, 2 for bad usage.
+    """
+
+    name = "fix"
+    usage = "dtypetrace fix [options] (script.py | -m module) [args ...]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-m", dest="as_module", action="store_true", help="fix what python -m module runs")
+        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="script", help="a file, or with -m a module's name; all that follows it is its own")
+        parser.add_argument("--write", action="store_true", help="change the files, if the patch is proven")
+        parser.add_argument("--force", action="store_true", help="with --write: also if it is not")
+        parser.add_argument("--steps", type=_count, metavar="N", help="end each run after N optimizer steps")
+        parser.add_argument("--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from . import _fix
+
+        program = _program(options, self.usage)
+        if options.force and not options.write:
+            raise UsageError("--force does nothing without --write")
+        if options.source and not options.source.is_dir():
+            raise UsageError(f"--source {options.source}: no such folder. Give the folder that holds your own code")
+        words = [program.name, *program.argv[1:]]
+        source = str(options.source.resolve()) if options.source else None
+        return SystemExit(_fix.fix(words, as_module=options.as_module, steps=options.steps, source=source, write=options.write, force=options.force))
 
 
 class Show:
@@ -258,13 +296,13 @@ def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
             sys.path[:] = before
 
 
-def _program(options: argparse.Namespace) -> Program:
+def _program(options: argparse.Namespace, usage: str | None = None) -> Program:
     """What the words after the options name. Raises UsageError where that cannot be run or watched."""
     words, as_module = options.words, options.as_module
     if words[:1] == ["--"]:
         words = words[1:]
     if not words:
-        raise UsageError(f"no {'module' if as_module else 'script'} given. Usage: {Run.usage}")
+        raise UsageError(f"no {'module' if as_module else 'script'} given. Usage: {usage or Run.usage}")
     if words[0] == "-" and not as_module:
         raise UsageError("a script on standard input cannot be run. Save it to a file and give its path")
     launcher = _launcher(words, as_module)
@@ -356,7 +394,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See: {self.prog} --help")
 
 
-_COMMANDS = {command.name: command for command in (Run(), Show(), Explain())}
+_COMMANDS = {command.name: command for command in (Run(), Fix(), Show(), Explain())}
 
 
 def _parser() -> _Parser:

@@ -56,6 +56,50 @@ def at_call(recording: Recording, place: Place, op: str, module: str, argument: 
     return _wrapped(frame, text, operand, f"torch.{wanted}")
 
 
+def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts what the user's nearest own line gets from a library; a module can be cast so, too."""
+    return at_birth(recording, "promotion", from_user(place), wanted)
+
+
+def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts every floating tensor of a dictionary that is loaded."""
+    place = from_user(place)
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None:
+        return None
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    if text is None or not isinstance(node, ast.Call) or not _knows_torch(text):
+        return None
+    loads = [n for n in ast.walk(node) if isinstance(n, ast.Call) and "load" in (_source.dotted(n.func) or "").rpartition(".")[2]]
+    loaded = next((n for n in loads if n is not node), loads[0] if loads else None)
+    if loaded is None:
+        return None
+    cast = f"value.to(torch.{wanted}) if value.is_floating_point() else value"
+    return _edit(frame, text, loaded, f"{{name: {cast} for name, value in {_segment(text, loaded)}.items()}}")
+
+
+def from_user(place: Place) -> Place:
+    """The stack from the user's innermost frame on."""
+    user = place.user_frame
+    return Place(place.stack[place.stack.index(user) :]) if user in place.stack else place
+
+
+def in_fallback(recording: Recording, place: Place, op: str, module: str, argument: str, index: int, fallback: str) -> tuple[Edit, ...]:
+    """The edits that compute a call in another dtype and bring its result back; several results stay what they are."""
+    operand = at_call(recording, place, op, module, argument, index, fallback)
+    if operand is None:
+        return ()
+    frame = place.stack[0]
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    parent = text.parents.get(node)
+    several = isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign) and isinstance(parent.targets[0], (ast.Tuple, ast.List))
+    if several or not isinstance(node, ast.Call):
+        return (operand,)
+    back = f".to({operand.before}.dtype)" if operand.before.isidentifier() else None
+    whole = _segment(text, node)
+    return (operand, _edit(frame, text, node, whole + back)) if back else (operand,)
+
+
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     """The edit that replaces a number which no half dtype holds by the limit of the tensor's own dtype."""
     frame = place.stack[0] if place.stack else None
@@ -99,6 +143,10 @@ def _cast(frame: Frame, text: _source.Text, call: ast.Call, dtype: str) -> Edit 
     literal = next((a for a in (*call.args, *(k.value for k in call.keywords)) if (_source.dotted(a) or "").startswith("torch.")), None)
     if literal is not None:
         return _edit(frame, text, literal, dtype)
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    named = _source.dtype_argument(call) if name in ("to", "type") else next((k.value for k in call.keywords if k.arg == "dtype"), None)
+    if named is not None:
+        return _edit(frame, text, named, dtype)
     if isinstance(call.func, ast.Attribute) and call.func.attr in _NAMED_CASTS and not call.args:
         return _edit(frame, text, call, f"{_segment(text, call.func.value)}.to({dtype})")
     return None

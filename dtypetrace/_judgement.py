@@ -30,7 +30,7 @@ STORED = frozenset(
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion"})
 
 
-def _contenders(refused: Refused) -> list[Witness]:
+def contenders(refused: Refused) -> list[Witness]:
     """The operands whose dtypes disagree: the floating ones, or all where those agree."""
     floating = [w for w in refused.witnesses if w.dtype in FLOATING]
     if len({w.dtype for w in floating}) > 1:
@@ -41,7 +41,7 @@ def _contenders(refused: Refused) -> list[Witness]:
 
 def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     """The dtype that the run was meant to have at this op, and the fact that says so."""
-    sides = _contenders(refused)
+    sides = contenders(refused)
     present = {w.dtype for w in sides}
     computing = present - STORED
     if refused.wants == "agree" and len(computing) == 1 and computing != present:
@@ -101,7 +101,8 @@ def _ran_before(recording: Recording, refused: Refused, sides: list[Witness]) ->
     """
     site = graph.place_of(recording, refused.place).stack[:1]
     known: set[tuple[str, int]] = set()
-    for op in recording.ops:
+    # a healed call runs after it was refused: that is no past
+    for op in recording.ops[: refused.after if refused.after >= 0 else None]:
         if op.op == refused.op and op.module == refused.module and op.phase in ("forward", "recompute") and not op.autocast:
             operands = [(i.dtype, i.step) for i in op.inputs if i.dtype in FLOATING]
             # a transpose and the like have one operand; they ran as a part of the refused call too
@@ -188,7 +189,7 @@ def culprit(refused: Refused, in_line: str | None) -> Witness | None:
         spoken = [w for w in wrong if w.dtype in said]
         roles = [w for role in _ROLES[refused.wants] for w in spoken or wrong if w.argument.split("[")[0] == role]
         return _first(named or roles or spoken or wrong or list(witnesses))
-    sides = _contenders(refused)
+    sides = contenders(refused)
     out = [w for w in sides if w.dtype != in_line]
     return _first(out or named or sides)
 

@@ -23,9 +23,10 @@ _installed: list[Patches] = []
 class Patches:
     """Installed and removed as one; each clean-up is a small function in a list."""
 
-    def __init__(self, recorder, modes_off: Callable[[], ContextManager]) -> None:
+    def __init__(self, recorder, modes_off: Callable[[], ContextManager], healer: Any = None) -> None:
         self.recorder = recorder
         self.modes_off = modes_off
+        self.healer = healer
         self._undo: list[Callable[[], None]] = []
         self._eager = False
 
@@ -40,6 +41,8 @@ class Patches:
         self._undo.append(_warnings.install(self.recorder.places.own))
         self._undo.append(_workers.install(self.recorder))
         self._watch_parameters()
+        if self.healer is not None:
+            self._replace(torch._C, "_group_tensors_by_device_and_dtype", self.healer.grouped(torch._C._group_tensors_by_device_and_dtype))
         self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
         self.mind_compile()
 

@@ -367,9 +367,13 @@ class Recorder:
         # the exception itself is not kept: its traceback would pin the model
         self._left[id(error)] = (number, str(error))
 
-    def knows(self, error: BaseException) -> bool:
+    def number_of(self, error: BaseException) -> int | None:
+        """Number of the refusal that an exception tells of, None where it is known to tell of none."""
         entry = self._left.get(id(error))
-        return entry is not None and entry[1] == str(error)
+        return entry[0] if entry is not None and entry[1] == str(error) else None
+
+    def knows(self, error: BaseException) -> bool:
+        return self.number_of(error) is not None
 
     def leaves(self, error: BaseException) -> None:
         """The exception left the block: its refusal is the one that ended the run."""

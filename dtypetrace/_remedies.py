@@ -19,12 +19,7 @@ def remedy(
         return None
     origin = culprit.origin
     here = origin.place if origin.place.stack else site
-    wanted = {"integer": "int64", "bool": "bool", "float": in_line if in_line in FLOATING else "float32"}.get(refused.wants) or in_line
-    if refused.wants == "complex":
-        wanted = OTHER_FORM.get(culprit.dtype, "complex64")
-    if refused.code == "DT111":  # a destination is to be what is written into it
-        told = dict(refused.dtypes)
-        wanted = next((told[k] for k in ("result", "expected", "desired") if told.get(k, culprit.dtype) != culprit.dtype), wanted)
+    wanted = wanted_dtype(refused, culprit, in_line)
     # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
     passed = refused.phase not in ("backward", "optimizer") and refused.code != "DT111" and site.stack and site.stack[0] is site.user_frame
     at_site = f"cast {culprit.shown} at the call, {short(site)}" if passed else ""
@@ -71,6 +66,16 @@ def remedy(
     edit = _edits.at_birth(recording, origin.kind, here, wanted) if origin.op != "set_default_dtype" else None
     why = kinds.get(origin.kind, f"make it {wanted}")
     return Fix("dtype", here, (edit,) if edit else (), True, why, (at_site,) if at_site else ())
+
+
+def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str | None:
+    """The dtype that the culprit is to have; None where the run shows none."""
+    if refused.wants == "complex":
+        return OTHER_FORM.get(culprit.dtype, "complex64")
+    if refused.code == "DT111":  # a destination is to be what is written into it
+        told = dict(refused.dtypes)
+        return next((told[k] for k in ("result", "expected", "desired") if told.get(k, culprit.dtype) != culprit.dtype), in_line)
+    return {"integer": "int64", "bool": "bool", "float": in_line if in_line in FLOATING else "float32"}.get(refused.wants) or in_line
 
 
 def _same_line(born: Place, site: Place) -> bool:

@@ -42,6 +42,8 @@ class Program:
     """
 
     def __init__(self, argv: list[str], *, as_module: bool = False) -> None:
+        self.text: bytes | None = None
+        """A script's text to run instead of what its file holds."""
         self.name = argv[0]
         self.argv = list(argv)
         self.as_module = as_module
@@ -111,7 +113,8 @@ class Program:
 
     def _run_script(self) -> None:
         main = sys.modules["__main__"]
-        exec(_code(main.__loader__, self.file), main.__dict__)
+        code = _code(main.__loader__, self.file) if self.text is None else compile(self.text, self.file, "exec", dont_inherit=True)
+        exec(code, main.__dict__)
 
     def _run_module(self) -> None:
         import runpy
@@ -317,9 +320,9 @@ class AfterImport:
         """The spec that the other finders give, its loader's ``exec_module`` watched this once."""
         if name != self.name:
             return None
-        for finder in list(sys.meta_path):
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find and finder is not self else None
+            spec = find(name, path, target) if find else None
             if spec is not None:
                 self._watch(spec.loader)
                 return spec

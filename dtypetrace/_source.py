@@ -97,6 +97,15 @@ def callee(frame: Frame) -> str | None:
     return dotted(call.func) if call else None
 
 
+def dtype_argument(call: ast.Call) -> ast.expr | None:
+    """The expression that names a call's dtype: ``dtype=``, else the last argument that is no plain constant."""
+    for keyword in call.keywords:
+        if keyword.arg == "dtype":
+            return keyword.value
+    candidates = [a for a in call.args if not isinstance(a, (ast.Constant, ast.Starred))]
+    return candidates[-1] if candidates else next((k.value for k in call.keywords if k.arg is None), None)
+
+
 def dotted(node: ast.AST) -> str | None:
     """``a.b.c`` for a name or a chain of attributes (subscripts by constant included), else None."""
     if isinstance(node, ast.Name):
@@ -181,7 +190,7 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
     if node is None or text is None:
         return None
     statement = text.parents.get(node)
-    if isinstance(statement, ast.AugAssign) and start_of(text, statement) == (frame.line, frame.column):
+    if augmented(frame) is not None:
         return (statement.target, statement.value)[index] if index < 2 else None
     if isinstance(statement, ast.Assign) and node in statement.targets:  # x.grad = value, x[index] = value
         parts = {"value": statement.value, "self": getattr(node, "value", None), "index": getattr(node, "slice", None)}
@@ -208,6 +217,13 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
     before = arguments[: index + 1]
     plain = len(before) > index and not any(isinstance(a, (ast.Starred, ast.List, ast.Tuple)) for a in before)
     return before[-1] if plain and (index == 0 or "norm" not in op) else None
+
+
+def augmented(frame: Frame) -> ast.AugAssign | None:
+    """The statement of the form ``x += y`` that the frame was running, if it was one."""
+    node, text = expression_at(frame), text_of(frame.file)
+    statement = text.parents.get(node) if node is not None and text is not None else None
+    return statement if isinstance(statement, ast.AugAssign) and start_of(text, statement) == (frame.line, frame.column) else None
 
 
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:

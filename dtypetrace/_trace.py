@@ -35,7 +35,7 @@ class Trace(View):
         script: str | os.PathLike | None = None,
         source: str | os.PathLike | None = None,
         ignore: frozenset[str] = frozenset(),
-        on_refusal: Healer | None = None,
+        autofix: bool | Healer = False,
         steps: int | None = None,
         trace_steps: int | None = None,
         numerics: bool = False,
@@ -47,7 +47,7 @@ class Trace(View):
         self._watch = Watch(
             model,
             user=UserCode(script, source),
-            on_refusal=on_refusal,
+            on_refusal=_healer() if autofix is True else autofix or None,
             steps=steps if trace_steps is None else trace_steps,
             on_enough=None if trace_steps is None else self.stop,
             numerics=numerics,
@@ -132,6 +132,11 @@ class Trace(View):
         return self._recording if self._recording is not None else self._watch.recorder.snapshot()
 
     @property
+    def root(self) -> Path:
+        """The folder that holds the user's own code."""
+        return self._watch.recorder.user.root
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """The one that ended the run first, then by severity and reach."""
         if self._outer is not None:
@@ -155,11 +160,19 @@ class Trace(View):
         return mark.step, recorder.dtype_name(tensor.dtype)
 
 
-def trace(model: nn.Module | None = None, *, numerics: bool = False) -> Trace:
+def _healer():
+    from ._heal import Healer  # with it come the rules
+
+    return Healer()
+
+
+def trace(model: nn.Module | None = None, *, autofix: bool = False, numerics: bool = False) -> Trace:
     """Watches the block and tells which line made a tensor the wrong dtype.
 
-    ``model`` only names the modules; whatever runs in the block is watched. ``numerics`` measures values too: what
-    became infinite or was flushed to zero, and which weights no optimizer step could move.
+    ``model`` only names the modules; whatever runs in the block is watched. ``autofix``: each call that
+    a dtype would end is made again with the right cast, and the block goes on; see ``fixes`` and ``diff``.
+    ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no
+    optimizer step could move.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)
@@ -168,7 +181,7 @@ def trace(model: nn.Module | None = None, *, numerics: bool = False) -> Trace:
     >>> t.findings
     ()
     """
-    return Trace(model, numerics=numerics)
+    return Trace(model, autofix=autofix, numerics=numerics)
 
 
 def open_recorder() -> Recorder | None:

@@ -37,6 +37,19 @@ class View(ABC):
 
         report.write_json(path, self.recording, self.findings)
 
+    @property
+    def fixes(self) -> tuple[Any, ...]:
+        """What ``autofix=True`` inserted, where, why and how often; see ``dtypetrace.autofix.Inserted``."""
+        from . import autofix
+
+        return autofix.fixes(self.recording)
+
+    def diff(self) -> str:
+        """What was healed as a source patch, a unified diff that nothing has proven; ``dtypetrace fix`` does."""
+        from . import autofix
+
+        return autofix.diff(self.recording)
+
     def why(self, target: Any) -> Why:
         """How a module's, parameter's or tensor's dtype came about: its origin and the steps since.
 

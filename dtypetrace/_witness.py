@@ -60,7 +60,7 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
             place = recorder.backward_place if engine else recorder.place(thread, frame)
             module = recorder.owner() if engine else thread.modules[-1][1] if thread.modules else -1
             phase = recorder.phase(thread)
-        arguments = list(_arguments(func, args, kwargs))
+        arguments = list(arguments_of(func, args, kwargs))
         if op in _BACKWARDS and getattr(func, "__name__", "") == op:
             phase = "backward"
             frames = [f for f, _ in _frames(error)]
@@ -124,6 +124,20 @@ def from_traceback(recorder, error: BaseException) -> None:
         phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
         holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
         _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1, holders)
+
+
+def ahead(recorder, thread, error: Exception, code: str, phase: str, arguments: list[tuple[str, Any]], frame: FrameType | None) -> int:
+    """Records a refusal that is found before the call that would raise, and gives its number."""
+    frames = []
+    while frame is not None:
+        frames.append((frame, frame.f_lasti))
+        frame = frame.f_back
+    inside = list(takewhile(lambda f: recorder.places.hidden(f.f_code.co_filename), (f for f, _ in frames)))
+    place = recorder.places.of_frames([(f.f_code, i) for f, i in frames])
+    meaning = refusals.Refusal("ahead", code, "agree", {name: recorder.dtype_name(v.dtype) for name, v in arguments}, None)
+    op = "backward" if phase == "backward" else _public_name(inside)
+    _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1)
+    return recorder.number_of(error)
 
 
 def _raised_in(recorder, thread, stack, meaning, error: Exception, place: int) -> tuple[str, list[tuple[str, Any]]]:
@@ -283,6 +297,7 @@ def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments
             autocast=recorder.autocast_of([v for _, v in arguments if isinstance(v, Tensor)]),
             model=_census(recorder, root, names) if root is not None else (),
             run=_run_census(recorder),
+            after=len(recorder.ops),
         )
 
     recorder.add_refusal(key, error, make)
@@ -334,7 +349,7 @@ def _memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
         return None
 
 
-def _arguments(func, args, kwargs) -> Iterator[tuple[str, Any]]:
+def arguments_of(func, args, kwargs) -> Iterator[tuple[str, Any]]:
     names = _signature(func, tuple(map(_kind, args)))
     last = len(names) - 1
     found: list[tuple[str, Any]] = []
@@ -453,7 +468,7 @@ def _census(recorder, root: nn.Module, names) -> tuple[Parameter, ...]:
     )
 
 
-def _live_parameters(recorder) -> dict[int, nn.Parameter]:
+def live_parameters(recorder) -> dict[int, nn.Parameter]:
     found = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
     for mark in list(recorder.origins.marks.values()):
         tensor = mark()
@@ -469,7 +484,7 @@ def _run_census(recorder) -> tuple[tuple[str, int], ...]:
     """
     called = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
     sizes: dict[str, int] = {}
-    for p in (called or _live_parameters(recorder)).values():
+    for p in (called or live_parameters(recorder)).values():
         if p.dtype.is_floating_point:
             name = recorder.dtype_name(p.dtype)
             sizes[name] = sizes.get(name, 0) + p.numel()
@@ -480,7 +495,7 @@ def _mismatched_gradients(recorder, meaning) -> list[tuple[str, Any]]:
     """Parameters whose gradient has another dtype, each with that gradient: what a reducer or bucket refuses."""
     speaks_of = set(meaning.dtypes.values())
     found: list[tuple[str, Any]] = []
-    for p in _live_parameters(recorder).values():
+    for p in live_parameters(recorder).values():
         grad = p.grad
         if grad is not None and grad.dtype is not p.dtype:
             if not speaks_of or recorder.dtype_name(grad.dtype) in speaks_of:

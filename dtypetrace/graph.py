@@ -116,7 +116,7 @@ def linked(recording: Recording, step: Step, read: Read) -> bool:
         return False
     call = _source.call_at(call_frame)
     text = _source.text_of(call_frame.file)
-    argument = _dtype_argument(call) if call is not None else None
+    argument = _source.dtype_argument(call) if call is not None else None
     if text is None or call is None:
         return True
     if argument is None or _is_literal(argument):
@@ -134,15 +134,6 @@ def linked(recording: Recording, step: Step, read: Read) -> bool:
         if level == 0 and _assigned_from(text, call, argument, here.line, here.column):
             return True
     return False
-
-
-def _dtype_argument(call: ast.Call) -> ast.expr | None:
-    """The expression that names a call's dtype: ``dtype=``, else the last argument that is no plain constant."""
-    for keyword in call.keywords:
-        if keyword.arg == "dtype":
-            return keyword.value
-    candidates = [a for a in call.args if not isinstance(a, (ast.Constant, ast.Starred))]
-    return candidates[-1] if candidates else next((k.value for k in call.keywords if k.arg is None), None)
 
 
 def _is_literal(node: ast.expr) -> bool:

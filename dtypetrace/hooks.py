@@ -12,13 +12,13 @@ import sys
 from dataclasses import dataclass
 from threading import get_ident
 from types import FrameType
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._births import CAST_CALLS
+from ._births import CAST_CALLS, tensors_in
 from ._patches import Patches
 from ._places import UserCode
 from ._recorder import Recorder, Thread
@@ -34,23 +34,51 @@ _REENTERED = (Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A refused call, as healing sees it: what was called with what, and what it raised."""
+    """A refused call, as healing sees it: what was called with what, and the number of its refusal."""
 
     function: Callable
     args: tuple
     kwargs: dict
-    phase: str
+    refusal: int
     error: Exception
 
 
-Healer = Callable[[Call], "tuple[tuple, dict] | None"]
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What to call again with, and what to do with the result (None: nothing)."""
+
+    args: tuple
+    kwargs: dict
+    finish: Callable[[Any], Any] | None = None
+
+
+class Healer(Protocol):
+    """Healing, as the hooks use it. See ``_heal``."""
+
+    recorder: Recorder
+    dispatch_mode: _compat.TorchDispatchMode
+
+    def __call__(self, call: Call) -> Remade | None:
+        """Other arguments for a refused call, or None to let it raise."""
+
+    def before_module(self, module: nn.Module, args: tuple, thread: Thread) -> tuple | None:
+        """Other arguments for a module that would refuse these, or None."""
+
+    def before_backward(self, thread: Thread, frame: FrameType | None, args: tuple, kwargs: dict) -> None:
+        """Called before each backward pass begins, with what it was called with."""
+
+    def after_backward(self) -> None:
+        """Called when one is done."""
+
+    def grouped(self, original: Callable) -> Callable:
+        """What stands for ``torch._C._group_tensors_by_device_and_dtype`` meanwhile."""
 
 
 class Watch:
     """Watches the calling thread between :meth:`start` and :meth:`stop`, and autograd's threads with it.
 
     model: named in reports although it may be called later (optional). on_refusal: asked for each
-    call that a dtype refused; returns ``(args, kwargs)`` to call again with, or None to let it raise.
+    call that a dtype refused, for other arguments to call again with.
     steps: after so many optimizer steps the program ends (SystemExit 0), or ``on_enough`` is called
     where a module is next entered from outside and goes on. numerics: measure values too.
     """
@@ -68,9 +96,11 @@ class Watch:
         self.recorder = Recorder(user, numerics)
         self.on_refusal = on_refusal
         self.running = False
-        self._modes = (_DispatchMode(self.recorder), _FunctionMode(self.recorder, self))
-        self._patches = Patches(self.recorder, lambda: _compat.modes_off(_FunctionMode, _DispatchMode))
-        self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough)
+        self._modes = (_DispatchMode(self.recorder, self), _FunctionMode(self.recorder, self))
+        self._patches = Patches(self.recorder, lambda: _compat.modes_off(_FunctionMode, _DispatchMode), on_refusal)
+        self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough, on_refusal)
+        if on_refusal is not None:
+            on_refusal.recorder, on_refusal.dispatch_mode = self.recorder, self._modes[0]
         if model is not None:
             self.recorder.modules.root(model, -1)
             self.recorder.plans.append(plan_of(model))
@@ -105,10 +135,11 @@ class _ModuleHooks:
     """Global hooks: which module is running, who registers which parameter, when an optimizer steps."""
 
     def __init__(
-        self, recorder: Recorder, patches: Patches, steps: int | None, on_enough: Callable[[], None] | None
+        self, recorder: Recorder, patches: Patches, steps: int | None, on_enough: Callable[[], None] | None, healer: Healer | None
     ) -> None:
         self.recorder = recorder
         self.patches = patches
+        self.healer = healer
         self.steps = steps
         self.on_enough = on_enough
         self._handles: list = []
@@ -129,9 +160,9 @@ class _ModuleHooks:
             handle.remove()
         self._handles = []
 
-    # every hook returns None: anything else would replace the program's own values
+    # every hook returns None: anything else replaces the program's own values, which only healing may
 
-    def _enter(self, module: nn.Module, args: tuple) -> None:
+    def _enter(self, module: nn.Module, args: tuple) -> tuple | None:
         recorder = self.recorder
         if recorder.broken:
             return
@@ -154,6 +185,7 @@ class _ModuleHooks:
             if type(module) in _FUSED and not module.training:
                 recorder.not_seen[f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"] = None
             modules.append((module, recorder.modules.number(module, root), id(frame), place, backward, root))
+            return self.healer.before_module(module, args, thread) if self.healer is not None else None
         except Exception:
             recorder.fail("a module hook")
 
@@ -252,9 +284,10 @@ class _DispatchMode(_compat.TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         return True
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, watch: Watch) -> None:
         super().__init__()
         self.recorder = recorder
+        self.watch = watch
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         recorder = self.recorder
@@ -264,13 +297,15 @@ class _DispatchMode(_compat.TorchDispatchMode):
                 return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
         frame = sys._getframe(0).f_back
         if _compat.function_mode_count():
-            return _dispatch_behind_modes(recorder, func, args, kwargs, frame)
+            return _dispatch_behind_modes(self.watch, func, args, kwargs, frame)
         kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
         try:
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
-            _kernel_refused(recorder, func, args, kwargs or {}, error, frame)
-            raise
+            healed = _kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
+            if healed is None:
+                raise
+            args, kwargs, out = healed
         if recorder.broken:
             return out
         try:
@@ -292,11 +327,12 @@ def _unwraps_itself(kind: type) -> bool:
     return True
 
 
-def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
+def _dispatch_behind_modes(watch, func, args, kwargs, frame):
     """An operator that runs while function modes are on (the engine inside a re-entered backward, a user's mode).
 
     Our own would see the call once more, and reading a tensor's dtype would go through all of them.
     """
+    recorder = watch.recorder
     popped = _compat.pop_function_mode()
     if type(popped) is not _FunctionMode:
         _compat.push_function_mode(popped)
@@ -307,8 +343,10 @@ def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
             with _compat.DisableTorchFunction():
-                _kernel_refused(recorder, func, args, kwargs or {}, error, frame)
-            raise
+                healed = _kernel_refused(watch, func, args, kwargs or {}, error, frame)
+            if healed is None:
+                raise
+            args, kwargs, out = healed
         if not recorder.broken:
             try:
                 if _compat.function_mode_count():
@@ -324,16 +362,29 @@ def _dispatch_behind_modes(recorder, func, args, kwargs, frame):
             _compat.push_function_mode(popped)
 
 
-def _kernel_refused(recorder, func, args, kwargs, error, frame) -> None:
-    """Remembers which operator raised; where no torch function is around it (the engine), that is the refusal."""
+def _kernel_refused(watch, func, args, kwargs, error, frame) -> tuple[tuple, dict, Any] | None:
+    """Remembers which operator raised; where no torch function is around it (the engine), that is the refusal.
+
+    There it may be healed here, below autograd, as long as no graph is recorded: the arguments that ran and the result.
+    """
+    recorder = watch.recorder
     try:
         thread = recorder.thread_state()
         if thread.calls:
             thread.kernel = (id(error), str(error), func)
-            return
+            return None
         _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
+        if watch.on_refusal is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):
+            return None
+        number = recorder.number_of(error)
+        healed = watch.on_refusal(Call(func, args, kwargs, number, error)) if number is not None else None
     except Exception:
         recorder.fail("the refusal of an operator")
+        return None
+    if healed is None:
+        return None
+    out = func(*healed.args, **healed.kwargs)
+    return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
 
 
 class _FunctionMode(_compat.TorchFunctionMode):
@@ -355,11 +406,17 @@ class _FunctionMode(_compat.TorchFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:
             calls.pop()
-            return _refused(self, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
+            healed = _refused(self, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
+            if healed is None:
+                raise
         except BaseException:
             calls.pop()
             raise
-        calls.pop()
+        else:
+            healed = None
+            calls.pop()
+        if healed is not None:
+            return _again(self, func, healed)
         origins = recorder.origins
         if origins.dead:
             origins.sweep()
@@ -373,22 +430,27 @@ class _FunctionMode(_compat.TorchFunctionMode):
         return out
 
 
-def _refused(mode, thread, func, args, kwargs, error, frame):
-    """Records a refusal, asks for healing, and raises what was raised or returns what the healed call gave."""
+def _refused(mode, thread, func, args, kwargs, error, frame) -> Remade | None:
+    """Records a refusal and asks for healing; None where the call is to raise what it raised."""
     recorder = mode.recorder
     try:
         _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
-        healed = None
-        on_refusal = mode.watch.on_refusal
-        if on_refusal is not None and recorder.knows(error):
-            healed = on_refusal(Call(func, args, kwargs, recorder.phase(thread), error))
+        healer = mode.watch.on_refusal
+        number = recorder.number_of(error) if healer is not None else None
+        if number is None:
+            return None
+        with _compat.DisableTorchFunction():
+            return healer(Call(func, args, kwargs, number, error))
     except Exception:
         recorder.fail("a refusal")
-        raise error
-    if healed is None:
-        raise error
+        return None
+
+
+def _again(mode, func, healed: Remade):
+    """A healed call, made again where it is watched like any other."""
     with mode:
-        return func(*healed[0], **healed[1])
+        out = func(*healed.args, **healed.kwargs)
+    return healed.finish(out) if healed.finish is not None else out
 
 
 def _plain(mode, func, args, kwargs):
@@ -423,7 +485,10 @@ def _set_tensor(mode, func, args, kwargs):
     try:
         out = func(*args, **kwargs)
     except Exception as error:
-        return _refused(mode, recorder.thread_state(), func, args, kwargs, error, frame)
+        healed = _refused(mode, recorder.thread_state(), func, args, kwargs, error, frame)
+        if healed is None:
+            raise
+        out, args = func(*healed.args, **healed.kwargs), healed.args
     target, value = args[0], args[1] if len(args) > 1 else None
     if func == _DATA_SET and isinstance(value, Tensor) and not recorder.broken:
         try:
@@ -448,16 +513,31 @@ def _reenter(mode, func, args, kwargs):
     recorder = mode.recorder
     thread = recorder.thread_state()
     frame = sys._getframe(1).f_back
-    body = _BODIES[func]
+    healer = None
     if func is not nn.functional.multi_head_attention_forward:
         recorder.backward_place = recorder.place(thread, frame)
+        healer = mode.watch.on_refusal
+    if healer is not None:
+        _told(mode, healer.before_backward, thread, frame, args, kwargs)
     try:
         with mode:
-            return body(*args, **kwargs)
+            out = _BODIES[func](*args, **kwargs)
     except Exception as error:
-        if recorder.knows(error):
-            raise
-        return _refused(mode, thread, func, args, kwargs, error, frame)
+        if not recorder.knows(error):  # what it called is healed by itself; the whole is never run again
+            _refused(mode, thread, func, args, kwargs, error, frame)
+        raise
+    finally:
+        if healer is not None:
+            _told(mode, healer.after_backward)
+    return out
+
+
+def _told(mode, tell: Callable, *what) -> None:
+    try:
+        with _compat.DisableTorchFunction():
+            tell(*what)
+    except Exception:
+        mode.recorder.fail("healing around a backward pass")
 
 
 def _mode_sensitive(mode, func, args, kwargs):

@@ -182,6 +182,17 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Cast:
+    """One operand that healing cast, and how often. ``back``: the call's results were cast back to ``source``."""
+
+    argument: str
+    source: str
+    to: str
+    count: int = 1
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """One distinct call that raised because of a dtype."""
 
@@ -209,6 +220,12 @@ class Refused:
     left: bool = False
     """True when the exception left the block or the script."""
     healed: bool = False
+    """Whether the casts were inserted and the program went on."""
+    casts: tuple[Cast, ...] = ()
+    after: int = -1
+    """How many of the recording's ops had been seen before it, -1 where that was not counted."""
+    predicted: bool = False
+    """Whether it was found before the call that would have raised, which could not have been repeated."""
 
 
 @dataclass(frozen=True, slots=True)

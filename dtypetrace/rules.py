@@ -7,6 +7,7 @@ flow from its birth, the remedy (``_remedies``). Findings of one cause are told 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Iterable
 
 from . import _changes, _judgement, _plan, _ranges, _source, _training, graph, refusals
@@ -18,7 +19,11 @@ _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
-    found = _grouped(judge(recording, refused) for refused in recording.refused if refused.left or not _asked_only(refused))
+    told = [refused for refused in recording.refused if refused.left or not _asked_only(refused)]
+    healed = any(refused.healed for refused in told)
+    if healed:  # what the program handles by itself was none of healing's business
+        told = [refused for refused in told if refused.healed or refused.left]
+    found = _grouped((judge(recording, refused) for refused in told), healed)
     found += _not_told(found, (*_ranges.find(recording), *_training.find(recording), *_plan.find(recording), *_changes.find(recording)))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f))))
@@ -58,14 +63,28 @@ def _silenced(recording: Recording, finding: Finding) -> bool:
 _IGNORE = re.compile(r"#\s*dtypetrace:\s*ignore\[([^\]]*)\]")
 
 
-def _grouped(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding per cause: the same refusal with the same culprit and origin, counted."""
-    from dataclasses import replace
+def cause(origin: Origin, name: str = "") -> tuple:
+    """What tells one cause from another: the user's own line of the birth and, below it, the library's function."""
+    user, inner = origin.place.user_frame, origin.place.stack[0] if origin.place.stack else None
+    if inner is None:
+        return (origin.kind, origin.name or name)
+    if user is inner or origin.kind in ("parameter", "load"):  # all of a model is made by one line
+        return user.file, user.line
+    return user.file, user.line, inner.file, inner.function
 
+
+def _grouped(findings: Iterable[Finding], healed: bool) -> list[Finding]:
+    """One finding per cause: the same refusal with the same culprit and origin, counted.
+
+    A run that was healed meets what one cause does again and again, in one call after another: that is told once.
+    """
     kept: dict[tuple, Finding] = {}
     for f in findings:
         culprit = f.culprit
-        key = (f.code, f.kind, f.site.stack, f.phase, culprit and (culprit.origin.kind, culprit.origin.place.stack[:1], culprit.name))
+        if healed and culprit is not None:
+            key = cause(culprit.origin, culprit.name)
+        else:
+            key = (f.code, f.kind, f.site.stack, f.phase, culprit and (culprit.origin.kind, culprit.origin.place.stack[:1], culprit.name))
         if key in kept:
             worst = min(kept[key].severity, f.severity, key=_SEVERITY.__getitem__)
             kept[key] = replace(kept[key], count=kept[key].count + f.count, severity=worst)
@@ -94,7 +113,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
             flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
         flow = (*flow, meets)
-    if refused.left:
+    if refused.left or refused.healed:
         severity = "error"
     elif refused.count > 1 and 1 < int(recording.meta.get("steps", 0)) <= refused.count:
         severity = "warning"

@@ -71,7 +71,7 @@ class Recorder:
         self._op_numbers: dict[tuple, int] = {}
         self.refused: list[Refused] = []
         self._refused_numbers: dict[tuple, int] = {}
-        self._left: dict[int, tuple[int, str]] = {}  # id of an exception -> (number of its refusal, its text)
+        self._left: dict[int, tuple[int, str, int]] = {}  # id of an exception -> number of its refusal, its text, its depth
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
         self.optimizer: weakref.ref | None = None
@@ -365,7 +365,7 @@ class Recorder:
             known = self.refused[number]
             self.refused[number] = replace(known, count=known.count + 1)
         # the exception itself is not kept: its traceback would pin the model
-        self._left[id(error)] = (number, str(error))
+        self._left[id(error)] = (number, str(error), len(self.thread_state().calls))
 
     def number_of(self, error: BaseException) -> int | None:
         """Number of the refusal that an exception tells of, None where it is known to tell of none."""
@@ -374,6 +374,11 @@ class Recorder:
 
     def knows(self, error: BaseException) -> bool:
         return self.number_of(error) is not None
+
+    def rises(self, error: BaseException, thread: Thread) -> bool:
+        """Whether an exception comes from a call inside this one, where it was recorded. At the same depth it is another,
+        which was given the id of one that is gone."""
+        return self.knows(error) and self._left[id(error)][2] > len(thread.calls)
 
     def leaves(self, error: BaseException) -> None:
         """The exception left the block: its refusal is the one that ended the run."""
@@ -389,7 +394,7 @@ class Recorder:
             chain = chain.__cause__ or chain.__context__
         # an interpreter in C++ (TorchScript) raises an exception of its own around the text, or without it
         text = str(error)
-        for number, told in reversed(self._left.values()):
+        for number, told, _ in reversed(self._left.values()):
             if told in text or "TorchScript interpreter" in text:
                 self.refused[number] = replace(self.refused[number], left=True)
                 return

@@ -402,9 +402,10 @@ class Recorder:
     # ------------------------------------------------------------ the result
 
     def parameter_names(self) -> dict[int, str]:
-        """id of each parameter of a model that was called -> its name in that model."""
+        """id of each parameter of a model that was called -> its name in the largest model that holds it."""
         with _compat.DisableTorchFunction():
-            return {id(p): clean_name(n, root) for root in self.modules.live_roots() for n, p in root.named_parameters()}
+            models = sorted(((list(root.named_parameters()), root) for root in self.modules.live_roots()), key=lambda m: len(m[0]))
+            return {id(p): clean_name(n, root) for named, root in models for n, p in named}
 
     def parameters(self, places) -> tuple[Parameter, ...]:
         """The floating parameters and buffers of every model that was called and is alive."""

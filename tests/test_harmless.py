@@ -1136,7 +1136,7 @@ def test_the_program_ends_the_same(program, every_warning):
     trace = dtypetrace.trace()
     assert outcome(program, trace) == untraced
     whole(trace)
-    assert trace.findings == (), trace
+    assert not [f for f in trace.findings if f.kind == "collision"], trace
     assert trace.recording.ops or program in (threads,)
     trace.to_networkx(), repr(trace)
 

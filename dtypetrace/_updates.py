@@ -179,7 +179,7 @@ class _Lane:
         self.tracked = [t for t, _ in pairs]
         self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(_sample(local)) for t, p in pairs]
         total = sum(self.sizes)
-        self.owner = torch.repeat_interleave(torch.arange(len(pairs)), torch.tensor(self.sizes)).to(device)
+        self.owner = torch.cat([torch.full((n,), i) for i, n in enumerate(self.sizes)]).to(device)
         self.reached = torch.zeros(total, dtype=torch.bool, device=device)
         self.moved = torch.zeros_like(self.reached)
         self.broken = torch.zeros_like(self.reached)

@@ -21,7 +21,7 @@ import torch
 from . import _compat, _judgement, _source, _witness, graph
 from ._heal_ahead import Ahead
 from ._origins import RawStep
-from .hooks import Call, Remade
+from ._seam import Call, Remade
 from .records import FLOATING, Cast, Place, Recording, Refused
 from .rules import cause
 
@@ -46,7 +46,7 @@ class _Plan:
 
 
 class Healer(Ahead):
-    """What ``hooks`` asks (``hooks.Healer``). ``fallback`` is the dtype in which an op without a kernel for its own runs."""
+    """What ``hooks`` asks (``_seam.Healer``). ``fallback`` is the dtype in which an op without a kernel for its own runs."""
 
     def __init__(self, fallback: torch.dtype = torch.float32) -> None:
         self.recorder: Any = None

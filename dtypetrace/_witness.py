@@ -39,7 +39,7 @@ def guarded(recorder, thread, func, args, kwargs, error: Exception, frame: Frame
 
 def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: FrameType | None) -> None:
     """Records the refusal of a torch function or operator, if a dtype was the reason."""
-    if recorder.rises(error, thread):
+    if recorder.knows(error):
         return
     op = recorder.op_name(func)
     aten = _aten(func)

@@ -337,12 +337,10 @@ def _kernel_refused(watch, func, args, kwargs, error, frame) -> tuple[tuple, dic
         number = recorder.number_of(error)
         healed = watch.on_refusal(Call(func, args, kwargs, number, error)) if number is not None else None
     except Exception:
-        recorder.fail("the refusal of an operator")
-        return None
-    if healed is None:
-        return None
-    out = func(*healed.args, **healed.kwargs)
-    return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
+        healed = recorder.fail("the refusal of an operator")
+    if healed is not None:
+        out = func(*healed.args, **healed.kwargs)
+        return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
 
 
 class _FunctionMode(_compat.TorchFunctionMode):
@@ -397,13 +395,11 @@ def _refused(mode, thread, func, args, kwargs, error, frame) -> Remade | None:
         _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
         healer = mode.watch.on_refusal
         number = recorder.number_of(error) if healer is not None else None
-        if number is None:
-            return None
-        with _compat.DisableTorchFunction():
-            return healer(Call(func, args, kwargs, number, error))
+        if number is not None:
+            with _compat.DisableTorchFunction():
+                return healer(Call(func, args, kwargs, number, error))
     except Exception:
         recorder.fail("a refusal")
-        return None
 
 
 def _again(mode, func, healed: Remade):

@@ -217,8 +217,7 @@ class Refused:
     run: tuple[tuple[str, int], ...] = ()
     """Numbers held per dtype by every parameter that was alive, largest first."""
     count: int = 1
-    left: bool = False
-    """True when the exception left the block or the script."""
+    left: bool = False  # the exception left the block or the script
     healed: bool = False
     casts: tuple[Cast, ...] = ()
     predicted: bool = False  # found before the call that would have raised

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Healer(Protocol):
 
     recorder: Recorder
     dispatch_mode: TorchDispatchMode
+    opened: tuple[int, CodeType, int] | None
+    """The frame that opened the trace: its id, its code and the line."""
 
     def __call__(self, call: Call) -> Remade | None:
         """Other arguments for a refused call, or None to let it raise."""

@@ -21,7 +21,7 @@ import torch
 from . import _compat, _judgement, _source, _witness, graph
 from ._heal_ahead import Ahead
 from ._origins import RawStep
-from .hooks import Call, Remade
+from ._seam import Call, Remade
 from .records import FLOATING, Cast, Place, Recording, Refused
 from .rules import cause
 
@@ -46,11 +46,12 @@ class _Plan:
 
 
 class Healer(Ahead):
-    """What ``hooks`` asks (``hooks.Healer``). ``fallback`` is the dtype in which an op without a kernel for its own runs."""
+    """What ``hooks`` asks (``_seam.Healer``). ``fallback`` is the dtype in which an op without a kernel for its own runs."""
 
     def __init__(self, fallback: torch.dtype = torch.float32) -> None:
         self.recorder: Any = None
         self.dispatch_mode: Any = None
+        self.opened: tuple[int, CodeType, int] | None = None
         self.fallback = fallback
         self._plans: dict[int, _Plan | None] = {}
 
@@ -138,8 +139,8 @@ class Healer(Ahead):
         return self._plans[number]
 
     def may_heal(self, error: Exception) -> bool:
-        """Whether nothing on the stack handles the exception: what the program handles is its own affair."""
-        return not handled(error, sys._getframe(1), self.recorder.places.hidden)
+        """Whether nothing inside the trace handles the exception: what the program handles is its own affair."""
+        return not handled(error, sys._getframe(1), self.recorder.places.hidden, self.opened)
 
     def _decide(self, call: Call, arguments: list) -> _Plan | None:
         recording: Recording = self.recorder.snapshot()
@@ -223,26 +224,37 @@ def _replaced(value: Any, made: dict[int, Any]) -> Any:
 # ---------------------------------------------------------------- what the program handles
 
 
-def handled(error: Exception, frame: FrameType | None, hidden: Callable[[str], bool]) -> bool:
-    """Whether a ``try`` or ``suppress`` on the stack catches the exception and neither raises it again nor exits."""
+def handled(
+    error: Exception, frame: FrameType | None, hidden: Callable[[str], bool], opened: tuple[int, CodeType, int] | None = None
+) -> bool:
+    """Whether a ``try`` or ``suppress`` on the stack catches the exception and neither raises it again nor exits.
+
+    ``opened`` is where the trace begins: what lies around it is not asked.
+    """
     kinds = {kind.__name__ for kind in type(error).__mro__}
     while frame is not None:
         code = frame.f_code
-        if not hidden(code.co_filename) and code.co_exceptiontable and any(names & kinds for names in _caught(code, frame.f_lineno)):
-            return True
-        frame = frame.f_back
+        last = opened is not None and (id(frame), code) == opened[:2]
+        if not hidden(code.co_filename) and code.co_exceptiontable:
+            if any(names & kinds for names in _caught(code, frame.f_lineno, opened[2] if last else 0)):
+                return True
+        frame = None if last else frame.f_back
     return False
 
 
 @lru_cache(maxsize=4096)
-def _caught(code: CodeType, line: int) -> tuple[frozenset[str], ...]:
-    """The names of the exceptions that the statements around a line catch for good."""
+def _caught(code: CodeType, line: int, after: int) -> tuple[frozenset[str], ...]:
+    """The names of the exceptions that the statements around a line catch for good, of those that begin after another."""
     text = _source.text_of(code.co_filename)
     found = []
     for node in ast.walk(text.tree) if text is not None else ():
-        if isinstance(node, ast.Try) and code.co_firstlineno <= node.lineno and node.body[0].lineno <= line <= node.body[-1].end_lineno:
+        if not isinstance(node, (ast.Try, ast.With)) or not max(code.co_firstlineno, after + 1) <= node.lineno:
+            continue
+        if not node.body[0].lineno <= line <= node.body[-1].end_lineno:
+            continue
+        if isinstance(node, ast.Try):
             found += [_names(handler.type) for handler in node.handlers if not _goes_on(handler)]
-        elif isinstance(node, ast.With) and code.co_firstlineno <= node.lineno and node.body[0].lineno <= line <= node.body[-1].end_lineno:
+        else:
             calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
             found += [_names(ast.Tuple(c.args)) for c in calls if (_source.dotted(c.func) or "").split(".")[-1] == "suppress"]
     return tuple(found)

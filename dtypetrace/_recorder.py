@@ -58,6 +58,14 @@ def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
     return frame is not None
 
 
+def _depth(error: BaseException) -> int:
+    """How many frames an exception has come through."""
+    depth, tb = 0, error.__traceback__
+    while tb is not None:
+        depth, tb = depth + 1, tb.tb_next
+    return depth
+
+
 class Recorder:
     """The growing recording of one run. ``user`` tells the user's own files from a library's."""
 
@@ -365,30 +373,27 @@ class Recorder:
             known = self.refused[number]
             self.refused[number] = replace(known, count=known.count + 1)
         # the exception itself is not kept: its traceback would pin the model
-        self._left[id(error)] = (number, str(error), len(self.thread_state().calls))
+        self._left[id(error)] = (number, str(error), _depth(error))
 
     def number_of(self, error: BaseException) -> int | None:
-        """Number of the refusal that an exception tells of, None where it is known to tell of none."""
+        """Number of the refusal that an exception tells of, None where none was recorded."""
         entry = self._left.get(id(error))
         return entry[0] if entry is not None and entry[1] == str(error) else None
 
     def knows(self, error: BaseException) -> bool:
-        return self.number_of(error) is not None
-
-    def rises(self, error: BaseException, thread: Thread) -> bool:
-        """Whether an exception comes from a call inside this one, where it was recorded. At the same depth it is another,
-        which was given the id of one that is gone."""
-        return self.knows(error) and self._left[id(error)][2] > len(thread.calls)
+        """Whether an exception was recorded further in and is on its way out. A new one of the same text can have the id of
+        one that is gone; raised at the same place, its traceback is no longer."""
+        return self.number_of(error) is not None and _depth(error) > self._left[id(error)][2]
 
     def leaves(self, error: BaseException) -> None:
         """The exception left the block: its refusal is the one that ended the run."""
         chain, seen = error, set()
         while chain is not None and id(chain) not in seen:
             seen.add(id(chain))
-            if not self.knows(chain):
+            if self.number_of(chain) is None:
                 _witness.from_traceback(self, chain)
-            if self.knows(chain):
-                number = self._left[id(chain)][0]
+            number = self.number_of(chain)
+            if number is not None:
                 self.refused[number] = replace(self.refused[number], left=True)
                 return
             chain = chain.__cause__ or chain.__context__

@@ -7,7 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from torch import nn
@@ -74,7 +74,10 @@ class Trace(View):
             return
         if self._recording is not None:
             raise RuntimeError("this trace was already used; make a new one with dtypetrace.trace()")
-        self._opened_at = _caller()
+        opened_in = _caller()
+        self._opened_at = f"{opened_in.f_code.co_filename}:{opened_in.f_lineno}" if opened_in else "?"
+        if self._watch.on_refusal is not None and opened_in is not None:
+            self._watch.on_refusal.opened = (id(opened_in), opened_in.f_code, opened_in.f_lineno)
         self._thread = ident
         _open[ident] = self
         try:
@@ -190,12 +193,12 @@ def open_recorder() -> Recorder | None:
     return trace._watch.recorder if trace is not None else None
 
 
-def _caller() -> str:
+def _caller() -> FrameType | None:
     frame = sys._getframe(1)
     own = str(Path(__file__).parent)
     while frame is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
+    return frame
 
 
 def _unlink_own_frames(error: BaseException) -> None:

@@ -157,6 +157,7 @@ class _Lane:
         if len(self.casts) >= _BATCH:
             self.fold()
 
+    @torch.inference_mode()  # what was measured in inference mode cannot be written to outside it
     def fold(self) -> None:
         """Adds what is waiting to the sums."""
         rows = [(dtype, *entry) for dtype, entries in self.waiting.items() for entry in entries]

@@ -39,7 +39,7 @@ def guarded(recorder, thread, func, args, kwargs, error: Exception, frame: Frame
 
 def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: FrameType | None) -> None:
     """Records the refusal of a torch function or operator, if a dtype was the reason."""
-    if recorder.rises(error, thread):
+    if recorder.knows(error):
         return
     op = recorder.op_name(func)
     aten = _aten(func)
@@ -137,7 +137,10 @@ def ahead(recorder, thread, error: Exception, code: str, phase: str, arguments: 
     meaning = refusals.Refusal("ahead", code, "agree", {name: recorder.dtype_name(v.dtype) for name, v in arguments}, None)
     op = "backward" if phase == "backward" else _public_name(inside)
     _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1)
-    return recorder.number_of(error)
+    number = recorder.number_of(error)
+    if error.__traceback__ is None:  # nobody raised it
+        recorder.refused[number] = replace(recorder.refused[number], predicted=True)
+    return number
 
 
 def _raised_in(recorder, thread, stack, meaning, error: Exception, place: int) -> tuple[str, list[tuple[str, Any]]]:

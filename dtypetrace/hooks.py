@@ -9,10 +9,9 @@ Python between the two. All write into one recorder, which keeps plain data only
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from threading import get_ident
 from types import FrameType
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -22,6 +21,7 @@ from ._births import CAST_CALLS, tensors_in
 from ._patches import Patches
 from ._places import UserCode
 from ._recorder import Recorder, Thread
+from ._seam import Call, Healer, Remade
 from ._settings import plan_of
 
 Tensor = torch.Tensor
@@ -30,48 +30,6 @@ _PLAIN = {Tensor, nn.Parameter, nn.Buffer}  # and what _unwraps_itself finds to 
 
 # torch functions written in Python that call composites which raise above the dispatch mode
 _REENTERED = (Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A refused call, as healing sees it: what was called with what, and the number of its refusal."""
-
-    function: Callable
-    args: tuple
-    kwargs: dict
-    refusal: int
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Remade:
-    """What to call again with, and what to do with the result (None: nothing)."""
-
-    args: tuple
-    kwargs: dict
-    finish: Callable[[Any], Any] | None = None
-
-
-class Healer(Protocol):
-    """Healing, as the hooks use it. See ``_heal``."""
-
-    recorder: Recorder
-    dispatch_mode: _compat.TorchDispatchMode
-
-    def __call__(self, call: Call) -> Remade | None:
-        """Other arguments for a refused call, or None to let it raise."""
-
-    def before_module(self, module: nn.Module, args: tuple, thread: Thread) -> tuple | None:
-        """Other arguments for a module that would refuse these, or None."""
-
-    def before_backward(self, thread: Thread, frame: FrameType | None, args: tuple, kwargs: dict) -> None:
-        """Called before each backward pass begins, with what it was called with."""
-
-    def after_backward(self) -> None:
-        """Called when one is done."""
-
-    def grouped(self, original: Callable) -> Callable:
-        """What stands for ``torch._C._group_tensors_by_device_and_dtype`` meanwhile."""
 
 
 class Watch:
@@ -379,12 +337,10 @@ def _kernel_refused(watch, func, args, kwargs, error, frame) -> tuple[tuple, dic
         number = recorder.number_of(error)
         healed = watch.on_refusal(Call(func, args, kwargs, number, error)) if number is not None else None
     except Exception:
-        recorder.fail("the refusal of an operator")
-        return None
-    if healed is None:
-        return None
-    out = func(*healed.args, **healed.kwargs)
-    return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
+        healed = recorder.fail("the refusal of an operator")
+    if healed is not None:
+        out = func(*healed.args, **healed.kwargs)
+        return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
 
 
 class _FunctionMode(_compat.TorchFunctionMode):
@@ -434,16 +390,16 @@ def _refused(mode, thread, func, args, kwargs, error, frame) -> Remade | None:
     """Records a refusal and asks for healing; None where the call is to raise what it raised."""
     recorder = mode.recorder
     try:
+        if recorder.knows(error):
+            return None
         _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
         healer = mode.watch.on_refusal
         number = recorder.number_of(error) if healer is not None else None
-        if number is None:
-            return None
-        with _compat.DisableTorchFunction():
-            return healer(Call(func, args, kwargs, number, error))
+        if number is not None:
+            with _compat.DisableTorchFunction():
+                return healer(Call(func, args, kwargs, number, error))
     except Exception:
         recorder.fail("a refusal")
-        return None
 
 
 def _again(mode, func, healed: Remade):

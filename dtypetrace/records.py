@@ -217,15 +217,11 @@ class Refused:
     run: tuple[tuple[str, int], ...] = ()
     """Numbers held per dtype by every parameter that was alive, largest first."""
     count: int = 1
-    left: bool = False
-    """True when the exception left the block or the script."""
+    left: bool = False  # the exception left the block or the script
     healed: bool = False
-    """Whether the casts were inserted and the program went on."""
     casts: tuple[Cast, ...] = ()
-    after: int = -1
-    """How many of the recording's ops had been seen before it, -1 where that was not counted."""
-    predicted: bool = False
-    """Whether it was found before the call that would have raised, which could not have been repeated."""
+    predicted: bool = False  # found before the call that would have raised
+    after: int = -1  # how many of the recording's ops had run before it, -1 where that was not counted
 
 
 @dataclass(frozen=True, slots=True)

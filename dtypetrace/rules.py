@@ -131,13 +131,13 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         aten=refused.aten,
         module=refused.module,
         count=refused.count,
-        predicted=False,
+        predicted=refused.predicted,
         site=site,
         operands=operands,
         culprit=culprit,
         flow=flow,
         fix=remedy(recording, refused, culprit, chosen, flow, in_line, site),
-        exception=Raised(refused.exception, refused.message),
+        exception=None if refused.predicted else Raised(refused.exception, refused.message),
         notes=tuple(_notes(refused, culprit, operands, flow, in_line, reason)),
     )
 

@@ -34,7 +34,7 @@ LIKE = frozenset(
     getattr(torch.ops.aten, name).default
     for name in "ones_like zeros_like full_like empty_like rand_like randn_like new_ones new_zeros new_full new_empty".split()
 )
-_TO_COPY = torch.ops.aten._to_copy.default
+TO_COPY = torch.ops.aten._to_copy.default
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
@@ -87,7 +87,7 @@ class Births:
                 if narrower:
                     return origins.step(RawStep("promotion", name, place, module, source, made, (mark.step,)))
             return mark.step
-        if func is _TO_COPY:
+        if func is TO_COPY:
             how = "cast"
             if call is not None and name not in CASTS and named_dtype(call[1], call[2]) is None and call[4]:
                 # autocast's own cast: to its dtype, or to the widest operand of an op on its promote list

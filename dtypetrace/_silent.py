@@ -151,6 +151,17 @@ class Run:
         name = ".".join(p for p in (op.module.removeprefix(self.root(op.module)).lstrip("."), i.name) if p) if i.name else argument
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, self.origin(i.step, in_line, i.name or None), written)
 
+    def step_of(self, number: int) -> int:
+        """The step of an op's result, as one that took it knows; -1 where none did."""
+        takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
+        return next((i.step for i in takers), -1)
+
+    def result(self, number: int, in_line: str | None) -> Operand:
+        """What an op gave, as an operand of whatever comes next."""
+        op, step = self.ops[number], self.step_of(number)
+        origin = self.origin(step, in_line) if step >= 0 else Origin("factory", None, op.op, self.place(op))
+        return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
+
     def computed(self, i: Input) -> bool:
         """Whether an operand is data on its way through the model: the result of arithmetic in its dtype, or an input."""
         if i.holder is not None:

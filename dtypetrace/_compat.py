@@ -38,7 +38,7 @@ try:
     )
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
     from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes as dispatch_modes_off
+    from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError as error:  # pragma: no cover - another torch than the tested ones
     raise ImportError(
         f"dtypetrace does not know torch {torch.__version__}: {error}. "
@@ -60,7 +60,6 @@ __all__ = [
     "current_autograd_node",
     "current_graph_task_id",
     "dispatch_mode_count",
-    "dispatch_modes_off",
     "force_eager",
     "function_mode_at",
     "function_mode_count",

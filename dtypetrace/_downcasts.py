@@ -29,7 +29,7 @@ def find(run: Run) -> list[Finding]:
             key = f.severity, f.site.stack[:1], f.culprit.origin.place.stack[:1]
             known = found.get(key)
             found[key] = f if known is None else _merged(known, f)
-    return list(found.values())
+    return [*found.values(), *_by_the_engine(run)]
 
 
 def _merged(one: Finding, other: Finding) -> Finding:
@@ -63,6 +63,39 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         count=count, predicted=False, site=place, operands=(target_operand, source), culprit=target_operand, flow=flow,
         fix=_fix(run, target_operand, value.dtype, place), exception=None, notes=tuple(notes), reach=Reach(count, 0, result_bytes(op) * count),
     )  # fmt: skip
+
+
+def _by_the_engine(run: Run) -> list[Finding]:
+    """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another dtype."""
+    casts = [op for op in run.ops if op.phase == "backward" and name_of(op) in CASTS and op.of >= 0 and _unmirrored(run, op)]
+    if not casts:
+        return []
+    op = max(casts, key=lambda o: result_bytes(o) * o.count)
+    forward, place = run.ops[op.of], run.place(op)
+    gradient, made = run.operand(op, 0, op.outputs[0]), op.outputs[0]
+    count = sum(o.count for o in casts)
+    lines = len({run.place(o).stack[:1] for o in casts})
+    notes = [f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: the engine casts it without a word"]
+    if lines > 1:
+        notes.append(f"so it does for {lines - 1} more line{'s' if lines > 2 else ''}")
+    flow = (*graph.flow(run.recording, op.inputs[0].step, made), FlowStep(place, "the engine", op.module, gradient.dtype, made, "copy"))
+    return [Finding(
+        code="DT203", kind="downcast", severity="note", title=TITLES["DT203"], phase="backward", op=forward.op, aten=op.aten, module=op.module,
+        count=count, predicted=False, site=place, operands=(gradient,), culprit=gradient, flow=flow,
+        fix=Fix("cast", gradient.origin.place if gradient.origin.place.stack else place, (), False, f"give the gradient in {made}", ()),
+        exception=None, notes=tuple(notes), reach=Reach(count, 0, sum(result_bytes(o) * o.count for o in casts)),
+    )]  # fmt: skip
+
+
+def _unmirrored(run: Run, op: Op) -> bool:
+    """Whether a gradient was narrowed although forward neither cast the value up there nor mixed dtypes."""
+    forward = run.ops[op.of]
+    if forward.autocast or not op.inputs or op.inputs[0].dtype not in REAL or op.outputs[0] not in REAL or not wider(op.inputs[0].dtype, op.outputs[0]):
+        return False
+    took, gave = {i.dtype for i in forward.inputs if i.dtype in REAL}, {d for d in forward.outputs if d in REAL}
+    if name_of(forward) in CASTS:  # a custom function's node is known by the first op inside it
+        return op.inputs[0].dtype not in gave
+    return len(took | gave) == 1
 
 
 def _whose(run: Run, op: Op) -> str:

@@ -56,17 +56,16 @@ def _peak(integers: Tensor, cast: Tensor) -> Tensor | None:
     """The largest of some integers that were cast to a half dtype, on their device; it is read when the run is over."""
     if integers.dtype.is_floating_point or integers.dtype.is_complex or cast.dtype not in _HALVES or type(cast) is not Tensor:
         return None
-    if _compat.dispatch_mode_count() or cast.device.type not in ("cpu", "cuda") or not cast.numel():
-        return None  # a mode of the program's own would see our op
-    if cast.is_cuda and torch.cuda.is_current_stream_capturing():
+    if cast.device.type not in ("cpu", "cuda") or not cast.numel() or cast.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
-    return cast.amax()
+    with _compat.unseen():
+        return cast.amax()
 
 
 def _read(op: _Op) -> float | None:
     """An op's peak, as a number from now on: a trace that is still open would see the reading, and wait for the device twice."""
     if isinstance(op.peak, Tensor):
-        with _compat.DisableTorchFunction(), _compat.dispatch_modes_off():
+        with _compat.unseen():
             op.peak = float(op.peak.item())
     return op.peak
 

@@ -78,6 +78,8 @@ class Births:
         same = [t for t, d in zip(inputs, dtypes) if d is made]
         source = tuple(dict.fromkeys(d for _, d in floating))
         name = op_name(call[0]) if call else op_name(func)
+        if call is not None and name in CASTS and func is not TO_COPY:  # inference mode leaves `to` and `type_as` whole
+            return origins.step(RawStep("cast", name, place, module, source or (dtypes[0],), made, explicit=True))
         if same:
             parent = next((t for t in same if t.dim()), same[0])
             mark = marks.get(id(parent)) or self.recorder.adopt(parent, place, forward_op)

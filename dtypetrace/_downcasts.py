@@ -43,7 +43,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     if not op.inputs or op.inputs[0].dtype not in REAL or op.phase in ("backward", "optimizer"):
         return None  # what a step does to weights and its own state is judged by what it did to them
     target = op.inputs[0]
-    value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and i.shape and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
+    value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
     if value is None:
         return None
     in_line = run.dominant(op.module)
@@ -53,8 +53,8 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         return None  # master copies of the weights are brought back so
     severity = "warning" if why else "note"
     place = run.place(op)
-    target_operand, source = run.operand(op, 0, None), run.operand(op, index, in_line)
-    flow = (*graph.flow(run.recording, target.step, value.dtype), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
+    target_operand, source = run.operand(op, 0, in_line), run.operand(op, index, in_line)
+    flow = (*graph.flow(run.recording, target.step, in_line), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
     count = op.count
     notes = [why] if why else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
     notes.insert(0, f"{source.shown} is {value.dtype}, {target_operand.shown} stays {target.dtype}: the write rounds without a word")

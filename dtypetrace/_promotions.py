@@ -93,7 +93,7 @@ class _Walk:
             self._widens(number, op, held, operands)
         elif held:
             self._goes_on(number, op, held)
-        elif low:
+        elif low and self.run.computed(low[0]):
             self.islands.add(number)  # told to: dtype=torch.float32 on a softmax or a sum
 
     def _goes_on(self, number: int, op: Op, held: list[tuple[int, Input]]) -> None:

@@ -98,7 +98,8 @@ def _finding(run: Run, number: int, index: int, count: int, what: str, table: Op
     table = table or op
     dtype = op.inputs[index].dtype if index >= 0 else op.outputs[0]
     place = run.place(table)
-    culprit = run.operand(op, index, "float32") if index >= 0 else run.result(number, "float32")
+    # a cast to the model's own dtype is right for the stream and wrong for a table: the cast is the cause, not the model
+    culprit = run.operand(op, index, dtype) if index >= 0 else run.result(number, dtype)
     step = op.inputs[index].step if index >= 0 else run.step_of(number)
     origin = culprit.origin
     edit = _edits.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
@@ -106,7 +107,7 @@ def _finding(run: Run, number: int, index: int, count: int, what: str, table: Op
     notes = [f"{what}: {dtype} tells {2 ** _BITS[dtype]:,} neighbours apart, no more"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"it goes in at {short(run.place(op))}; {table.op} makes the table of it")
-    flow = (*graph.flow(run.recording, step, "float32"), FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value"))
+    flow = (*graph.flow(run.recording, step, dtype), FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value"))
     return Finding(
         code="DT204", kind="downcast", severity="warning", title=TITLES["DT204"], phase=table.phase, op=table.op, aten=table.aten,
         module=table.module, count=table.count, predicted=False, site=place, operands=(culprit,), culprit=culprit, flow=flow,

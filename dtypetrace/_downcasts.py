@@ -9,6 +9,9 @@ is in line stores a value once. The engine brings a gradient to the dtype of the
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod
+
 from . import _edits, graph
 from ._costs import name_of, result_bytes, writes
 from ._remedies import short
@@ -46,7 +49,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
     if value is None:
         return None
-    in_line = run.dominant(op.module)
+    in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op.module)
     adds = name_of(op).removeprefix("_foreach_") not in _STORES
     why = _harm(run, number, op, adds, in_line)
     if not why and _was_narrow(run, op, index):
@@ -100,6 +103,15 @@ def _unmirrored(run: Run, op: Op) -> bool:
 
 def _whose(run: Run, op: Op) -> str:
     return f"{run.root(op.module)} computes in" if run.holds(op.module) else "the run computes in"
+
+
+def _of_the_written(run: Run, op: Op) -> str:
+    """The dtype of most of what the same line writes into: a load fills a whole model, which agrees with itself."""
+    sizes: Counter[str] = Counter()
+    for other in run.ops:
+        if other.place == op.place and writes(other) and other.inputs and other.inputs[0].dtype in REAL:
+            sizes[other.inputs[0].dtype] += prod(other.inputs[0].shape) * other.count
+    return sizes.most_common(1)[0][0]
 
 
 def _was_narrow(run: Run, op: Op, index: int) -> bool:

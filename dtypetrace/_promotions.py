@@ -25,7 +25,7 @@ from .refusals import TITLES
 _FAR = 3
 """So many ops of arithmetic in a row, and in another module, are more than an island that ends at once;"""
 _MUCH = 0.2
-"""so is this share of what the model's arithmetic gave, where a part of it lies in another module."""
+"""two are, where this share of what the model's arithmetic gave ran wide."""
 
 
 @dataclass
@@ -173,7 +173,7 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     ran = [run.ops[n] for n in cause.ran]
     reach = Reach(sum(o.count for o in ran), sum(flops(o) * o.count for o in ran), sum(result_bytes(o) * o.count for o in ran))
     unasked = made == "float64" and not culprit.origin.explicit and len(ran) > 1
-    much = cause.deepest >= _FAR or _share(run, ran, op.module) >= _MUCH
+    much = cause.deepest >= _FAR or cause.deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
     serious = bool(reach.flops) or unasked or cause.left and much and not cause.chosen
     own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
     if not serious and (cause.chosen and cause.deepest < _FAR or own and _ends_inside(run, cause, op)):

@@ -130,7 +130,7 @@ def _harm(run: Run, number: int, op: Op, adds: bool, in_line: str | None) -> str
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
     if in_line is not None and narrower(target.dtype, in_line) and target.dtype not in run.autocasts:
         return f"the rest computes in {in_line}, so digits are lost that everything else keeps"
-    if target.holder == "parameter" and op.phase == "other":
+    if target.holder == "parameter" and not op.module:
         again = next((run.ops[n] for n in run.users[number] if name_of(run.ops[n]) in CASTS and wider(run.ops[n].outputs[0], target.dtype)), None)
         if again is not None:
             at = f" at {short(run.place(again))}" if run.place(again).stack else ""

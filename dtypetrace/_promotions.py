@@ -114,9 +114,12 @@ class _Walk:
     def _ran(self, number: int, op: Op, caused: list[Input], further: int) -> None:
         mine = self.because.setdefault(number, {})
         for i in caused:
+            before = self.run.ops[i.producer]
+            same_call = (before.op, before.place, before.module) == (op.op, op.place, op.module)  # a dropout is four ops and one call
             for key, (depth, module) in self.because[i.producer].items():
-                if key not in mine or mine[key][0] < depth + further:
-                    mine[key] = depth + further, module
+                away = depth if same_call else depth + further
+                if key not in mine or mine[key][0] < away:
+                    mine[key] = away, module
         for key, (depth, module) in mine.items():
             cause = self.causes[key]
             cause.ran.add(number)

@@ -34,7 +34,7 @@ LIKE = frozenset(
     getattr(torch.ops.aten, name).default
     for name in "ones_like zeros_like full_like empty_like rand_like randn_like new_ones new_zeros new_full new_empty".split()
 )
-_TO_COPY = torch.ops.aten._to_copy.default
+TO_COPY = torch.ops.aten._to_copy.default
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
@@ -78,6 +78,8 @@ class Births:
         same = [t for t, d in zip(inputs, dtypes) if d is made]
         source = tuple(dict.fromkeys(d for _, d in floating))
         name = op_name(call[0]) if call else op_name(func)
+        if call is not None and name in CASTS and func is not TO_COPY:  # inference mode leaves `to` and `type_as` whole
+            return origins.step(RawStep("cast", name, place, module, source or (dtypes[0],), made, explicit=True))
         if same:
             parent = next((t for t in same if t.dim()), same[0])
             mark = marks.get(id(parent)) or self.recorder.adopt(parent, place, forward_op)
@@ -87,7 +89,7 @@ class Births:
                 if narrower:
                     return origins.step(RawStep("promotion", name, place, module, source, made, (mark.step,)))
             return mark.step
-        if func is _TO_COPY:
+        if func is TO_COPY:
             how = "cast"
             if call is not None and name not in CASTS and named_dtype(call[1], call[2]) is None and call[4]:
                 # autocast's own cast: to its dtype, or to the widest operand of an op on its promote list

@@ -9,6 +9,9 @@ is in line stores a value once. The engine brings a gradient to the dtype of the
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod
+
 from . import _edits, graph
 from ._costs import name_of, result_bytes, writes
 from ._remedies import short
@@ -29,7 +32,7 @@ def find(run: Run) -> list[Finding]:
             key = f.severity, f.site.stack[:1], f.culprit.origin.place.stack[:1]
             known = found.get(key)
             found[key] = f if known is None else _merged(known, f)
-    return list(found.values())
+    return [*found.values(), *_by_the_engine(run)]
 
 
 def _merged(one: Finding, other: Finding) -> Finding:
@@ -43,18 +46,18 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     if not op.inputs or op.inputs[0].dtype not in REAL or op.phase in ("backward", "optimizer"):
         return None  # what a step does to weights and its own state is judged by what it did to them
     target = op.inputs[0]
-    value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and i.shape and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
+    value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
     if value is None:
         return None
-    in_line = run.dominant(op.module)
+    in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op.module)
     adds = name_of(op).removeprefix("_foreach_") not in _STORES
     why = _harm(run, number, op, adds, in_line)
     if not why and _was_narrow(run, op, index):
         return None  # master copies of the weights are brought back so
     severity = "warning" if why else "note"
     place = run.place(op)
-    target_operand, source = run.operand(op, 0, None), run.operand(op, index, in_line)
-    flow = (*graph.flow(run.recording, target.step, value.dtype), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
+    target_operand, source = run.operand(op, 0, in_line), run.operand(op, index, in_line)
+    flow = (*graph.flow(run.recording, target.step, in_line), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
     count = op.count
     notes = [why] if why else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
     notes.insert(0, f"{source.shown} is {value.dtype}, {target_operand.shown} stays {target.dtype}: the write rounds without a word")
@@ -65,8 +68,50 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     )  # fmt: skip
 
 
+def _by_the_engine(run: Run) -> list[Finding]:
+    """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another dtype."""
+    casts = [op for op in run.ops if op.phase == "backward" and name_of(op) in CASTS and op.of >= 0 and _unmirrored(run, op)]
+    if not casts:
+        return []
+    op = max(casts, key=lambda o: result_bytes(o) * o.count)
+    forward, place = run.ops[op.of], run.place(op)
+    gradient, made = run.operand(op, 0, op.outputs[0]), op.outputs[0]
+    count = sum(o.count for o in casts)
+    lines = len({run.place(o).stack[:1] for o in casts})
+    notes = [f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: the engine casts it without a word"]
+    if lines > 1:
+        notes.append(f"so it does for {lines - 1} more line{'s' if lines > 2 else ''}")
+    flow = (*graph.flow(run.recording, op.inputs[0].step, made), FlowStep(place, "the engine", op.module, gradient.dtype, made, "copy"))
+    return [Finding(
+        code="DT203", kind="downcast", severity="note", title=TITLES["DT203"], phase="backward", op=forward.op, aten=op.aten, module=op.module,
+        count=count, predicted=False, site=place, operands=(gradient,), culprit=gradient, flow=flow,
+        fix=Fix("cast", gradient.origin.place if gradient.origin.place.stack else place, (), False, f"give the gradient in {made}", ()),
+        exception=None, notes=tuple(notes), reach=Reach(count, 0, sum(result_bytes(o) * o.count for o in casts)),
+    )]  # fmt: skip
+
+
+def _unmirrored(run: Run, op: Op) -> bool:
+    """Whether a gradient was narrowed although forward neither cast the value up there nor mixed dtypes."""
+    forward = run.ops[op.of]
+    if forward.autocast or not op.inputs or op.inputs[0].dtype not in REAL or op.outputs[0] not in REAL or not wider(op.inputs[0].dtype, op.outputs[0]):
+        return False
+    took, gave = {i.dtype for i in forward.inputs if i.dtype in REAL}, {d for d in forward.outputs if d in REAL}
+    if name_of(forward) in CASTS:  # a custom function's node is known by the first op inside it
+        return op.inputs[0].dtype not in gave
+    return len(took | gave) == 1
+
+
 def _whose(run: Run, op: Op) -> str:
     return f"{run.root(op.module)} computes in" if run.holds(op.module) else "the run computes in"
+
+
+def _of_the_written(run: Run, op: Op) -> str:
+    """The dtype of most of what the same line writes into: a load fills a whole model, which agrees with itself."""
+    sizes: Counter[str] = Counter()
+    for other in run.ops:
+        if other.place == op.place and writes(other) and other.inputs and other.inputs[0].dtype in REAL:
+            sizes[other.inputs[0].dtype] += prod(other.inputs[0].shape) * other.count
+    return sizes.most_common(1)[0][0]
 
 
 def _was_narrow(run: Run, op: Op, index: int) -> bool:
@@ -85,7 +130,7 @@ def _harm(run: Run, number: int, op: Op, adds: bool, in_line: str | None) -> str
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
     if in_line is not None and narrower(target.dtype, in_line) and target.dtype not in run.autocasts:
         return f"the rest computes in {in_line}, so digits are lost that everything else keeps"
-    if target.holder == "parameter" and op.phase == "other":
+    if target.holder == "parameter" and not op.module:
         again = next((run.ops[n] for n in run.users[number] if name_of(run.ops[n]) in CASTS and wider(run.ops[n].outputs[0], target.dtype)), None)
         if again is not None:
             at = f" at {short(run.place(again))}" if run.place(again).stack else ""

@@ -25,7 +25,7 @@ from .refusals import TITLES
 _FAR = 3
 """So many ops of arithmetic in a row, and in another module, are more than an island that ends at once;"""
 _MUCH = 0.2
-"""so is this share of what the model's arithmetic gave, where a part of it lies in another module."""
+"""two are, where this share of what the model's arithmetic gave ran wide."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ class _Walk:
             self._widens(number, op, held, operands)
         elif held:
             self._goes_on(number, op, held)
-        elif low:
+        elif low and self.run.computed(low[0]):
             self.islands.add(number)  # told to: dtype=torch.float32 on a softmax or a sum
 
     def _goes_on(self, number: int, op: Op, held: list[tuple[int, Input]]) -> None:
@@ -114,9 +114,12 @@ class _Walk:
     def _ran(self, number: int, op: Op, caused: list[Input], further: int) -> None:
         mine = self.because.setdefault(number, {})
         for i in caused:
+            before = self.run.ops[i.producer]
+            same_call = (before.op, before.place, before.module) == (op.op, op.place, op.module)  # a dropout is four ops and one call
             for key, (depth, module) in self.because[i.producer].items():
-                if key not in mine or mine[key][0] < depth + further:
-                    mine[key] = depth + further, module
+                away = depth if same_call else depth + further
+                if key not in mine or mine[key][0] < away:
+                    mine[key] = away, module
         for key, (depth, module) in mine.items():
             cause = self.causes[key]
             cause.ran.add(number)
@@ -173,7 +176,7 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     ran = [run.ops[n] for n in cause.ran]
     reach = Reach(sum(o.count for o in ran), sum(flops(o) * o.count for o in ran), sum(result_bytes(o) * o.count for o in ran))
     unasked = made == "float64" and not culprit.origin.explicit and len(ran) > 1
-    much = cause.deepest >= _FAR or _share(run, ran, op.module) >= _MUCH
+    much = cause.deepest >= _FAR or cause.deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
     serious = bool(reach.flops) or unasked or cause.left and much and not cause.chosen
     own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
     if not serious and (cause.chosen and cause.deepest < _FAR or own and _ends_inside(run, cause, op)):

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._births import LIFT_FRESH, LIKE, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
+from ._births import LIFT_FRESH, LIKE, TO_COPY, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
 from ._modules import Modules, clean_name
 from ._origins import Origins, RawStep
 from ._places import Places, UserCode
@@ -30,6 +30,7 @@ from .records import Input, Op, Parameter, Plan, Read, Recording, Refused, Step
 Tensor = torch.Tensor
 _RING = 1 << 18
 _ACCUMULATES = -3
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 class Thread:
@@ -48,7 +49,25 @@ class Thread:
 class _Op:
     """The growing form of :class:`records.Op`."""
 
-    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root", "of", "shape", "device")
+    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root", "of", "shape", "device", "peak")
+
+
+def _peak(integers: Tensor, cast: Tensor) -> Tensor | None:
+    """The largest of some integers that were cast to a half dtype, on their device; it is read when the run is over."""
+    if integers.dtype.is_floating_point or integers.dtype.is_complex or cast.dtype not in _HALVES or type(cast) is not Tensor:
+        return None
+    if cast.device.type not in ("cpu", "cuda") or not cast.numel() or cast.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    with _compat.unseen():
+        return cast.amax()
+
+
+def _read(op: _Op) -> float | None:
+    """An op's peak, as a number from now on: a trace that is still open would see the reading, and wait for the device twice."""
+    if isinstance(op.peak, Tensor):
+        with _compat.unseen():
+            op.peak = float(op.peak.item())
+    return op.peak
 
 
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
@@ -345,7 +364,8 @@ class Recorder:
         op.inputs = tuple(seen)
         outs = [o for o in (out if type(out) in (tuple, list) else (out,)) if isinstance(o, Tensor)]
         op.outputs = tuple(dtype_name(o.dtype) for o in outs)
-        op.of = forward_op
+        op.of = max(forward_op, -1)
+        op.peak = _peak(inputs[0], out) if func is TO_COPY and inputs else None
         op.shape = shape_of(outs[0]) if outs else ()
         op.device = str(outs[0].device if outs else inputs[0].device if inputs else "")
         number = self._op_numbers[key] = len(self.ops)
@@ -441,7 +461,7 @@ class Recorder:
             for s in self.origins.steps
         )  # fmt: skip
         ops = tuple(
-            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device)
+            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device, _read(o))
             for o in self.ops
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)

@@ -16,12 +16,14 @@ from .records import Input, Op, Operand, Origin, Place, Recording
 REAL = frozenset(
     "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
 )
-CASTS = frozenset({"_to_copy", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
+CASTS = frozenset({"_to_copy", "to", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
+"""Operators that cast. Under inference mode composites come as they were called: ``to`` and not ``_to_copy``."""
 MOVES = frozenset(
     "view _unsafe_view reshape _reshape_alias expand permute transpose t numpy_T unsqueeze squeeze slice select split"
     " split_with_sizes chunk unbind alias detach clone copy contiguous cat stack narrow as_strided flatten unflatten index"
     " index_select gather movedim swapaxes swapdims repeat roll flip lift_fresh unfold constant_pad_nd diagonal"
-    " pin_memory _pin_memory view_as expand_as reshape_as repeat_interleave unsafe_split unsafe_chunk take_along_dim".split()
+    " pin_memory _pin_memory view_as expand_as reshape_as repeat_interleave unsafe_split unsafe_chunk take_along_dim"
+    " mT mH T ravel swapdims moveaxis adjoint tensor_split hsplit vsplit concat concatenate hstack vstack dstack column_stack".split()
 )
 """Operators that hand numbers on as they are."""
 NAMED_CASTS = frozenset("to type type_as float half bfloat16 double _to_copy".split())
@@ -150,6 +152,17 @@ class Run:
         written = _source.argument(place.stack[0], op.op, op.module, argument, index) if place.stack and not i.name else ""
         name = ".".join(p for p in (op.module.removeprefix(self.root(op.module)).lstrip("."), i.name) if p) if i.name else argument
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, self.origin(i.step, in_line, i.name or None), written)
+
+    def step_of(self, number: int) -> int:
+        """The step of an op's result, as one that took it knows; -1 where none did."""
+        takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
+        return next((i.step for i in takers), -1)
+
+    def result(self, number: int, in_line: str | None) -> Operand:
+        """What an op gave, as an operand of whatever comes next."""
+        op, step = self.ops[number], self.step_of(number)
+        origin = self.origin(step, in_line) if step >= 0 else Origin("factory", None, op.op, self.place(op))
+        return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
 
     def computed(self, i: Input) -> bool:
         """Whether an operand is data on its way through the model: the result of arithmetic in its dtype, or an input."""

@@ -150,6 +150,8 @@ class Op:
     shape: tuple[int, ...] = ()
     """Of the first tensor that its first call gave."""
     device: str = ""
+    peak: float | None = None
+    """Largest number that its first call gave, measured where integers are cast to fewer than 24 bits of precision."""
 
 
 @dataclass(frozen=True, slots=True)

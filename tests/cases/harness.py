@@ -7,6 +7,7 @@ A case is one runnable script. Its docstring carries `key: value` lines, its cod
 
     title     one line
     expect    collision   plain Python raises; the first finding is a collision that names BORN and COLLIDES
+              silent:KIND plain Python exits 0; the first finding of severity warning or more is of that KIND and names BORN
               clean       plain Python exits 0; no finding of severity warning or more, at most ten notes
     born_in   FILE_SUFFIX:FUNCTION, where the dtype is born inside a library
     culprit   the culprit's parameter or buffer name, as in named_parameters() of the outermost module called
@@ -120,10 +121,12 @@ def same(file: str | None, program: Path) -> bool:
 
 def verify(case: Case, program: Path, plain: Run) -> str:
     """What is wrong with the case itself, judged by its plain run; empty if nothing is."""
-    if case.expect == "clean":
-        return f"plain Python exits {plain.status}: {plain.last}" if plain.status else ""
+    if case.expect == "clean" or case.expect.startswith("silent:"):
+        if plain.status:
+            return f"plain Python exits {plain.status}: {plain.last}"
+        return "" if case.expect == "clean" or case.born or "born_in" in case.meta else "neither BORN nor born_in"
     if case.expect != "collision":
-        return f"expect is {case.expect!r}, neither collision nor clean"
+        return f"expect is {case.expect!r}, neither collision, silent:KIND nor clean"
     lines = [int(line) for file, line in re.findall(r'File "([^"]+)", line (\d+)', plain.stderr) if same(file, program)]
     if plain.status == 0:
         return "plain Python does not raise"
@@ -183,6 +186,11 @@ def diagnose(case: Case, program: Path, plain: Run) -> str:
         if serious:
             return f"{len(serious)} false findings: " + "; ".join(said(finding, program) for finding in serious[:3])
         return f"{len(found)} notes" if len(found) > 10 else ""
+    if case.expect.startswith("silent:"):
+        serious = [finding for finding in found if finding.get("severity") in SERIOUS]
+        told = "; ".join(said(finding, program) for finding in serious[:3])
+        right = serious and serious[0].get("kind") == case.expect.partition(":")[2] and born_right(case, serious[0], program)
+        return "" if right and len(serious) <= 2 else f"truth is {case.expect} born {case.meta.get('born_in') or case.born}; said {told or 'nothing'}"
     if not found or found[0].get("kind") != "collision":
         return f"the first finding is {found[0].get('kind') if found else 'missing'}"
     faults = []

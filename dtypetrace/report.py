@@ -127,7 +127,7 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     file, above = f.site.user_frame.file if f.site.user_frame else "", None
     for frame, label, mark in labels:
         if frame.file != file:
-            block += _styled(page.wrapped(f"{gutter}::: ", f"{_relative(frame.file)}:{frame.line}"), "")
+            block += _styled(page.wrapped("  ::: ", f"{_relative(frame.file)}:{frame.line}"), "")
         file, span = frame.file, _span(page, recording, frame, margin)
         block += _source_lines(page, recording, span, label, mark, margin, above)
         above = span

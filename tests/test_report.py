@@ -315,7 +315,7 @@ def test_a_line_of_another_file_says_so(tmp_path, monkeypatch):
         shown = text(programs.run(tmp_path, "import helper_of_it\nx = helper_of_it.make()\nx @ x.half()"))
     finally:
         sys.modules.pop("helper_of_it", None)
-    assert re.search(r"^ ::: helper_of_it\.py:3\n3 |     return .*\n.*\n ::: program\.py:3\n3 \| x @", shown, re.M)
+    assert re.search(r"^  ::: helper_of_it\.py:3\n3 \|     return .*\n.*\n  ::: program\.py:3\n3 \| x @", shown, re.M)
 
 
 def test_what_is_new_in_a_line_is_underlined(tmp_path):

@@ -122,6 +122,15 @@ class Places:
         inner = len(frames) - len(outer)
         return tuple(code.co_name for code, _ in frames[:inner]) if inner > 0 and frames[inner:] == outer else ()
 
+    def same_call(self, one: int, other: int) -> CodeType | None:
+        """The code that was running at two places, where both are in one call of it."""
+        if one < 0 or other < 0:
+            return None
+        (outer, frames), (outside, around) = self._entries[one], self._entries[other]
+        if outer != outside or not frames or frames[1:] != around[1:] or Frame in (type(frames[0]), type(around[0])):
+            return None
+        return frames[0][0] if frames[0][0] is around[0][0] else None
+
     @staticmethod
     def callee(code: CodeType, lasti: int) -> str:
         """The name of the function that an instruction calls, else of the function that it is in."""

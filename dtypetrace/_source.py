@@ -11,7 +11,7 @@ import linecache
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .records import Frame
+from .records import Frame, Place
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,27 @@ def call_at(frame: Frame) -> ast.Call | None:
     """The call that the frame was in, None where it was running an operator or has no text."""
     node = expression_at(frame)
     return node if isinstance(node, ast.Call) else None
+
+
+def names_dtype(frame: Frame) -> bool:
+    """Whether the call that the frame was in names a dtype by keyword; ``"auto"`` and None name none."""
+    return dtype_keyword(frame) is not None
+
+
+def dtype_keyword(frame: Frame) -> ast.expr | None:
+    """The dtype that the call is given by keyword, as ``from_pretrained`` is."""
+    call = call_at(frame)
+    named = (k.value for k in call.keywords if k.arg in ("dtype", "torch_dtype")) if call is not None else ()
+    return next((value for value in named if not isinstance(value, ast.Constant)), None)
+
+
+def called(place: Place) -> str:
+    """What the user's own line called where something happened inside a library (``T5EncoderModel``), else empty."""
+    frame = place.user_frame
+    if frame is None or frame is place.stack[0]:
+        return ""
+    inner = place.stack[place.stack.index(frame) - 1].function.removesuffix(".__init__")
+    return callee(frame) or inner
 
 
 def unparse(node: ast.AST) -> str:

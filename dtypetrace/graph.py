@@ -74,7 +74,10 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
         step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
     if not steps:
         return None
-    return Lineage(tuple(reversed(steps)), tuple(reversed(hows)), tuple(reversed(reads)))
+    found = list(zip(reversed(steps), reversed(hows), reversed(reads)))
+    # a loop that hands on what it read the time before tells its line once
+    found = [f for n, f in enumerate(found) if not n or f[1] != "attribute" or (f[0].place, f[0].op) != (found[n - 1][0].place, found[n - 1][0].op)]
+    return Lineage(*zip(*found))
 
 
 def steps_above(recording: Recording, step: int) -> set[int]:

@@ -184,7 +184,10 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
         if f.culprit is not None and f.culprit.origin.kind == "input":
             name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
             return f"{step.to} comes in here{name}: it was made before the watching began, or out of its sight"
-        return f"{step.to} is born here: {_birth(f, step)}"
+        called = _source.called(step.place)
+        return f"{step.to} is born here{f', in {called}()' if called else ''}: {_birth(f, step)}"
+    if f.flow[0].op == "set_default_dtype" and index == 1:
+        return f"{step.op} takes the default dtype{_inside(step.place)}"
     if step.how == "promotion":
         return f"{step.source}: the result widens to {step.to}{_inside(step.place)}"
     if step.how == "attribute":
@@ -220,8 +223,8 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype",
         "conversion": f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
-        "parameter": "the module's constructor makes its parameters so",
-        "load": "the checkpoint holds it so",
+        "parameter": "a module's constructor makes its parameters so",
+        "load": "the checkpoint holds it so" if step.op != "from_pretrained" else "the call says so" if named else "it is loaded so",
         "cast": f"cast from {step.source}",
         "autocast": f"{step.op} runs under autocast",
         "worker": "it comes from a DataLoader worker",
@@ -347,13 +350,13 @@ def why_text(chains: Sequence[Chain]) -> str:
     """The answer of ``why`` as text: one paragraph a tensor, those of the same story together."""
     stories: dict[tuple, list[str]] = {}
     for c in chains:
-        stories.setdefault((c.dtype, c.flow), []).append(c.name)
+        stories.setdefault((c.dtype, c.origin.kind, c.flow), []).append(c.name)
     text = []
-    for (dtype, flow), names in stories.items():
+    for (dtype, kind, flow), names in stories.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         text.append(f"{', '.join(names[:3])}{more}: {dtype}")
         for index, step in enumerate(flow):
-            told = f"{step.how} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
+            told = f"{step.how if index else kind} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_at(step.place)}")
     return "\n".join(text)

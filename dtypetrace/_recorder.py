@@ -88,6 +88,7 @@ class Recorder:
         self._left: dict[int, tuple[int, str]] = {}  # id of an exception -> (number of its refusal, its text)
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
+        self.trains = False  # whether the run has an optimizer
         self.optimizer: weakref.ref | None = None
         self.optimizer_frame: tuple | None = None  # id of the step's frame, and its code, since ids are used again
         self.backward_place = -1

@@ -81,12 +81,13 @@ def _passed(recorder, frame: FrameType | None) -> dict[Any, tuple[str, int]]:
 
     The frames are torch's own, and about to be left by the exception.
     """
-    call = None
+    call, between = None, None
     while frame is not None and recorder.places.hidden(frame.f_code.co_filename):
         if frame.f_code is _compat.MODULE_CALL:
             call = frame
+        between = frame
         frame = frame.f_back
-    if call is None:
+    if call is None or between.f_code.co_filename != _compat.module_internals.__file__:  # called by checkpoint, by functional_call
         return {}
     given = call.f_locals
     module, found = given["self"], {}

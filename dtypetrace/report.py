@@ -223,7 +223,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype",
         "conversion": f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
-        "parameter": "a module's constructor makes its parameters so",
+        "parameter": "the module's constructor makes its parameters so",
         "load": "the checkpoint holds it so" if step.op != "from_pretrained" else "the call says so" if named else "it is loaded so",
         "cast": f"cast from {step.source}",
         "autocast": f"{step.op} runs under autocast",

@@ -265,8 +265,14 @@ class Births:
             self.origins.mark(tensor, self.origins.step(step), -1)
         else:
             step = self.origins.steps[mark.step]
-            if step.how == "factory" and step.place == place:
+            if step.how == "factory" and (step.place == place or self._in_constructor(step.place, place)):
                 mark.step = self.origins.step(step._replace(how="parameter", name=name))
+
+
+    def _in_constructor(self, made: int, registered: int) -> bool:
+        """Whether a library's constructor made a tensor and has it registered: ``self.weight = nn.Parameter(torch.ones(size))``."""
+        code = self.places.same_call(made, registered)
+        return code is not None and code.co_name == "__init__" and not self.recorder.user(code.co_filename)
 
 
 def _birth_kind(how: str) -> str:

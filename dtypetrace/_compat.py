@@ -50,6 +50,7 @@ __all__ = [
     "DisableTorchDispatch",
     "DisableTorchFunction",
     "ENGINE_CODE",
+    "MODULE_CALL",
     "OpOverload",
     "SEEDS_CODE",
     "TORCH_FOLDER",
@@ -81,6 +82,9 @@ TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 ENGINE_CODE = run_engine.__code__
 """The Python frame below which the autograd engine runs on the calling thread."""
+
+MODULE_CALL = module_internals.Module._call_impl.__code__
+"""The Python frame in which a module is called; its ``args`` and ``kwargs`` are what it was called with."""
 
 SEEDS_CODE = make_seeds.__code__
 """Makes the gradient that a backward begins with."""

@@ -11,9 +11,11 @@ import ast
 from . import _source
 from .records import Edit, Frame, Place, Recording
 
-# torch functions that make a tensor and take no dtype
-_NO_DTYPE_ARGUMENT = frozenset(
-    "from_numpy where Tensor FloatTensor HalfTensor DoubleTensor LongTensor IntTensor stack cat einsum".split()
+# torch functions that make a tensor and take a dtype; what others make is cast
+_TAKES_DTYPE = frozenset(
+    "arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_strided eye frombuffer full full_like hamming_window"
+    " hann_window kaiser_window linspace logspace new_empty new_full new_ones new_tensor new_zeros ones ones_like rand rand_like randint"
+    " randint_like randn randn_like randperm tensor tril_indices triu_indices zeros zeros_like".split()
 )
 _NAMED_CASTS = frozenset({"float", "half", "double", "bfloat16"})
 
@@ -44,13 +46,22 @@ def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     return at_birth(recording, "promotion", place, wanted)
 
 
-def at_call(recording: Recording, place: Place, op: str, module: str, argument: str, index: int, wanted: str) -> Edit | None:
-    """The edit that casts an operand in the very call that refused it (see ``_source.argument`` for the operand's naming)."""
+def at_call(
+    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, wanted: str, passed: tuple[str, int] = ("", -1)
+) -> Edit | None:
+    """The edit that casts an operand in the very call that refused it (see ``_source.argument`` for the operand's naming).
+
+    ``passed`` names the argument of a module's call, where the op was inside (see ``_source.passed_node``).
+    """
     frame = place.stack[0] if place.stack else None
     if frame is None or not frame.user or recording.sources is not None:
         return None
     text = _source.text_of(frame.file)
-    operand = _source.operand_node(frame, op, module, argument, index) if text is not None and _knows_torch(text) else None
+    if text is None or not _knows_torch(text):
+        return None
+    operand = _source.operand_node(frame, op, module, argument, index)
+    if passed[0]:
+        operand = _source.passed_node(frame, *passed) if "[" not in passed[0] else None
     if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return None
     return _wrapped(frame, text, operand, f"torch.{wanted}")
@@ -100,6 +111,23 @@ def in_fallback(recording: Recording, place: Place, op: str, module: str, argume
     return (operand, _edit(frame, text, node, whole + back)) if back else (operand,)
 
 
+def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that changes the dtype that a call is given by keyword."""
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None:
+        return None
+    text, named = _source.text_of(frame.file), _source.dtype_keyword(frame)
+    return _edit(frame, text, named, f"torch.{wanted}") if named is not None and _knows_torch(text) else None
+
+
+def assigns(place: Place, name: str) -> bool:
+    """Whether the expression at a place is what a name is given, so that it is a tensor where the name is one."""
+    frame = place.stack[0]
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    statement = text.parents.get(node) if text is not None and node is not None else None
+    return isinstance(statement, ast.Assign) and bool(name) and [_source.dotted(target) for target in statement.targets] == [name]
+
+
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     """The edit that replaces a number which no half dtype holds by the limit of the tensor's own dtype."""
     frame = place.stack[0] if place.stack else None
@@ -131,7 +159,7 @@ def _in_call(frame: Frame, text: _source.Text, call: ast.Call, dtype: str, *, me
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
     if own is not None:
         return _edit(frame, text, own, dtype)
-    if method_only or name in _NO_DTYPE_ARGUMENT or any(k.arg is None for k in call.keywords):
+    if method_only or name not in _TAKES_DTYPE or any(k.arg is None for k in call.keywords):
         return _wrapped(frame, text, call, dtype)
     segment = _segment(text, call)
     inside = segment[: segment.rindex(")")].rstrip()

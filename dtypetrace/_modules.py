@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from . import _source
-from .records import Place
+from .records import Frame, Place
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
@@ -29,6 +29,7 @@ class Root:
     def __init__(self, module: nn.Module, place: int) -> None:
         self.ref = weakref.ref(module)
         self.class_name = type(module).__name__
+        self.classes = frozenset(kind.__name__ for kind in type(module).__mro__)
         self.place = place
         self.numbers: dict[int, tuple[weakref.ref, int]] = {}
         self.paths: dict[str, int] = {}
@@ -101,14 +102,21 @@ class Modules:
         """What each outermost module is called: its variable in the frame that called it, else its class."""
         prefixes = {}
         for root in self.roots:
-            variable = None
             stack = places[root.place].stack if 0 <= root.place < len(places) else ()
-            if stack:
-                variable = _source.callee(stack[0])
-            if variable and variable.startswith("self."):
-                variable = variable[5:]
+            variable = _source.callee(stack[0]) if stack else None
+            if variable == "self":
+                variable = self._called_upon(root, stack)
+            variable = (variable or "").removeprefix("self.")
             prefixes[root] = variable if variable and not variable.endswith(".forward") else root.class_name
         return prefixes
+
+    @staticmethod
+    def _called_upon(root: Root, stack: tuple[Frame, ...]) -> str | None:
+        """The variable of a module that calls itself: what the first frame outside its own methods calls one of them on."""
+        outside = next((f for f in stack if f.function.rpartition(".")[0].rpartition(".")[2] not in root.classes), None)
+        called = (_source.callee(outside) or "") if outside is not None else ""
+        owner = called.rpartition(".")[0]
+        return owner if owner != "self" else None
 
     def holder_of(self, parameter: torch.Tensor) -> int:
         """Number of the module that holds a parameter, -1 where no known model does."""

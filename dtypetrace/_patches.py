@@ -70,10 +70,12 @@ class Patches:
             self._undo.append(_compat.force_eager())
 
     def _logs_use(self, original: Callable) -> Callable:
-        """torch.compile begins with this call, also where it was imported by name."""
+        """torch.compile begins with this call, also where it was imported by name, and so does every optimizer."""
 
         def _log_api_usage_once(event: str, *args) -> None:
             original(event, *args)
+            if event == "python.optimizer":
+                self.recorder.trains = True
             if event == "torch.compile":
                 import torch._dynamo  # noqa: F401 - as torch.compile itself does next
 

@@ -11,21 +11,22 @@ import sys
 import weakref
 from array import array
 from dataclasses import replace
+from itertools import takewhile
 from threading import get_ident
 from types import FrameType
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import torch
 from torch import nn
 
-from . import _compat, _witness
+from . import _compat, _source, _witness
 from ._births import LIFT_FRESH, LIKE, TO_COPY, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
 from ._modules import Modules, clean_name
 from ._origins import Origins, RawStep
 from ._places import Places, UserCode
 from ._updates import Updates
 from ._values import Values
-from .records import Input, Op, Parameter, Plan, Read, Recording, Refused, Step
+from .records import Input, Op, Parameter, Place, Plan, Read, Recording, Refused, Step
 
 Tensor = torch.Tensor
 _RING = 1 << 18
@@ -70,6 +71,19 @@ def _read(op: _Op) -> float | None:
     return op.peak
 
 
+_MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", "load"})
+
+
+def _loaded(places: Sequence[Place], step: Step) -> Step:
+    """However a library's ``from_pretrained`` makes a tensor, it loads it: the checkpoint and the user's call decided its dtype."""
+    stack = places[step.place].stack if step.how in _MADE and not step.parents and 0 <= step.place < len(places) else ()
+    if not any(f.function.endswith("from_pretrained") for f in takewhile(lambda f: not f.user, stack)):
+        return step
+    user = next((f for f in stack if f.user), None)
+    named = user is not None and _source.names_dtype(user)
+    return replace(step, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
+
+
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
     frame = sys._getframe(1)
     while frame is not None and not wanted(frame):
@@ -101,6 +115,7 @@ class Recorder:
         self._left: dict[int, tuple[int, str, int]] = {}  # id of an exception -> number of its refusal, its text, its depth
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
+        self.trains = False  # whether the run has an optimizer
         self.optimizer: weakref.ref | None = None
         self.optimizer_frame: tuple | None = None  # id of the step's frame, and its code, since ids are used again
         self.backward_place = -1
@@ -454,10 +469,10 @@ class Recorder:
             return names[number] if 0 <= number < len(names) else ""
 
         steps = tuple(
-            Step(
+            _loaded(places, Step(
                 s.how, s.op, s.place, module(s.module), tuple(map(dtype_name, s.source)), dtype_name(s.to), s.parents,
                 tuple(Read(dtype_name(r.dtype), r.place, r.step, r.frames_up) for r in s.reads), s.name, s.default, s.explicit,
-            )
+            ))
             for s in self.origins.steps
         )  # fmt: skip
         ops = tuple(

@@ -7,8 +7,8 @@ stay wide is not narrowed where it is computed; its result is brought back.
 from __future__ import annotations
 
 from . import _edits, _source, graph
-from ._judgement import BYTES, OTHER_FORM, STORED
-from .records import FLOATING, Fix, FlowStep, Operand, Place, Recording, Refused, Witness
+from ._judgement import BYTES, HALF, OTHER_FORM, STORED
+from .records import FLOATING, Fix, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
 
 
 def remedy(
@@ -22,9 +22,11 @@ def remedy(
     wanted = wanted_dtype(refused, culprit, in_line)
     # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
     passed = refused.phase not in ("backward", "optimizer") and refused.code != "DT111" and site.stack and site.stack[0] is site.user_frame
-    at_site = f"cast {culprit.shown} at the call, {short(site)}" if passed else ""
+    at_site = _at_site(refused, culprit, chosen, site) if passed else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
+    if (plan := _trained(recording, refused, culprit, wanted, site, at_site)) is not None:
+        return plan
     if passed and (at_use := _at_use(recording, refused, culprit, chosen, wanted, site)) is not None:
         return at_use
     if refused.wants == "fits":
@@ -32,14 +34,40 @@ def remedy(
         limit = edit.after if edit else _limit(refused, culprit, site)
         return Fix("scalar", site, (edit,) if edit else (), True, f"use a value that the dtype can hold, such as {limit}")
     if refused.wants == "kernel":
-        return Fix("cast", site, (), True, f"compute {refused.op} in float32 and cast its result back", (f"keep {culprit.dtype} from being chosen at {short(here)}",))
+        return Fix("cast", site, (), True, _kernel(refused, culprit, in_line), (f"keep {culprit.dtype} from being chosen at {short(here)}",))
     if wanted is None or wanted == culprit.dtype:
         return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", (at_site,) if at_site else ())
+    others = (at_site,) if at_site else ()
+    if origin.kind == "autocast" and (body := graph.in_region(origin.place)) is not None:
+        edit = _edits.at_birth(recording, "autocast", body, wanted) if body == origin.place or _edits.assigns(body, culprit.written) else None
+        return Fix("dtype", body, (edit,) if edit else (), True, _words("autocast", wanted), others)
+    if origin.op == "set_default_dtype":
+        made = (f"give it dtype={_spell(wanted)} where it is made, {short(flow[1].place)}",) if len(flow) > 2 else ()
+        return Fix("dtype", here, (), False, f"leave the default dtype alone here, or make it {wanted}", (*made, *others))
     if origin.kind != "worker" and origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
-        # a library is not the user's to edit: its value is cast where the user's own line gets it
-        why = f"cast what this line gets from {origin.function} to {wanted}"
-        return Fix("dtype", Place(_from_user(origin.place)), (), False, why, (at_site,) if at_site else ())
-    kinds = {
+        return _from_library(recording, origin, wanted, others)
+    if refused.code == "DT115" and chosen.changed and any(p.step == chosen.step for p in refused.model or recording.parameters):
+        why = "leave this cast out, or make it before the optimizer is made: the optimizer's state keeps the dtype that the weights had"
+        return Fix("dtype", here, (), False, why)
+    island = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
+    if island and culprit.holder is None and not _same_line(origin.place, site):
+        # what computes wide on purpose stays wide: its result comes back where it widened the stream, else where it is refused
+        widened = next((s.place for s in reversed(flow) if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
+        edit = _edits.at_widening(recording, widened, wanted) if widened else _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, wanted, (chosen.passed, chosen.position))
+        if edit is not None or passed and not widened:
+            why = f"{culprit.dtype} is on purpose at {short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
+            return Fix("cast", widened or site, (edit,) if edit else (), True, why, (f"compute in {wanted} at {short(here)}, where range and precision allow",))
+    ready = graph.table(recording, origin.place, culprit.dtype) if BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0) else graph.NOWHERE
+    if ready.stack and (edit := _edits.at_widening(recording, ready, wanted)) is not None:
+        why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
+        return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {short(here)} on, where range and precision allow",))
+    edit = _edits.at_birth(recording, origin.kind, here, wanted)
+    return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted), others)
+
+
+def _words(kind: str, wanted: str) -> str:
+    """What to change at a birth of this kind."""
+    return {
         "factory": f"give it dtype={_spell(wanted)} where it is made",
         "conversion": f"make it {wanted} where it is converted",
         "promotion": f"cast the result to {wanted} where it is computed",
@@ -50,22 +78,69 @@ def remedy(
         "reinterpret": f"view it as {wanted}",
         "worker": f"make it {wanted} in the dataset or collate function",
         "input": f"make it {wanted} before it is passed in",
-    }
-    island = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
-    if island and culprit.holder is None and not _same_line(origin.place, site):
-        # what computes wide on purpose stays wide: its result comes back where it widened the stream, else where it is refused
-        widened = next((s.place for s in reversed(flow) if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
-        edit = _edits.at_widening(recording, widened, wanted) if widened else _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, wanted)
-        if edit is not None:
-            why = f"{culprit.dtype} is on purpose at {short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
-            return Fix("cast", widened or site, (edit,), True, why, (f"compute in {wanted} at {short(here)}, where range and precision allow",))
-    ready = graph.table(recording, origin.place, culprit.dtype) if BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0) else graph.NOWHERE
-    if ready.stack and (edit := _edits.at_widening(recording, ready, wanted)) is not None:
-        why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
-        return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {short(here)} on, where range and precision allow",))
-    edit = _edits.at_birth(recording, origin.kind, here, wanted) if origin.op != "set_default_dtype" else None
-    why = kinds.get(origin.kind, f"make it {wanted}")
-    return Fix("dtype", here, (edit,) if edit else (), True, why, (at_site,) if at_site else ())
+    }.get(kind, f"make it {wanted}")
+
+
+def _at_site(refused: Refused, culprit: Operand, chosen: Witness, site: Place) -> str:
+    """The second best remedy, in the call itself, with what speaks against it; empty where a cast there is none."""
+    if refused.code == "DT107" and chosen.argument == "self" and (refused.op == "setitem" or refused.op.endswith("_")):
+        return f"cast what is written to {culprit.dtype} at the call, {short(site)}, where it is to stay {culprit.dtype}"
+    if culprit.holder not in ("parameter", "buffer") or not refused.module:
+        return f"cast {culprit.shown} at the call, {short(site)}, which mends this use alone"
+    if culprit.origin.kind in ("parameter", "load"):
+        return ""
+    return f"cast the whole of {refused.module} once it is complete, which mends what else it holds, too"
+
+
+def _from_library(recording: Recording, origin: Origin, wanted: str, others: tuple[str, ...]) -> Fix:
+    """A library is not the user's to edit: its value is cast where the user's own line gets it."""
+    own = Place(_from_user(origin.place))
+    called = _source.called(origin.place)
+    if origin.op == "from_pretrained":
+        edit, why = _edits.dtype_keyword(recording, own, wanted), f"load it as {wanted}, which {called}() can be told, or cast it after loading"
+    else:
+        made = origin.kind == "parameter" and called.rpartition(".")[2][:1].isupper()  # a class: what it gives is the module
+        edit = _edits.at_birth(recording, "parameter", own, wanted) if made else None
+        why = f"cast what {called}() gives to {wanted} here"
+    return Fix("dtype", own, (edit,) if edit else (), edit is not None, why, others)
+
+
+def _trained(recording: Recording, refused: Refused, culprit: Operand, wanted: str | None, site: Place, at_site: str) -> Fix | None:
+    """Weights that an optimizer trains and half precision: autocast computes in half and leaves the weights in float32.
+
+    A half weight is as fine as 2**-8 or 2**-11 of itself, and an update smaller than half of that is lost.
+    """
+    weight = next((w for w in refused.witnesses if w.trained), None)
+    half = {w.dtype for w in refused.witnesses if w.dtype in HALF}
+    if weight is None or refused.autocast or refused.phase != "forward" or refused.wants != "agree" or wanted is None:
+        return None
+    if len(half) != 1 or {w.dtype for w in refused.witnesses if w.dtype in FLOATING} - half != {"float32"}:
+        return None
+    region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={_spell(*half)})'
+    born = culprit.origin.place if culprit.origin.place.stack else site
+    others = tuple(other for other in (f"{_words(culprit.origin.kind, wanted)}, {short(born)}", at_site) if other)
+    if weight.dtype in half:
+        place = graph.origin(recording, weight.step, "float32").place
+        why = f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"
+        return Fix("plan", place if place.stack else site, (), False, why, others)
+    before = next((o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module)), None)
+    body = graph.in_region(graph.place_of(recording, before.place)) if before is not None else None
+    why = f"run this under {region}, {f'as {short(body)} does' if body else f'which leaves the weights that are trained in float32'}"
+    return Fix("plan", site, (), False, why, others)
+
+
+def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> str:
+    """What to do where an operation has no kernel for a dtype: that depends on what the dtype is."""
+    found, op = culprit.dtype, refused.op
+    if found.startswith("complex"):
+        return f"{op} takes real numbers: pass it .real, .imag or .abs() of {culprit.shown}"
+    if found in FLOATING and found not in HALF and not found.startswith("float8"):
+        return f"{op} takes integers or booleans: cast {culprit.shown} to int64 or bool at the call"
+    if found in FLOATING:
+        return f"compute {op} in float32 and cast its result back"
+    number = in_line if in_line in FLOATING else "int64" if found == "bool" or found in STORED else "float32"
+    invert = ", or turn a mask round with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
+    return f"cast {culprit.shown} to {number} at the call{invert}"
 
 
 def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str | None:
@@ -105,12 +180,13 @@ def _at_use(recording: Recording, refused: Refused, culprit: Operand, chosen: Wi
         refused.wants == "float"  # class numbers and pixels: elsewhere they are integers on purpose
         or culprit.dtype in STORED
         or origin.kind == "parameter" and wanted not in FLOATING  # no module can be cast to it
+        or refused.wants in ("integer", "bool") and not graph.keeps(recording, chosen.producer, chosen.step, wanted)
     ):
         why = f"cast {shown} to {wanted} at the call"
     else:
         return None
     to = "float32" if refused.code == "DT120" else wanted
-    edit = _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, to)
+    edit = _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, to, (chosen.passed, chosen.position))
     return Fix("cast", site, (edit,) if edit else (), True, why, (f"keep {culprit.dtype} from being chosen at {short(origin.place)}",))
 
 

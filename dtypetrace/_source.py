@@ -11,7 +11,7 @@ import linecache
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .records import Frame
+from .records import Frame, Place
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,27 @@ def call_at(frame: Frame) -> ast.Call | None:
     """The call that the frame was in, None where it was running an operator or has no text."""
     node = expression_at(frame)
     return node if isinstance(node, ast.Call) else None
+
+
+def names_dtype(frame: Frame) -> bool:
+    """Whether the call that the frame was in names a dtype by keyword; ``"auto"`` and None name none."""
+    return dtype_keyword(frame) is not None
+
+
+def dtype_keyword(frame: Frame) -> ast.expr | None:
+    """The dtype that the call is given by keyword, as ``from_pretrained`` is."""
+    call = call_at(frame)
+    named = (k.value for k in call.keywords if k.arg in ("dtype", "torch_dtype")) if call is not None else ()
+    return next((value for value in named if not isinstance(value, ast.Constant)), None)
+
+
+def called(place: Place) -> str:
+    """What the user's own line called where something happened inside a library (``T5EncoderModel``), else empty."""
+    frame = place.user_frame
+    if frame is None or frame is place.stack[0]:
+        return ""
+    inner = place.stack[place.stack.index(frame) - 1].function.removesuffix(".__init__")
+    return callee(frame) or inner
 
 
 def unparse(node: ast.AST) -> str:
@@ -174,10 +195,32 @@ _NAMESPACES = ("torch", "F", "nn")
 def argument(frame: Frame, op: str, module: str, name: str, index: int) -> str:
     """How the program writes one operand of the call that the frame was in (``q * turn``); empty where that is not plain.
 
-    name and index are the operand's own in the signature of ``op``. A module's call, such as ``self.proj(x)``, stands
-    for the op that the module runs, whose ``input`` is what the module is given.
+    name and index are the operand's own in the signature of ``op``. A module's call with one argument, such as
+    ``self.proj(x)``, stands for the op that the module runs, whose ``input`` is what the module is given.
     """
-    node = operand_node(frame, op, module, name, index)
+    return plain(operand_node(frame, op, module, name, index))
+
+
+def passed(frame: Frame, name: str, position: int) -> str:
+    """How the program writes an argument of the call that the frame was in, else the argument's own name."""
+    item = "[" + name.partition("[")[2] if "[" in name else ""  # one of several that were passed as one
+    written = plain(passed_node(frame, name, position))
+    return written + item if written else name
+
+
+def passed_node(frame: Frame, name: str, position: int) -> ast.AST | None:
+    """The expression of an argument, by its position or, where that is -1, its name."""
+    call = call_at(frame)
+    if call is None:
+        return None
+    if position < 0:
+        return next((k.value for k in call.keywords if k.arg == name.partition("[")[0]), None)
+    before = call.args[: position + 1]
+    return before[-1] if len(before) > position and not any(isinstance(a, ast.Starred) for a in before) else None
+
+
+def plain(node: ast.AST | None) -> str:
+    """An expression's text, empty where it is long or is no name for a tensor."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = unparse(node)
@@ -201,7 +244,7 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
         return None
     owner, called = (node.func.value, node.func.attr) if isinstance(node.func, ast.Attribute) else (None, getattr(node.func, "id", ""))
     if module and (module == dotted(node.func) or module.rpartition(".")[2] == called):
-        return node.args[0] if index == 0 and node.args else None
+        return node.args[0] if index == 0 and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred) else None
     of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in _NAMESPACES
     if called != op and not (of_torch and op.endswith(f"_{called}")):
         return None
@@ -210,9 +253,11 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
             return keyword.value
     arguments = node.args if owner is None or of_torch else [owner, *node.args]
     if name.endswith("]"):  # one of a list, the first argument
-        items = arguments[0].elts if arguments and isinstance(arguments[0], (ast.List, ast.Tuple)) else ()
+        listed = arguments and isinstance(arguments[0], (ast.List, ast.Tuple))
+        items = arguments[0].elts if listed else arguments[1:] if op == "einsum" else arguments
         number = name.partition("[")[2][:-1]
-        return items[index] if number == str(index) and index < len(items) and not any(isinstance(i, ast.Starred) for i in items) else None
+        number = int(number) if number.isdecimal() else len(items)
+        return items[number] if number < len(items) and not any(isinstance(i, (ast.Starred, ast.List)) for i in items) else None
     # a list before it would move the numbers, as a norm's shape does
     before = arguments[: index + 1]
     plain = len(before) > index and not any(isinstance(a, (ast.Starred, ast.List, ast.Tuple)) for a in before)

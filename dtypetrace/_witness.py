@@ -72,7 +72,39 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
                 or _mismatched_gradients(recorder, meaning)
                 or arguments
             )
-        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op)
+        passed = _passed(recorder, frame) if not engine else {}
+        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, passed=passed)
+
+
+def _passed(recorder, frame: FrameType | None) -> dict[Any, tuple[str, int]]:
+    """What the program passed to the module of torch's in which a call was refused, by place in memory: name and position.
+
+    The frames are torch's own, and about to be left by the exception.
+    """
+    call, between = None, None
+    while frame is not None and recorder.places.hidden(frame.f_code.co_filename):
+        if frame.f_code is _compat.MODULE_CALL:
+            call = frame
+        between = frame
+        frame = frame.f_back
+    if call is None or between.f_code.co_filename != _compat.module_internals.__file__:  # called by checkpoint, by functional_call
+        return {}
+    given = call.f_locals
+    module, found = given["self"], {}
+    names = _signature(type(module).forward, ())[1:]
+    for position, value in enumerate(given["args"]):
+        _note_passed(found, names[position] if position < len(names) else "", position, value)
+    for name, value in given["kwargs"].items():
+        _note_passed(found, name, -1, value)
+    return found
+
+
+def _note_passed(found: dict, name: str, position: int, value: Any) -> None:
+    flat: list = []
+    _flatten(flat, name, value)
+    for name, tensor in flat:
+        if isinstance(tensor, Tensor):
+            found.setdefault(_memory(tensor) or id(tensor), (name, position))
 
 
 def from_module(recorder, thread, module: nn.Module, args: tuple, error: Exception, frame: FrameType) -> None:
@@ -274,14 +306,14 @@ def array_name(value: Any) -> str:
 # ---------------------------------------------------------------- operands
 
 
-def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=()) -> None:
+def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=(), passed={}) -> None:
     dtypes = tuple((name, str(v.dtype) if isinstance(v, Tensor) else "") for name, v in arguments)
     key = (op, aten, place, module, phase, dtypes, type(error).__name__, meaning.pattern)
 
     def make() -> Refused:
         root = _root(recorder, thread, forward_op)
         names = _names(recorder, root, holders)
-        witnesses = tuple(_witnesses(recorder, arguments, names, place, forward_op, meaning, str(error)))
+        witnesses = tuple(_witnesses(recorder, arguments, names, place, forward_op, meaning, str(error), passed))
         witnesses = tuple(replace(w, changed=_changed(recorder, w, witnesses, phase)) for w in witnesses)
         return Refused(
             op=op,
@@ -306,7 +338,7 @@ def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments
     recorder.add_refusal(key, error, make)
 
 
-def _witnesses(recorder, arguments, names, place, forward_op, meaning, text) -> Iterator[Witness]:
+def _witnesses(recorder, arguments, names, place, forward_op, meaning, text, passed) -> Iterator[Witness]:
     seen = set()
     for index, (argument, value) in enumerate(arguments):
         if isinstance(value, Tensor):
@@ -319,9 +351,12 @@ def _witnesses(recorder, arguments, names, place, forward_op, meaning, text) -> 
             mark = recorder.adopt(value, place, forward_op)
             if holder is None and isinstance(value, nn.Parameter):
                 holder = "parameter"
+            called, position = passed.get(_memory(value) or id(value), ("", -1))
+            trained = holder == "parameter" and value.requires_grad and recorder.trains
             yield Witness(
-                index, argument, recorder.dtype_name(value.dtype), tuple(value.shape), str(value.device), mark.step, mark.op, name, holder
-            )
+                index, argument, recorder.dtype_name(value.dtype), tuple(value.shape), str(value.device), mark.step, mark.op, name, holder,
+                passed=called, position=position, trained=trained,
+            )  # fmt: skip
         elif meaning.wants == "fits" and isinstance(value, (int, float, complex)) and not isinstance(value, bool):
             yield Witness(index, argument, f"python {type(value).__name__}", (), "", name=repr(value))
         elif isinstance(value, _Gone):

@@ -74,7 +74,10 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
         step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
     if not steps:
         return None
-    return Lineage(tuple(reversed(steps)), tuple(reversed(hows)), tuple(reversed(reads)))
+    found = list(zip(reversed(steps), reversed(hows), reversed(reads)))
+    # a loop that hands on what it read the time before tells its line once
+    found = [f for n, f in enumerate(found) if not n or f[1] != "attribute" or (f[0].place, f[0].op) != (found[n - 1][0].place, found[n - 1][0].op)]
+    return Lineage(*zip(*found))
 
 
 def steps_above(recording: Recording, step: int) -> set[int]:
@@ -248,13 +251,38 @@ def converted(site: Place) -> tuple[str, Place]:
 
 def _region(place: Place) -> Place | None:
     """Place of the ``with autocast`` statement around an op, from the text of the frames that led to it."""
-    for index, frame in enumerate(place.stack):
-        found = _source.enclosing_with(frame, "autocast")
-        if found is not None:
-            item = found.items[0].context_expr
-            here = Frame(frame.file, found.lineno, frame.function, frame.user, item.col_offset + 1, item.end_lineno, item.end_col_offset + 1)
-            return Place((here, *place.stack[index + 1 :]))
-    return None
+    body = in_region(place)
+    if body is None:
+        return None
+    frame = body.stack[0]
+    found = _source.enclosing_with(frame, "autocast")
+    text = _source.text_of(frame.file)
+    item = next(i.context_expr for i in found.items if "autocast" in ast.dump(i.context_expr))
+    begin, end = _source.start_of(text, item), _source.end_of(text, item)
+    return Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *body.stack[1:]))
+
+
+def in_region(place: Place) -> Place | None:
+    """A place from the frame on that stands in the body of a ``with autocast`` statement; None where none does."""
+    level = next((n for n, frame in enumerate(place.stack) if _source.enclosing_with(frame, "autocast") is not None), None)
+    return Place(place.stack[level:]) if level is not None else None
+
+
+_MOVES = frozenset(
+    "alias cat chunk clone contiguous detach diag diagonal expand expand_as flatten flip gather getitem hstack index index_select movedim narrow"
+    " pad permute repeat repeat_interleave reshape roll select slice split squeeze stack t to transpose tril triu unbind unflatten unsqueeze"
+    " view view_as vstack".split()
+)
+_COUNTS = frozenset("abs add clamp cumsum floor_divide max min mul neg remainder sub rsub sum".split())
+
+
+def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
+    """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves lies
+    between, nor, for integers, anything that does not count with them."""
+    fine = _MOVES | _COUNTS if wanted != "bool" else _MOVES
+    roots = steps_above(recording, step)
+    way = _upstream(recording, producer, roots)
+    return all(recording.ops[op].op.strip("_") in fine or not any(i.step in roots for i in recording.ops[op].inputs) for op in way)
 
 
 def chain(recording: Recording, name: str, dtype: str, step: int) -> Chain:

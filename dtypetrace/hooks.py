@@ -190,6 +190,7 @@ class _ModuleHooks:
                 recorder.fail("a registration hook")
 
     def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+        self.recorder.trains = True
         recorder = self.recorder
         recorder.optimizer = optimizer_ref(optimizer)
         frame = sys._getframe(1)

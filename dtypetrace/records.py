@@ -171,6 +171,12 @@ class Witness:
     holder: str | None = None
     changed: bool = False
     """Whether its dtype was changed after another operand (an optimizer's state, an average) had been made from it."""
+    passed: str = ""
+    """Where a module of torch's was called and an op inside it refused: the argument of its forward that this is (``attn_mask``)."""
+    position: int = -1
+    """That argument's position in the call, -1 where it was passed by name or is none."""
+    trained: bool = False
+    """Whether it is a parameter that requires a gradient in a run that has an optimizer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,19 @@ Never touches torch, so a saved recording renders without it.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
+import re
 import sys
 import tempfile
-import unicodedata
+import tokenize
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Sequence
+from typing import IO, Any, Iterable, Sequence
 
+from . import _source
+from ._layout import NARROWEST, Page, columns
 from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
 MOST_BLOCKS = 10
@@ -61,27 +66,39 @@ def console(trace: Any, file: IO[str] | None = None) -> None:
 
     stream = file or sys.stderr
     out = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
-    for line, style in lines(trace.recording, trace.findings):
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        out.print(Text(line.encode(encoding, "backslashreplace").decode(encoding), style=style))
+    told = os.environ.get("COLUMNS", "")  # a pipe has no width of its own
+    width = out.width if out.is_terminal else int(told) if told.isdecimal() and int(told) else Page.width
+    page = Page(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")
+    for line, style in lines(trace.recording, trace.findings, page):
+        shown = Text(line, style=style)
+        shown.highlight_regex(_GUTTER, "blue")
+        out.print(shown)
 
 
-def text(recording: Recording, findings: Sequence[Finding]) -> str:
-    """The console text without colours."""
-    return "\n".join(line for line, _ in lines(recording, findings))
+_GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
 
 
-def lines(recording: Recording, findings: Sequence[Finding]) -> list[tuple[str, str]]:
+def text(recording: Recording, findings: Sequence[Finding], width: int = Page.width) -> str:
+    """The console text without colours, ``width`` columns wide."""
+    return "\n".join(line for line, _ in lines(recording, findings, Page(width)))
+
+
+def lines(recording: Recording, findings: Sequence[Finding], page: Page = Page()) -> list[tuple[str, str]]:
     """The console text as (line, style) pairs."""
     found: list[tuple[str, str]] = []
     for finding in findings[:MOST_BLOCKS]:
-        found += _block(recording, finding)
+        found += _block(page, recording, finding)
         found.append(("", ""))
     if len(findings) > MOST_BLOCKS:
         found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
-    found.append((_summary(recording, findings), "bold" if findings else "dim"))
-    found += [(f"not seen: {reason}", "dim") for reason in recording.not_seen]
+    found += _styled(page.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
+    for reason in recording.not_seen:
+        found += _styled(page.wrapped("not seen: ", reason), "dim")
     return found
+
+
+def _styled(lines: Iterable[str], style: str) -> list[tuple[str, str]]:
+    return [(line, style) for line in lines]
 
 
 def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
@@ -97,55 +114,63 @@ def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
-def _block(recording: Recording, f: Finding) -> list[tuple[str, str]]:
+def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]]:
     times = f" ({f.count} times)" if f.count > 1 else ""
-    block = [(f"{f.severity}[{f.code}]: {f.title}{times}", _STYLES[f.severity])]
-    phase = f"({f.phase})" if f.phase != "other" else ""
-    where = "   ".join(p for p in (_at(f.site), f.module, phase) if p)
-    block.append((f"  --> {where}", ""))
+    block = _styled(page.wrapped("", f"{f.severity}[{f.code}]: {f.title}{times}"), _STYLES[f.severity])
+    block += _styled(_header(page, f), "")
     labels = _labels(f)
-    width = max((len(str(frame.line)) for frame, _ in labels), default=2)
-    gutter = " " * width
-    block.append((f"{gutter} |", "blue"))
-    shown: tuple | None = None
-    for frame, label in labels:
-        block += _source_lines(recording, frame, label, width, again=shown == (frame.file, frame.line))
-        shown = (frame.file, frame.line)
-    block.append((f"{gutter} |", "blue"))
-    for note in (*_operand_notes(f), *f.notes):
-        block.append((f"{gutter} = note: {note}", ""))
+    # a place in another file than the heading's says so; its number is wide enough for the edits' lines, too
+    numbers = [frame.line for frame, _, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
+    margin = max((len(str(number)) for number in numbers), default=2)
+    gutter = " " * margin
+    block.append((f"{gutter} |", ""))
+    file, above = f.site.user_frame.file if f.site.user_frame else "", None
+    for frame, label, mark in labels:
+        if frame.file != file:
+            block += _styled(page.wrapped("  ::: ", f"{_relative(frame.file)}:{frame.line}"), "")
+        file, span = frame.file, _span(page, recording, frame, margin)
+        block += _source_lines(page, recording, span, label, mark, margin, above)
+        above = span
+    block.append((f"{gutter} |", ""))
+    notes = [*_operand_notes(f), *f.notes]
     if f.exception:
-        block.append((f"{gutter} = note: torch raised {f.exception.type}: {_one_line(f.exception.message)}", ""))
+        notes.append(f"torch raised {f.exception.type}: {_one_line(f.exception.message)}")
+    for note in notes:
+        block += _styled(page.wrapped(f"{gutter} = note: ", note), "")
     if f.fix:
         at = f" ({_at(f.fix.place)})" if f.fix.place.stack else ""
-        block.append((f"help: {f.fix.why}{at}", "green"))
+        block += _styled(page.wrapped("help: ", f.fix.why + at), "green")
         for edit in f.fix.edits:
-            block += _changed_lines(recording, edit, width)
-        block += [(f"  or: {other}", "green") for other in f.fix.alternatives]
+            block += _changed_lines(page, recording, edit, margin)
+        for other in f.fix.alternatives:
+            block += _styled(page.wrapped("  or: ", other), "green")
     else:
         block.append((f"help: dtypetrace explain {f.code}", "green"))
     return block
 
 
-def _labels(f: Finding) -> list[tuple[Frame, str]]:
-    """The lines to show, in the order of the flow, one label each; places outside the user's code show both."""
-    labels: list[tuple[Frame, str]] = []
+def _header(page: Page, f: Finding) -> list[str]:
+    """Where it hurts, in which module and phase: on one line where that fits."""
+    phase = f"({f.phase})" if f.phase != "other" else ""
+    at, rest = _at(f.site), "   ".join(part for part in (f.module, phase) if part)
+    whole = page.printable("  --> " + "   ".join(part for part in (at, rest) if part))
+    if columns(whole) <= page.width or not rest:
+        return [whole] if columns(whole) <= page.width else page.wrapped("  --> ", at)
+    return page.wrapped("  --> ", at) + page.wrapped("      ", rest)
+
+
+def _labels(f: Finding) -> list[tuple[Frame, str, str]]:
+    """The user's lines to show, in the order of the flow, each with its label and the mark that underlines it: ``^``
+    for the birth, ``-`` for what came of it."""
+    labels: list[tuple[Frame, str, str]] = []
     last = len(f.flow) - 1
     for index, step in enumerate(f.flow):
-        for frame in _shown(step.place):
-            label = _label(f, step, index, last)
-            if not any(known == frame and text == label for known, text in labels):
-                labels.append((frame, label))
-    if not f.flow:
-        labels += [(frame, f"{f.op} is refused") for frame in _shown(f.site)]
+        frame, label = step.place.user_frame, _label(f, step, index, last)
+        if frame is not None and not any((frame, label) == known[:2] for known in labels):
+            labels.append((frame, label, "-" if index else "^"))
+    if not f.flow and f.site.user_frame is not None:
+        labels.append((f.site.user_frame, f"{f.op} is refused", "^"))
     return labels
-
-
-def _shown(place: Place) -> list[Frame]:
-    user = place.user_frame
-    if user is None:
-        return []
-    return [user]
 
 
 def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
@@ -159,7 +184,10 @@ def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
         if f.culprit is not None and f.culprit.origin.kind == "input":
             name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
             return f"{step.to} comes in here{name}: it was made before the watching began, or out of its sight"
-        return f"{step.to} is born here: {_birth(f, step)}"
+        called = _source.called(step.place)
+        return f"{step.to} is born here{f', in {called}()' if called else ''}: {_birth(f, step)}"
+    if f.flow[0].op == "set_default_dtype" and index == 1:
+        return f"{step.op} takes the default dtype{_inside(step.place)}"
     if step.how == "promotion":
         return f"{step.source}: the result widens to {step.to}{_inside(step.place)}"
     if step.how == "attribute":
@@ -196,7 +224,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "conversion": f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": "the module's constructor makes its parameters so",
-        "load": "the checkpoint holds it so",
+        "load": "the checkpoint holds it so" if step.op != "from_pretrained" else "the call says so" if named else "it is loaded so",
         "cast": f"cast from {step.source}",
         "autocast": f"{step.op} runs under autocast",
         "worker": "it comes from a DataLoader worker",
@@ -250,55 +278,121 @@ def _operand_notes(f: Finding) -> list[str]:
     return [f"{other.shown} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
 
 
-def _source_lines(recording: Recording, frame: Frame, label: str, width: int, again: bool) -> list[tuple[str, str]]:
-    """The line (unless it was just shown) and below it the marked span with its label."""
+@dataclass(frozen=True)
+class _Span:
+    """A line of code as it is shown, and where in it (in columns) the marks stand."""
+
+    frame: Frame
+    line: str
+    before: int
+    marks: int
+
+
+def _span(page: Page, recording: Recording, frame: Frame, margin: int) -> _Span:
     written = recording.line(frame.file, frame.line)
-    line = written.expandtabs(4)
-    number = str(frame.line).rjust(width)
-    if not line:
-        return [(f"{number} | {_relative(frame.file)}: {label}", "")]
+    room = page.width - margin - 3
+    if columns(page.printable(written)) > room:
+        written = _code(written)
     begin = (frame.column or 1) - 1
-    end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(written)
+    end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(_code(written))
     begin = begin if begin < len(written) else len(written) - len(written.lstrip())
-    before, until = _width(written[:begin]), _width(written[:end])
-    marks = "^" * max(1, until - before)
-    marked = (f"{' ' * width} | {' ' * before}{marks} {label}", "red")
-    return [marked] if again else [(f"{number} | {line}", ""), marked]
+    head, span = page.printable(written[:begin]), page.printable(written[:end])
+    line, begin, end = page.clipped(page.printable(written), len(head), max(len(span), len(head) + 1), room)
+    return _Span(frame, line, columns(line[:begin]), max(1, columns(line[begin:end])))
 
 
-def _width(text: str) -> int:
-    """How many columns of a terminal a text takes, from the line's beginning: tabs, wide and combining characters."""
-    text = text.expandtabs(4)
-    if text.isascii():
-        return len(text)
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+def _source_lines(page: Page, recording: Recording, span: _Span, label: str, mark: str, margin: int, above: _Span | None) -> list[tuple[str, str]]:
+    """The line (unless it was just shown) and below it the marked span with its label."""
+    frame, before, marks = span.frame, span.before, mark * span.marks
+    number, gutter, style = str(frame.line).rjust(margin), f"{' ' * margin} | ", "red" if mark == "^" else "yellow"
+    room = page.width - margin - 3
+    if not span.line.strip():
+        return _styled(page.wrapped(f"{number} | ", f"(no source) {label}", gutter), style)
+    again = above is not None and (frame.file, frame.line, span.line) == (above.frame.file, above.frame.line, above.line)
+    shown = [] if again else [*_lead(page, recording, frame, margin), (f"{number} | {span.line}", "")]
+    label = page.printable(label)
+    if before + len(marks) + 1 + columns(label) <= room:
+        return [*shown, (f"{gutter}{' ' * before}{marks} {label}", style)]
+    # below the marks, from where they begin; further left where too little room would remain
+    if not (again and (before, len(marks)) == (above.before, above.marks)):
+        shown.append((f"{gutter}{' ' * before}{marks}", style))
+    indent = gutter + " " * max(0, min(before, room - _LABEL))
+    return [*shown, *_styled(page.wrapped(indent, label, indent), style)]
+
+
+_LABEL = 40
+"""Columns that a label below its marks has at least."""
+
+
+def _lead(page: Page, recording: Recording, frame: Frame, margin: int) -> list[tuple[str, str]]:
+    """The line on which an expression begins that goes on over several, where the marked one is no more than its end."""
+    before = recording.line(frame.file, frame.line)[: (frame.column or 1) - 1]
+    node = _source.expression_at(frame) if recording.sources is None and not before.strip(" \t)]}.") else None
+    if node is None or node.lineno >= frame.line:
+        return []
+    first, _, _ = page.clipped(page.printable(recording.line(frame.file, node.lineno)), 0, 1, page.width - margin - 3)
+    between = [(f"{'.' * 3:>{margin}}", "blue")] if frame.line - node.lineno > 1 else []
+    return [(f"{str(node.lineno).rjust(margin)} | {first}", ""), *between]
+
+
+def _code(line: str) -> str:
+    """A line without the comment at its end."""
+    try:
+        for token in tokenize.generate_tokens(iter([line]).__next__):
+            if token.type == tokenize.COMMENT:
+                return line[: token.start[1]].rstrip()
+    except (tokenize.TokenError, SyntaxError, StopIteration):  # a part of a statement: what is read by then counts
+        pass
+    return line.rstrip()
 
 
 def why_text(chains: Sequence[Chain]) -> str:
     """The answer of ``why`` as text: one paragraph a tensor, those of the same story together."""
     stories: dict[tuple, list[str]] = {}
     for c in chains:
-        stories.setdefault((c.dtype, c.flow), []).append(c.name)
+        stories.setdefault((c.dtype, c.origin.kind, c.flow), []).append(c.name)
     text = []
-    for (dtype, flow), names in stories.items():
+    for (dtype, kind, flow), names in stories.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         text.append(f"{', '.join(names[:3])}{more}: {dtype}")
         for index, step in enumerate(flow):
-            told = f"{step.how} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
+            told = f"{step.how if index else kind} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_at(step.place)}")
     return "\n".join(text)
 
 
-def _changed_lines(recording: Recording, edit: Edit, width: int) -> list[tuple[str, str]]:
-    """The lines that an edit touches, as they read after it."""
+def _changed_lines(page: Page, recording: Recording, edit: Edit, margin: int) -> list[tuple[str, str]]:
+    """The lines that an edit touches, as they read after it, what is new underlined."""
     before = tuple(recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1))
     if not any(before):
         return []
     after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
     changed = [(number, new) for number, new in enumerate(after) if number >= len(before) or new != before[number]]
-    lines = [(f"{str(edit.start[0] + number).rjust(width)} | {new.expandtabs(4)}", "green") for number, new in changed[:4]]
-    return [(f"{' ' * width} |", "blue"), *lines]
+    gutter, room = f"{' ' * margin} | ", page.width - margin - 3
+    lines = [(gutter.rstrip(), "")]
+    for number, new in changed[:4]:
+        marks = _marks(page, before[number] if number < len(before) else "", new)
+        if columns(page.printable(new)) > room:
+            new = _code(new)
+        begin, end = len(marks) - len(marks.lstrip()), len(marks)
+        line, *span = page.clipped(page.printable(new), begin, max(end, begin + 1), room)
+        if columns(page.printable(new)) > room:
+            mark = "+" if set(marks.strip()) == {"+"} else "~"
+            marks = " " * columns(line[: span[0]]) + mark * columns(line[span[0] : span[1]])
+        lines += [(f"{str(edit.start[0] + number).rjust(margin)} | {line}", "green"), (gutter + marks, "green")]
+    return lines
+
+
+def _marks(page: Page, old: str, new: str) -> str:
+    """What stands under a changed line: ``+`` below what is new, ``~`` below what takes another's place."""
+    words, marks = [_WORD.findall(old), _WORD.findall(new)], ""
+    for how, _, _, begin, end in difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+        marks += {"equal": " ", "insert": "+", "replace": "~", "delete": ""}[how] * columns(page.printable("".join(words[1][begin:end])))
+    return marks.rstrip()
+
+
+_WORD = re.compile(r"\w+|\W")
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -144,7 +144,9 @@ def judge(recording: Recording, refused: Refused) -> Finding:
 
 def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place, refused: Refused) -> Operand:
     name, written = witness.name or witness.argument, ""
-    if not witness.name and site.stack and refused.phase != "backward":
+    if witness.passed and not witness.name and site.stack:
+        written = _source.passed(site.stack[0], witness.passed, witness.position)
+    elif not witness.name and site.stack and refused.phase != "backward":
         written = _source.argument(site.stack[0], refused.op, refused.module, witness.argument, witness.index)
     if witness.dtype.startswith("python"):
         place = graph.scalar_place(site, witness.name)
@@ -169,7 +171,7 @@ def _notes(
     others = {
         (o.shown, o.dtype, o.origin)
         for o in operands
-        if culprit is not None and o.dtype in FLOATING and culprit.dtype != in_line and o.dtype != in_line
+        if culprit is not None and refused.wants in ("agree", "other") and o.dtype in FLOATING and culprit.dtype != in_line and o.dtype != in_line
         and o.origin.place.stack[:1] != culprit.origin.place.stack[:1] and o.origin.place.stack
     }
     if reason and culprit is not None and culprit.dtype != in_line and refused.wants not in ("fits", "integer", "bool", "float"):

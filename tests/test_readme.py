@@ -24,7 +24,7 @@ PRINTED = r"^error\[DT\d+\].*?^\d+ error.*?$"
 @pytest.mark.skipif(importlib.util.find_spec("diffusers") is None, reason="the example needs diffusers")
 def test_the_console_block_is_what_the_demo_prints():
     command = [sys.executable, "-m", "dtypetrace", "run", "examples/unet_mask.py"]
-    environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONIOENCODING="utf-8", NO_COLOR="1", PYTHONWARNINGS="ignore")
+    environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONIOENCODING="utf-8", NO_COLOR="1", PYTHONWARNINGS="ignore", COLUMNS="100")
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=240)
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout == ""

@@ -47,6 +47,13 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         raise
 
 
+def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> None:
+    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out."""
+    from . import _html
+
+    write_atomically(path, _html.render(recording, findings, source=source))
+
+
 def write_json(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding]) -> None:
     write_atomically(path, json.dumps(to_json(recording, findings), indent=1))
 
@@ -320,6 +327,8 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
+    if (cell := _cell(file)) is not None:
+        return cell
     if file.startswith("<"):
         return file
     for folder in ("site-packages", "dist-packages"):
@@ -333,6 +342,16 @@ def _relative(file: str) -> str:
     except OSError:  # the working directory is gone
         return file
     return file if relative.startswith(".." + os.sep + "..") else relative
+
+
+def _cell(file: str) -> str | None:
+    """``In [7]`` for a notebook's cell, which is kept as a file that was never written."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    told = shell.compile.format_code_name(file) if shell is not None else None
+    if told is not None:
+        return told[1].replace("In[", "In [")
+    return "In [?]" if os.sep + "ipykernel_" in file and not os.path.exists(file) else None
 
 
 def _one_line(message: str) -> str:

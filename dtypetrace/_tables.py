@@ -1,0 +1,147 @@
+"""The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows stay small.
+
+A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text, dtypes,
+number or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
+entry's index); a group of one number column has its numbers in ``at`` and no ``values``. The first column of a group of
+texts is front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Sequence
+
+from . import _rows, report
+from ._strip import NAMES
+from ._svg import shortened
+from .records import Place, Recording
+
+_LONGEST = 160
+
+
+def tables(recording: Recording, rows: Sequence[_rows.OpRow]) -> list[dict[str, Any]]:
+    """Operators by dtype, cast ledger, gradients, all ops; a table without rows is left out."""
+    short = _Short()
+    made = [_operators(recording), _casts(recording, rows, short), _gradients(recording), _ops(rows, short)]
+    return [t for t in made if t["rows"]]
+
+
+class _Short:
+    """Places as the two columns of a table, each worked out once: the user's own line, and the one below it that it led to."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+        self._known: dict[int, tuple[tuple, tuple]] = {}
+
+    def __call__(self, place: Place) -> tuple[tuple[str, int], tuple[str, int]]:
+        known = self._known.get(id(place))
+        if known is None:
+            user, inner = place.user_frame, place.stack[0] if place.stack else None
+            below = (self._file(inner.file), inner.line) if inner is not None and inner is not user else ("", 0)
+            known = self._known[id(place)] = ((self._file(user.file), user.line) if user is not None else ("", 0), below)
+        return known
+
+    def _file(self, file: str) -> str:
+        known = self._files.get(file)
+        if known is None:
+            known = self._files[file] = shortened(report._relative(file).replace(os.sep, "/"), _LONGEST)
+        return known
+
+
+def _table(name: str, title: str, about: str, sort: tuple[int, int], groups: list[dict], rows: int) -> dict[str, Any]:
+    return {"id": name, "title": title, "about": about, "sort": list(sort), "rows": rows, "groups": groups}
+
+
+def _group(columns: Sequence[tuple[str, str]], entries: Sequence[tuple], written: Callable[[tuple], Sequence] = tuple) -> dict[str, Any]:
+    """Rows as numbers into their distinct entries, which are sorted as Python sorts them and then written as the page shows them."""
+    distinct = sorted(set(entries))
+    index = {e: n for n, e in enumerate(distinct)}
+    values = [list(column) for column in zip(*map(written, distinct))]
+    if values and columns[0][1] == "text":
+        values[0] = _front_coded(values[0])
+    return {"columns": columns, "values": values, "at": [index[e] for e in entries]}
+
+
+def _numbers(label: str, numbers: Sequence[int]) -> dict[str, Any]:
+    return {"columns": [(label, "number")], "at": list(numbers)}
+
+
+def _front_coded(texts: Sequence[str]) -> list[int | str]:
+    coded: list[int | str] = []
+    before = ""
+    for text in texts:
+        shared = len(os.path.commonprefix((before, text)))
+        coded += (shared, text[shared:])
+        before = text
+    return coded
+
+
+def _line(entry: tuple) -> tuple[str]:
+    file, line = entry
+    return (f"{file}:{line}" if file else "",)
+
+
+def _module(name: str) -> tuple[str]:
+    return (shortened(name, _LONGEST),)
+
+
+def _joined(dtypes: Sequence[str]) -> str:
+    """Dtypes in words, repeats counted: ``float16, 3 float32``."""
+    told: list[list] = []
+    for d in dtypes:
+        if told and told[-1][1] == d:
+            told[-1][0] += 1
+        else:
+            told.append([1, d])
+    return ", ".join(f"{n} {d}" if n > 1 else d for n, d in told[:6]) + (", …" if len(told) > 6 else "")
+
+
+def _ops(rows: Sequence[_rows.OpRow], short: _Short) -> dict[str, Any]:
+    told = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
+    kinds = [("op", "text"), ("phase", "text"), ("in", "dtypes"), ("out", "dtypes"), ("change", "text"), ("autocast", "text")]
+    if not any(r.autocast for r in rows):
+        told, kinds = [t[:-1] for t in told], kinds[:-1]
+    groups = [
+        _group(kinds, told),
+        _group([("module", "text")], [_module(r.module) for r in rows]),
+        _group([("your line", "text")], [short(r.place)[0] for r in rows], _line),
+        _group([("in", "text")], [short(r.place)[1] for r in rows], _line),
+        _numbers("calls", [r.count for r in rows]),
+    ]
+    return _table("ops", "All ops", "Each distinct op once: one place, module, phase and set of dtypes. In the order of the first call.", (-1, 1), groups, len(rows))
+
+
+def _operators(recording: Recording) -> dict[str, Any]:
+    found = _rows.operators(recording)
+    present = {_rows.family(d) for calls in found.values() for d in calls}
+    names = list(found)
+    calls = [{f: sum(n for d, n in found[name].items() if _rows.family(d) == f) for f in NAMES} for name in names]
+    groups = [_group([("op", "text")], [_module(n) for n in names])]
+    groups += [_numbers(NAMES[f], [c[f] for c in calls]) for f in NAMES if f in present]
+    groups.append(_numbers("all", [sum(c.values()) for c in calls]))
+    return _table("operators", "Operators by dtype", "Calls of each operator, by the dtype of its result.", (len(groups) - 1, -1), groups, len(names))
+
+
+def _casts(recording: Recording, rows: Sequence[_rows.OpRow], short: _Short) -> dict[str, Any]:
+    casts = _rows.casts(recording, tuple(rows))
+    groups = [
+        _group([("from", "dtypes"), ("to", "dtypes"), ("by", "text")], [(c.source, c.to, c.change) for c in casts]),
+        _group([("op", "text"), ("phase", "text")], [(c.op, c.phase) for c in casts]),
+        _group([("module", "text")], [_module(c.module) for c in casts]),
+        _group([("your line", "text")], [short(c.place)[0] for c in casts], _line),
+        _group([("in", "text")], [short(c.place)[1] for c in casts], _line),
+        _group([("round trip", "flag")], [(int(c.round_trip),) for c in casts]),
+        _numbers("times", [c.count for c in casts]),
+    ]
+    about = "Every cast of a floating tensor. A round trip casts a value back that had just been cast, with nothing computed between."
+    return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
+
+
+def _gradients(recording: Recording) -> dict[str, Any]:
+    rows = _rows.gradients(recording)
+    groups = [
+        _group([("module", "text")], [_module(r.module) for r in rows]),
+        _group([("made in backward", "dtypes"), ("its parameters", "dtypes"), ("differs", "flag")], [(r.dtype, r.parameters, int(r.differs)) for r in rows]),
+        _numbers("calls", [r.count for r in rows]),
+    ]
+    return _table("gradients", "Gradients", "The floating dtypes that each module's backward ops made, beside those of its own parameters.", (3, -1), groups, len(rows))

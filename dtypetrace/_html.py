@@ -103,6 +103,7 @@ class Page:
     module_lines: int
     strips: list[_strip.Strip]
     legend: list[tuple[str, str]]
+    ticks: bool
     tables: list[dict[str, Any]]
 
 
@@ -116,7 +117,7 @@ def page(recording: Recording, findings: Sequence[Finding], *, source: bool = Tr
         anchors.append(f"{f.code}-{seen[f.code]}")
     modules = _tree.tree(recording, list(zip(anchors, findings)))
     rows = _rows.ops(recording)
-    families = Counter(_rows.family(d) for r in rows for d in r.outputs[:1])
+    families = Counter(_rows.family(d) for r in rows for d in (r.outputs[:1] or ("",)))
     meta = recording.meta
     facts = [("torch", str(meta.get("torch", ""))), ("Python", str(meta.get("python", "")))]
     facts += [("steps", f"{meta.get('steps', 0):,}"), ("ops", f"{meta.get('ops', 0):,}"), ("distinct ops", f"{len(rows):,}")]
@@ -135,6 +136,7 @@ def page(recording: Recording, findings: Sequence[Finding], *, source: bool = Tr
         module_lines=sum(1 + _tree._size(m) for m in modules),
         strips=_strip.strips(rows),
         legend=[(f, _strip.NAMES[f]) for f in _strip.NAMES if families[f]],
+        ticks=any(r.change for r in rows),
         tables=_tables.tables(recording, rows),
     )
 
@@ -181,6 +183,7 @@ def _amount(number: int) -> str:
 def card(recording: Recording, f: Finding, anchor: str, pictures: Pictures, *, source: bool = True, brief: bool = False, drawing: bool = True) -> Card:
     """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
     labels = report._labels(f)
+    picture = pictures.finding(f) if drawing and not brief else None
     return Card(
         anchor=anchor,
         code=f.code,
@@ -193,7 +196,7 @@ def card(recording: Recording, f: Finding, anchor: str, pictures: Pictures, *, s
         phase=f.phase if f.phase != "other" else "",
         chain=_chain(f),
         windows=windows(recording, labels) if source and not brief else [],
-        drawing="" if brief or not drawing else draw(pictures.finding(f), f"The flow of dtypes that led to {f.code}: {f.title}"),
+        drawing=draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}") if picture is not None and len(picture) > 1 else "",
         notes=list(dict.fromkeys((*report._operand_notes(f), *f.notes))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",

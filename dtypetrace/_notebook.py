@@ -18,6 +18,7 @@ from .records import Finding, Recording
 MOST_BYTES = 60_000
 _MOST_FINDINGS = 5
 _MOST_MODULES = 80
+_WIDE = 110
 
 
 def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
@@ -65,7 +66,9 @@ def _source_text(window: _html.Window) -> str:
         marked = [text for text, is_marked in line.pieces if is_marked]
         for mark in line.marks:
             under = "^" * max(1, columns(marked[0])) if len(marked) == 1 else "^"
-            lines.append(f"     {' ' * mark.column}{under} {mark.label}")
+            room = mark.column + len(under) + len(mark.label) <= _WIDE
+            lines += [f"     {' ' * mark.column}{under} {mark.label if room else ''}".rstrip()]
+            lines += [] if room else [f"     {' ' * min(mark.column, _WIDE // 4)}{mark.label}"]
     return "\n".join(lines)
 
 

@@ -44,17 +44,18 @@ def _family(row: OpRow) -> str:
 
 
 def _drawing(phase: str, rows: Sequence[OpRow], told: str) -> str:
-    columns = min(_COLUMNS, len(rows))
     bars: dict[str, list[str]] = {}
     open_bars: dict[str, list[int]] = {}
-    casts = []
+    casts: list[int] = []
+    before = -1
 
     def close(name: str, end: int) -> None:
         begin, top, tall = open_bars.pop(name)
         bars.setdefault(name, []).append(f"M{begin} {top}h{end - begin}v{tall}h{begin - end}z")
 
-    for column in range(columns):
-        own = rows[column * len(rows) // columns : (column + 1) * len(rows) // columns]
+    for column in range(_COLUMNS):
+        first = column * len(rows) // _COLUMNS
+        own = rows[first : max(first + 1, (column + 1) * len(rows) // _COLUMNS)]
         counted = Counter(map(_family, own))
         top, standing = 0, {}
         for name in NAMES:
@@ -67,13 +68,14 @@ def _drawing(phase: str, rows: Sequence[OpRow], told: str) -> str:
                 close(name, column)
         for name, (top, tall) in standing.items():
             open_bars.setdefault(name, [column, top, tall])
-        if any(r.change for r in own):
+        if any(r.change for r in own) and first != before:
             casts.append(column)
+        before = first
     for name in list(open_bars):
-        close(name, columns)
+        close(name, _COLUMNS)
     paths = "".join(f'<path class="s {name or "none"}" d="{"".join(parts)}"/>' for name, parts in bars.items())
     ticks = "".join(f"M{c} {_HEIGHT + 3}h1v4h-1z" for c in casts)
     return (
-        f'<svg class="strip" role="img" aria-label="{phase}: {told}" viewBox="0 0 {columns} {_HEIGHT + 8}" preserveAspectRatio="none">'
+        f'<svg class="strip" role="img" aria-label="{phase}: {told}" viewBox="0 0 {_COLUMNS} {_HEIGHT + 8}" preserveAspectRatio="none">'
         f'{paths}<path class="tick" d="{ticks}"/></svg>'
     )

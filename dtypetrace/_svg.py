@@ -18,6 +18,8 @@ from ._rows import family
 
 _CHARACTER = 7.3
 """Width of a character of the monospaced 12 px font."""
+_SMALL = 6.7
+"""The same of the 11 px font on the edges."""
 _LONGEST = 46
 _NOTE = 24
 _LINE = 16
@@ -69,12 +71,14 @@ def draw(graph: nx.DiGraph, title: str) -> str:
         below = [boxes[s].rank for s in graph.successors(n)]
         if below and not graph.in_degree(n):
             boxes[n].rank = min(below) - 1
+    for above, _, data in graph.edges(data=True):  # wide enough for the words below it
+        boxes[above].width = max(boxes[above].width, columns(_edge_text(data)) * _SMALL)
     ways = _ways(graph, boxes)
     ranks = _ordered(boxes, ways)
     width, height = _placed(ranks, ways)
     parts = [
         f'<svg class="flow" role="img" aria-label="{escape(shortened(title, 200))}" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
+        f'width="{width:.0f}" height="{height:.0f}" style="--w:{width:.0f}px" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
         f'font-size="12" xmlns="http://www.w3.org/2000/svg">'
     ]
     parts += [_edge(graph.edges[e], [boxes[n] for n in way]) for e, way in ways.items()]
@@ -182,15 +186,18 @@ def _edge(data: dict, way: list[_Box]) -> str:
     return f'<path class="e {family(data["dtype"]) or "none"}{kind}" d="{path}{tip}" fill="none" stroke="#667"/>'
 
 
-def _edge_words(data: dict, way: list[_Box]) -> str:
-    (ax, ay), (bx, by) = _points(way)[-2:]
+def _edge_text(data: dict) -> str:
     note = data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]  # the end of a parameter's name tells most
-    text = " · ".join(t for t in (data["dtype"], note) if t)
+    return " · ".join(t for t in (data["dtype"], note) if t)
+
+
+def _edge_words(data: dict, way: list[_Box]) -> str:
+    (ax, ay), (bx, _) = _points(way)[:2]
+    text = _edge_text(data)
     if not text:
         return ""
-    # nearer to where it arrives: edges that meet in one box are still apart there by half of their distance
-    x, y = ax + (bx - ax) * 0.5, (ay + by) / 2 + 4
-    wide = columns(text) * 6.7 + 10
+    x, y = ax + (bx - ax) * 0.2, ay + 21  # near where it leaves: edges that meet in one box are apart there
+    wide = columns(text) * _SMALL + 10
     return (
         f'<rect class="under" x="{x - wide / 2:.0f}" y="{y - 12:.0f}" width="{wide:.0f}" height="16" rx="3" fill="#fff"/>'
         f'<text class="w {family(data["dtype"]) or "none"}" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" font-size="11" fill="#223">{escape(text)}</text>'

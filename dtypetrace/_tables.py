@@ -2,7 +2,8 @@
 
 A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text, dtypes,
 number or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
-entry's index); a group of one number column has its numbers in ``at`` and no ``values``. The first column of a group of
+entry's index); a group of one number column has its numbers in ``at`` and no ``values``. ``at`` holds differences, as
+neighbours often have the same entry. The first column of a group of
 texts is front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before.
 """
 
@@ -20,9 +21,9 @@ _LONGEST = 160
 
 
 def tables(recording: Recording, rows: Sequence[_rows.OpRow]) -> list[dict[str, Any]]:
-    """Operators by dtype, cast ledger, gradients, all ops; a table without rows is left out."""
+    """Operators by dtype, cast ledger, backward by module, all ops; a table without rows is left out."""
     short = _Short()
-    made = [_operators(recording), _casts(recording, rows, short), _gradients(recording), _ops(rows, short)]
+    made = [_operators(recording), _casts(recording, rows, short), _backward(recording), _ops(rows, short)]
     return [t for t in made if t["rows"]]
 
 
@@ -59,11 +60,15 @@ def _group(columns: Sequence[tuple[str, str]], entries: Sequence[tuple], written
     values = [list(column) for column in zip(*map(written, distinct))]
     if values and columns[0][1] == "text":
         values[0] = _front_coded(values[0])
-    return {"columns": columns, "values": values, "at": [index[e] for e in entries]}
+    return {"columns": columns, "values": values, "at": _differences([index[e] for e in entries])}
 
 
 def _numbers(label: str, numbers: Sequence[int]) -> dict[str, Any]:
-    return {"columns": [(label, "number")], "at": list(numbers)}
+    return {"columns": [(label, "number")], "at": _differences(numbers)}
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return [n - before for n, before in zip(numbers, (0, *numbers))]
 
 
 def _front_coded(texts: Sequence[str]) -> list[int | str]:
@@ -137,11 +142,11 @@ def _casts(recording: Recording, rows: Sequence[_rows.OpRow], short: _Short) -> 
     return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
 
 
-def _gradients(recording: Recording) -> dict[str, Any]:
+def _backward(recording: Recording) -> dict[str, Any]:
     rows = _rows.gradients(recording)
     groups = [
         _group([("module", "text")], [_module(r.module) for r in rows]),
-        _group([("made in backward", "dtypes"), ("its parameters", "dtypes"), ("differs", "flag")], [(r.dtype, r.parameters, int(r.differs)) for r in rows]),
+        _group([("made in backward", "dtypes"), ("its parameters", "dtypes")], [(r.dtype, r.parameters) for r in rows]),
         _numbers("calls", [r.count for r in rows]),
     ]
-    return _table("gradients", "Gradients", "The floating dtypes that each module's backward ops made, beside those of its own parameters.", (3, -1), groups, len(rows))
+    return _table("backward", "Backward", "The floating dtypes that the backward ops of each module made, beside those of its own parameters.", (-1, 1), groups, len(rows))

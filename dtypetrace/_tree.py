@@ -10,7 +10,7 @@ from .records import FLOATING, Finding, Recording
 
 _OPEN = 40
 """Lines that are unfolded at first, at most."""
-_MOST = 1000
+_MOST = 600
 """Lines in all, at most."""
 
 

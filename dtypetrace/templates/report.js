@@ -71,23 +71,23 @@
     const folds = all("details", tree);
     if (asked && !before) before = folds.map((fold) => fold.open);
     let shown = 0;
-    const look = (list, above) => {
+    const look = (list, above) => { // a line that stands for several siblings is found by each of their names
       let any = false;
       for (const li of list.children) {
-        const name = (above ? above + "." : "") + li.dataset.name;
-        const others = (li.dataset.same || "").split(" ").map((other) => name.slice(0, name.length - li.dataset.name.length) + other);
-        const text = [name, ...others].join(" ").toLowerCase();
-        const own = words.every((word) => text.includes(word)) && (!onlyFound || !onlyFound.checked || "found" in li.dataset);
+        const own = [li.dataset.name, ...(li.dataset.same ? li.dataset.same.split(" ") : [])];
+        const names = above.flatMap((prefix) => own.map((name) => prefix + name)).slice(0, 500);
+        const fits = names.some((name) => words.every((word) => name.toLowerCase().includes(word)));
+        const found = fits && (!onlyFound || !onlyFound.checked || "found" in li.dataset);
         const inside = one(":scope>details>ul", li);
-        const below = inside ? look(inside, name) : false;
-        li.hidden = asked && !own && !below;
-        if (asked && inside) li.firstElementChild.open = below;
-        shown += own;
-        any = any || own || below;
+        const below = inside ? look(inside, names.map((name) => name + ".")) : false;
+        li.hidden = asked && !found && !below;
+        if (asked && inside) one("details", li).open = below;
+        shown += found;
+        any = any || found || below;
       }
       return any;
     };
-    look(one(":scope>ul", tree), "");
+    look(one(":scope>ul", tree), [""]);
     if (!asked && before) {
       folds.forEach((fold, index) => { fold.open = before[index]; });
       before = null;
@@ -106,7 +106,7 @@
       const cell = event.target.closest("li .row>span:last-child");
       if (cell && tables.ops) {
         event.preventDefault();
-        tables.ops.ask(path(cell.closest("li")));
+        tables.ops.ask("module:" + path(cell.closest("li")));
         one("#ops").scrollIntoView();
       }
     });
@@ -114,7 +114,7 @@
 
   // ---------------------------------------------------------------- tables
 
-  const PAGE = 100;
+  const PAGE = 50;
   const tables = {};
   const DTYPE = /\b((?:b?float|complex|u?int)\d+\w*|bool)\b/;
   function family(name) {
@@ -132,6 +132,7 @@
       this.columns = [];
       this.texts = [];
       for (const group of spec.groups) {
+        for (let i = 1; i < group.at.length; i++) group.at[i] += group.at[i - 1]; // they come as differences
         if (group.values && group.columns[0][1] === "text" && group.values.length) decoded(group);
         group.columns.forEach(([label, kind], n) => {
           const values = group.values ? group.values[n] : null;
@@ -144,7 +145,7 @@
           }
           this.columns.push({ label, kind, at: group.at, values, rank });
         });
-        if (group.values) this.texts.push({ at: group.at, told: group.values[0].map((_, i) => group.values.map((v) => v[i]).join(" ").toLowerCase()) });
+        if (group.values) this.texts.push({ at: group.at, label: group.columns[0][0], told: group.values[0].map((_, i) => group.values.map((v) => v[i]).join(" ").toLowerCase()) });
       }
       [this.column, this.direction] = spec.sort;
       this.page = 0;
@@ -183,7 +184,12 @@
     }
     sieve(text) {
       const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-      const found = words.map((word) => this.texts.map(({ at, told }) => ({ at, hit: told.map((entry) => entry.includes(word)) })));
+      const found = words.map((word) => {
+        const name = word.startsWith("module:") ? word.slice(7) : ""; // a module and what is in it, nothing that is called alike
+        const asked = name ? this.texts.filter(({ label }) => label === "module") : this.texts;
+        const fits = name ? (entry) => entry === name || entry.startsWith(name + ".") : (entry) => entry.includes(word);
+        return asked.map(({ at, told }) => ({ at, hit: told.map(fits) }));
+      });
       this.order = [];
       for (let row = 0; row < this.rows; row++) {
         if (found.every((groups) => groups.some(({ at, hit }) => hit[at[row]]))) this.order.push(row);

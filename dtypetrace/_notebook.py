@@ -118,8 +118,9 @@ def _watch_cell(ipython: Any, name: str, cell: str) -> None:
     if name and not name.isidentifier():
         raise UsageError(f"%%dtypetrace {name}: give a variable's name for the trace, or nothing")
     # the empty line stands for the magic's own, so that lines count as they are seen
-    text = ipython.transform_cell("\n" + cell)
-    file = ipython.compile.cache(text, ipython.execution_count, raw_code=text)
+    text = "\n" + ipython.transform_cell(cell)
+    running = getattr(ipython.displayhook.exec_result, "execution_count", None)
+    file = ipython.compile.cache(text, running or ipython.execution_count, raw_code=text)
     body = ast.parse(text, file).body
     shown = body.pop() if body and isinstance(body[-1], ast.Expr) and not text.rstrip().endswith(";") else None
     watched = trace()

@@ -13,6 +13,7 @@ import unicodedata
 from pathlib import Path
 from typing import IO, Any, Sequence
 
+from . import _source
 from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
 MOST_BLOCKS = 10
@@ -327,7 +328,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
-    if (cell := _cell(file)) is not None:
+    if (cell := _source.cell(file)) is not None:
         return cell
     if file.startswith("<"):
         return file
@@ -342,16 +343,6 @@ def _relative(file: str) -> str:
     except OSError:  # the working directory is gone
         return file
     return file if relative.startswith(".." + os.sep + "..") else relative
-
-
-def _cell(file: str) -> str | None:
-    """``In [7]`` for a notebook's cell, which is kept as a file that was never written."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    told = shell.compile.format_code_name(file) if shell is not None else None
-    if told is not None:
-        return told[1].replace("In[", "In [")
-    return "In [?]" if os.sep + "ipykernel_" in file and not os.path.exists(file) else None
 
 
 def _one_line(message: str) -> str:

@@ -31,7 +31,7 @@ demo: $(VENV)/models.stamp
 	if [ $$status -ne 1 ]; then echo "make demo: the example was to end with status 1, not $$status" >&2; exit 1; fi; \
 	echo; echo "The script failed, as it was meant to; the report above says which line to change. That was the demo."
 
-test: $(VENV)/test.stamp
+test: $(VENV)/test.stamp $(VENV)/browser.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 fast: $(VENV)/test.stamp
@@ -57,3 +57,12 @@ $(VENV)/models.stamp: $(DECLARED) $(IN_VENV)
 $(VENV)/test.stamp: $(VENV)/models.stamp
 	$(INSTALL) --editable ".[models,test]"
 	@touch $@
+
+# Chromium, in which the HTML report is tested: the one that is there, else Debian's, else Playwright's own.
+# Without one those tests are skipped; where CI is set they fail.
+$(VENV)/browser.stamp: $(VENV)/test.stamp
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Debian's chromium for the browser tests" \
+		&& apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; then touch $@; \
+	elif $(IN_VENV) -m playwright install chromium; then touch $@; \
+	else echo "make: no Chromium could be installed; the browser tests are skipped, or fail where CI is set" >&2; fi

@@ -30,3 +30,10 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
         return value
     raise AttributeError(f"module 'dtypetrace' has no attribute {name!r}")
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """``%load_ext dtypetrace`` in a notebook: makes ``%%dtypetrace`` known."""
+    from ._notebook import register
+
+    register(ipython)

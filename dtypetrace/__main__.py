@@ -48,9 +48,10 @@ class Run:
             "words", nargs=argparse.REMAINDER, metavar="script", help="a file, a folder or zip file with a __main__, or "
             "with -m a module's name; all that follows it is its own"
         )  # fmt: skip
+        parser.add_argument("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
         parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
         parser.add_argument("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
-        parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of what is saved")
+        parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of --html and --save")
         parser.add_argument("--autofix", action="store_true", help="cast what a dtype would end the run for, and go on: finds all of them in one run")
         parser.add_argument("--steps", type=_count, metavar="N", help="end the run after N optimizer steps, with exit status 0")
         parser.add_argument("--trace-steps", type=_count, metavar="N", help="watch N optimizer steps, then let the run go on unwatched")
@@ -82,6 +83,7 @@ class Run:
         files = [
             (option, _writable(option, _of_rank(file, rank)), write)
             for option, file, write in (
+                ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
                 ("--json", options.json, lambda trace, path: trace.to_json(path)),
                 ("--save", options.save, lambda trace, path: trace.save(path, source=options.text)),
             )
@@ -151,10 +153,12 @@ class Show:
     """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
 
     name = "show"
-    usage = "dtypetrace show TRACE [--json F] [--fail-on LEVEL]"
+    usage = "dtypetrace show TRACE [--html F] [--json F] [--fail-on LEVEL]"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
+        parser.add_argument("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
+        parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of the HTML report")
         parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON")
         parser.add_argument("--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 if a finding is this severe or more")
 
@@ -170,6 +174,8 @@ class Show:
         except OSError as error:
             raise UsageError(f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote") from None
         report.console(trace, file=sys.stdout)
+        if options.html:
+            trace.report(_writable("--html", options.html), source=options.text)
         if options.json:
             trace.to_json(_writable("--json", options.json))
         return SystemExit(int(_reaches(trace.findings, options.fail_on)))

@@ -1,116 +1,152 @@
-"""Tables that should be wide and are not (DT204): positions, angles, time steps, cumulative products.
+"""The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows stay small.
 
-With p bits of precision a dtype tells 2**p neighbouring integers apart: 256 in bfloat16, 2,048 in float16. Beyond that,
-positions coincide; and an angle of that many radians, a position times a frequency, is off by half a radian, whether
-the position was rounded or the frequency. A product of n rounded factors is off by about n halves of the last bit.
-
-What is judged is a table: something made from factories and integers alone. Data and weights that pass a sine or
-a cumulative product may be as coarse as the rest of the model.
+A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text, dtypes,
+number or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
+entry's index); a group of one number column has its numbers in ``at`` and no ``values``. ``at`` holds differences, as
+neighbours often have the same entry. The first column of a group of
+texts is front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+import os
+from typing import Any, Callable, Sequence
 
-from . import _edits, graph
-from ._costs import name_of
-from ._remedies import short
-from ._silent import CASTS, FORWARD, REAL, Run
-from .records import Finding, Fix, FlowStep, Op, Reach
-from .refusals import TITLES
+from . import _rows, report
+from ._strip import NAMES
+from ._svg import shortened
+from .records import Place, Recording
 
-_BITS = {"bfloat16": 8, "float16": 11, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3}
-_COUNTS = frozenset({"arange", "linspace", "range"})
-_ANGLES = frozenset({"sin", "cos", "polar"})
-_OFF = 0.25
-"""A cumulative product that may be off by so much of itself is none."""
-_DEEP = 24
-"""So many ops back, a table has begun."""
+_LONGEST = 160
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What a table was made from: whether from nothing but factories and integers, its counts, its narrow operands."""
-
-    pure: bool
-    counted: int
-    """How many neighbours there were to tell apart: the length of an ``arange``, or the largest integer that was cast."""
-    narrow: tuple[tuple[int, int], ...]
-    """The op and operand at which something narrow went in, the first to come last."""
+def tables(recording: Recording, rows: Sequence[_rows.OpRow]) -> list[dict[str, Any]]:
+    """Operators by dtype, cast ledger, backward by module, all ops; a table without rows is left out."""
+    short = _Short()
+    made = [_operators(recording), _casts(recording, rows, short), _backward(recording), _ops(rows, short)]
+    return [t for t in made if t["rows"]]
 
 
-def find(run: Run) -> list[Finding]:
-    """One finding for each place where a table's dtype was decided."""
-    found: dict[tuple, Finding] = {}
-    for number, op in enumerate(run.ops):
-        if op.phase not in FORWARD or not op.outputs or op.outputs[0] not in REAL:
-            continue
-        for f in _judged(run, number, op):
-            found.setdefault(f.culprit.origin.place.stack[:1] or (f.culprit.name,), f)
-    return list(found.values())
+class _Short:
+    """Places as the two columns of a table, each worked out once: the user's own line, and the one below it that it led to."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+        self._known: dict[int, tuple[tuple, tuple]] = {}
+
+    def __call__(self, place: Place) -> tuple[tuple[str, int], tuple[str, int]]:
+        known = self._known.get(id(place))
+        if known is None:
+            user, inner = place.user_frame, place.stack[0] if place.stack else None
+            below = (self._file(inner.file), inner.line) if inner is not None and inner is not user else ("", 0)
+            known = self._known[id(place)] = ((self._file(user.file), user.line) if user is not None else ("", 0), below)
+        return known
+
+    def _file(self, file: str) -> str:
+        known = self._files.get(file)
+        if known is None:
+            known = self._files[file] = shortened(report._relative(file).replace(os.sep, "/"), _LONGEST)
+        return known
 
 
-def _judged(run: Run, number: int, op: Op):
-    name, made = name_of(op), op.outputs[0]
-    if name in _COUNTS and prod(op.shape) > 2 ** _BITS.get(made, 64):
-        yield _finding(run, number, -1, prod(op.shape), f"{prod(op.shape):,} numbers in a row")
-    elif name in _ANGLES:
-        source = _source(run, number)
-        if source.pure and source.narrow:
-            at, index = source.narrow[-1]
-            dtype = run.ops[at].inputs[index].dtype
-            if source.counted > 2 ** _BITS.get(dtype, 64):
-                yield _finding(run, at, index, source.counted, f"angles of up to {source.counted:,} positions", op)
-    elif name == "cumprod" and made in _BITS and op.shape and max(op.shape) * 2.0 ** -_BITS[made] >= _OFF:
-        source = _source(run, number)
-        if source.pure and source.narrow:
-            yield _finding(run, *source.narrow[-1], max(op.shape), f"a product of {max(op.shape):,} factors", op)
+def _table(name: str, title: str, about: str, sort: tuple[int, int], groups: list[dict], rows: int) -> dict[str, Any]:
+    return {"id": name, "title": title, "about": about, "sort": list(sort), "rows": rows, "groups": groups}
 
 
-def _source(run: Run, number: int) -> _Source:
-    """Walks up from an op to what its values were made from."""
-    pure, counted, narrow, seen, front = True, 0, {}, set(), [(number, 0)]
-    while front:
-        at, depth = front.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        op = run.ops[at]
-        real = [i for i in op.inputs if i.dtype in REAL]
-        if name_of(op) in _COUNTS:
-            counted = max(counted, prod(op.shape))
-        if name_of(op) in CASTS and op.inputs and op.inputs[0].dtype not in REAL:
-            counted = max(counted, int(op.peak or 0))
-        pure = pure and all(i.holder is None for i in real) and depth < _DEEP
-        for index, i in enumerate(op.inputs):
-            if i.dtype in _BITS:
-                narrow[at, index] = None
-            if i.producer >= 0:
-                front.append((i.producer, depth + 1))
-            elif i.dtype in REAL and i.step >= 0 and run.recording.steps[i.step].how in ("input", "worker"):
-                pure = False
-    return _Source(pure, counted, tuple(sorted(narrow, reverse=True)))
+def _group(columns: Sequence[tuple[str, str]], entries: Sequence[tuple], written: Callable[[tuple], Sequence] = tuple) -> dict[str, Any]:
+    """Rows as numbers into their distinct entries, which are sorted as Python sorts them and then written as the page shows them."""
+    distinct = sorted(set(entries))
+    index = {e: n for n, e in enumerate(distinct)}
+    values = [list(column) for column in zip(*map(written, distinct))]
+    if values and columns[0][1] == "text":
+        values[0] = _front_coded(values[0])
+    return {"columns": columns, "values": values, "at": _differences([index[e] for e in entries])}
 
 
-def _finding(run: Run, number: int, index: int, count: int, what: str, table: Op | None = None) -> Finding:
-    op = run.ops[number]
-    table = table or op
-    dtype = op.inputs[index].dtype if index >= 0 else op.outputs[0]
-    place = run.place(table)
-    # a cast to the model's own dtype is right for the stream and wrong for a table: the cast is the cause, not the model
-    culprit = run.operand(op, index, dtype) if index >= 0 else run.result(number, dtype)
-    step = op.inputs[index].step if index >= 0 else run.step_of(number)
-    origin = culprit.origin
-    edit = _edits.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
-    at = origin.place if origin.place.stack else place
-    notes = [f"{what}: {dtype} tells {2 ** _BITS[dtype]:,} neighbours apart, no more"]
-    if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        notes.append(f"it goes in at {short(run.place(op))}; {table.op} makes the table of it")
-    flow = (*graph.flow(run.recording, step, dtype), FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value"))
-    return Finding(
-        code="DT204", kind="downcast", severity="warning", title=TITLES["DT204"], phase=table.phase, op=table.op, aten=table.aten,
-        module=table.module, count=table.count, predicted=False, site=place, operands=(culprit,), culprit=culprit, flow=flow,
-        fix=Fix("dtype", at, (edit,) if edit else (), edit is not None, "make the table in float32, and cast it when it is ready", ()),
-        exception=None, notes=tuple(notes), reach=Reach(table.count, 0, 0),
-    )  # fmt: skip
+def _numbers(label: str, numbers: Sequence[int]) -> dict[str, Any]:
+    return {"columns": [(label, "number")], "at": _differences(numbers)}
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return [n - before for n, before in zip(numbers, (0, *numbers))]
+
+
+def _front_coded(texts: Sequence[str]) -> list[int | str]:
+    coded: list[int | str] = []
+    before = ""
+    for text in texts:
+        shared = len(os.path.commonprefix((before, text)))
+        coded += (shared, text[shared:])
+        before = text
+    return coded
+
+
+def _line(entry: tuple) -> tuple[str]:
+    file, line = entry
+    return (f"{file}:{line}" if file else "",)
+
+
+def _module(name: str) -> tuple[str]:
+    return (shortened(name, _LONGEST),)
+
+
+def _joined(dtypes: Sequence[str]) -> str:
+    """Dtypes in words, repeats counted: ``float16, 3 float32``."""
+    told: list[list] = []
+    for d in dtypes:
+        if told and told[-1][1] == d:
+            told[-1][0] += 1
+        else:
+            told.append([1, d])
+    return ", ".join(f"{n} {d}" if n > 1 else d for n, d in told[:6]) + (", …" if len(told) > 6 else "")
+
+
+def _ops(rows: Sequence[_rows.OpRow], short: _Short) -> dict[str, Any]:
+    told = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
+    kinds = [("op", "text"), ("phase", "text"), ("in", "dtypes"), ("out", "dtypes"), ("change", "text"), ("autocast", "text")]
+    if not any(r.autocast for r in rows):
+        told, kinds = [t[:-1] for t in told], kinds[:-1]
+    groups = [
+        _group(kinds, told),
+        _group([("module", "text")], [_module(r.module) for r in rows]),
+        _group([("your line", "text")], [short(r.place)[0] for r in rows], _line),
+        _group([("in", "text")], [short(r.place)[1] for r in rows], _line),
+        _numbers("calls", [r.count for r in rows]),
+    ]
+    return _table("ops", "All ops", "Each distinct op once: one place, module, phase and set of dtypes. In the order of the first call.", (-1, 1), groups, len(rows))
+
+
+def _operators(recording: Recording) -> dict[str, Any]:
+    found = _rows.operators(recording)
+    present = {_rows.family(d) for calls in found.values() for d in calls}
+    names = list(found)
+    calls = [{f: sum(n for d, n in found[name].items() if _rows.family(d) == f) for f in NAMES} for name in names]
+    groups = [_group([("op", "text")], [_module(n) for n in names])]
+    groups += [_numbers(NAMES[f], [c[f] for c in calls]) for f in NAMES if f in present]
+    groups.append(_numbers("all", [sum(c.values()) for c in calls]))
+    return _table("operators", "Operators by dtype", "Calls of each operator, by the dtype of its result.", (len(groups) - 1, -1), groups, len(names))
+
+
+def _casts(recording: Recording, rows: Sequence[_rows.OpRow], short: _Short) -> dict[str, Any]:
+    casts = _rows.casts(recording, tuple(rows))
+    groups = [
+        _group([("from", "dtypes"), ("to", "dtypes"), ("by", "text")], [(c.source, c.to, c.change) for c in casts]),
+        _group([("op", "text"), ("phase", "text")], [(c.op, c.phase) for c in casts]),
+        _group([("module", "text")], [_module(c.module) for c in casts]),
+        _group([("your line", "text")], [short(c.place)[0] for c in casts], _line),
+        _group([("in", "text")], [short(c.place)[1] for c in casts], _line),
+        _group([("round trip", "flag")], [(int(c.round_trip),) for c in casts]),
+        _numbers("times", [c.count for c in casts]),
+    ]
+    about = "Every cast of a floating tensor. A round trip casts a value back that had just been cast, with nothing computed between."
+    return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
+
+
+def _backward(recording: Recording) -> dict[str, Any]:
+    rows = _rows.gradients(recording)
+    groups = [
+        _group([("module", "text")], [_module(r.module) for r in rows]),
+        _group([("made in backward", "dtypes"), ("its parameters", "dtypes")], [(r.dtype, r.parameters) for r in rows]),
+        _numbers("calls", [r.count for r in rows]),
+    ]
+    return _table("backward", "Backward", "The floating dtypes that the backward ops of each module made, beside those of its own parameters.", (-1, 1), groups, len(rows))

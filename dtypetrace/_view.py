@@ -50,6 +50,32 @@ class View(ABC):
 
         return autofix.diff(self.recording)
 
+    def report(self, path: str | os.PathLike, *, source: bool = True) -> None:
+        """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out."""
+        from . import report
+
+        report.write_html(path, self.recording, self.findings, source=source)
+
+    def show(self, *, source: bool = True) -> None:
+        """Displays the whole HTML report below a notebook's cell. Raises RuntimeError outside a notebook."""
+        from . import _html, _notebook
+
+        _notebook.show(_html.render(self.recording, self.findings, source=source))
+
+    def to_dataframe(self, of: str = "ops") -> Any:
+        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``, ``parameters`` or
+        ``gradients``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""
+        from . import _frames
+
+        return _frames.frame(self.recording, self.findings, of)
+
+    def slice(self, op: int, limit: int = 60) -> Slice:
+        """What led to one op, by its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
+
+        Raises ValueError for a number that is no op's.
+        """
+        return Slice(self.recording, op, limit)
+
     def why(self, target: Any) -> Why:
         """How a module's, parameter's or tensor's dtype came about: its origin and the steps since.
 
@@ -80,6 +106,52 @@ class View(ABC):
 
         return report.text(self.recording, self.findings)
 
+    def _repr_html_(self) -> str:
+        from . import _notebook
+
+        return _notebook.trace_html(self.recording, self.findings)
+
+
+def _finding_html(finding: Finding) -> str:
+    from . import _notebook
+
+    return _notebook.finding_html(finding)
+
+
+Finding._repr_html_ = _finding_html  # given here, as records know nothing of how they are shown
+
+
+class Slice:
+    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` as ``to_networkx`` makes it, less what lies farther off."""
+
+    def __init__(self, recording: Recording, op: int, limit: int) -> None:
+        if not 0 <= op < len(recording.ops):
+            raise ValueError(f"there is no op {op}; the {len(recording.ops):,} distinct ops are numbered from 0, as to_dataframe() shows")
+        self._recording = recording
+        self._op = int(op)
+        self._limit = limit
+
+    @property
+    def graph(self) -> Any:
+        from . import graph
+
+        return graph.slice_to(self._recording, self._op, self._limit)
+
+    def __repr__(self) -> str:
+        from . import _pictures
+
+        return _pictures.text(self._picture())
+
+    def _picture(self) -> Any:
+        from . import _pictures
+
+        return _pictures.Pictures(self._recording).ops(self._op, self._limit)
+
+    def _repr_html_(self) -> str:
+        from . import _notebook
+
+        return _notebook.flow_html(self._picture(), f"What led to {self._recording.ops[self._op].op}", repr(self))
+
 
 class Why:
     """The answer of ``why``: ``chains``, one for each tensor meant; its repr is the text."""
@@ -92,6 +164,11 @@ class Why:
         from . import report
 
         return report.why_text(self.chains)
+
+    def _repr_html_(self) -> str:
+        from . import _notebook, _pictures
+
+        return _notebook.flow_html(_pictures.Pictures(self._recording).chains(self.chains), "How the dtypes came about", repr(self))
 
 
 class SavedTrace(View):

@@ -377,7 +377,10 @@ class Recording:
         """One line of the program's text, empty where there is none."""
         if self.sources is not None:
             return self.sources.get(file, {}).get(str(line), "")
-        return linecache.getline(file, line).rstrip("\n")
+        try:
+            return linecache.getline(file, line).rstrip("\n")
+        except ValueError:  # a name that no file can have
+            return ""
 
 
 # ---------------------------------------------------------------- what rules find

@@ -52,6 +52,13 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         raise
 
 
+def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> None:
+    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out."""
+    from . import _html
+
+    write_atomically(path, _html.render(recording, findings, source=source))
+
+
 def write_json(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding]) -> None:
     write_atomically(path, json.dumps(to_json(recording, findings), indent=1))
 
@@ -414,6 +421,8 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
+    if (cell := _source.cell(file)) is not None:
+        return cell
     if file.startswith("<"):
         return file
     for folder in ("site-packages", "dist-packages"):

@@ -13,11 +13,11 @@ from collections import Counter
 from math import prod
 
 from . import _edits, graph
+from ._codes import TITLES
 from ._costs import name_of, result_bytes, writes
 from ._remedies import short
 from ._silent import CASTS, REAL, Run, narrower, wider
 from .records import Finding, Fix, FlowStep, Op, Operand, Place, Reach
-from .refusals import TITLES
 
 _STORES = frozenset({"copy", "index_put", "_index_put_impl", "scatter", "index_copy", "masked_scatter", "slice_scatter", "fill", "masked_fill"})
 """Writes that replace what was there; every other write adds to it, or changes it."""

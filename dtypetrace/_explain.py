@@ -1,6 +1,6 @@
 """What each finding's code means: why torch refuses, a program that fails, the same one repaired, where it is met.
 
-The texts lie in ``codes/``, one Markdown file a code, and ``refusals.TITLES`` has their titles. Standard library
+The texts lie in ``codes/``, one Markdown file a code, and ``_codes.TITLES`` has their titles. Standard library
 only; ``rich`` is imported where a page is drawn on a terminal.
 """
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from .refusals import TITLES, Refusal, in_words, recognise
+from ._codes import TITLES
+from .refusals import Refusal, in_words, recognise
 
 
 class UnknownCode(LookupError):

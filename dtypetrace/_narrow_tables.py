@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from math import prod
 
 from . import _edits, graph
+from ._codes import TITLES
 from ._costs import name_of
 from ._remedies import short
 from ._silent import CASTS, FORWARD, REAL, Run
 from .records import Finding, Fix, FlowStep, Op, Reach
-from .refusals import TITLES
 
 _BITS = {"bfloat16": 8, "float16": 11, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3}
 _COUNTS = frozenset({"arange", "linspace", "range"})

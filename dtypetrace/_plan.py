@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import graph
+from ._codes import TITLES
 from .records import Finding, Fix, FlowStep, Operand, Origin, Parameter, Plan, Recording
-
-TITLES = {
-    "DT401": "autocast computes in a dtype that does not suit the weights it casts",
-    "DT402": "quantised weights cannot be trained, and nothing beside them is",
-    "DT403": "an optimizer trains parameters that the model no longer has",
-    "DT501": "a loss scaler is used with bfloat16 gradients",
-    "DT502": "a loss scaler is used with float16 weights",
-    "DT503": "an optimizer cannot train weights of this dtype",
-}
 
 BULK = 0.5
 """Of the weights, counted in numbers: below it, a few odd ones (norms kept in another dtype) are no plan."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from math import prod
 
 from . import _edits, graph
+from ._codes import TITLES
 from ._costs import flops, name_of, result_bytes, writes
 from ._remedies import short
 from ._silent import CASTS, FORWARD, MOVES, REAL, Run, narrower, quantity, wider
 from .records import Finding, Fix, FlowStep, Input, Op, Operand, Reach, Recording
-from .refusals import TITLES
 
 _FAR = 3
 """So many ops of arithmetic in a row, and in another module, are more than an island that ends at once;"""

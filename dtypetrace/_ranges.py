@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import graph
-from ._training import SMALLEST, TITLES
+from ._codes import TITLES
+from ._training import SMALLEST
 from .records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Recording, Value
 
 ROWS_LOST = 0.1
@@ -26,7 +27,8 @@ _UP = 64
 def find(recording: Recording) -> Iterable[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
     values = {v.op: v for v in recording.values}
-    scaled = any(op.aten.startswith("_amp_foreach_non_finite_check_and_unscale_") for op in recording.ops)
+    checks = any(op.aten.startswith("_amp_foreach_non_finite_check_and_unscale_") for op in recording.ops)
+    scaled = checks or any(refused.code == "DT116" for refused in recording.refused)
     first = min(
         (v for v in values.values() if v.made and not (scaled and recording.ops[v.op].phase in ("backward", "optimizer"))),
         key=lambda v: v.first, default=None,

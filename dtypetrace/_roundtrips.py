@@ -9,11 +9,11 @@ here: a detour through a narrower one saves memory, and costs digits that somebo
 from __future__ import annotations
 
 from . import _edits, graph
+from ._codes import TITLES
 from ._costs import flops, name_of, result_bytes
 from ._remedies import short
 from ._silent import CASTS, FORWARD, MOVES, NAMED_CASTS, REAL, Run, quantity, wider
 from .records import Finding, Fix, FlowStep, Reach
-from .refusals import TITLES
 
 _OFTEN = 3
 """So many casts of one weight for each time that it can have changed are a habit."""

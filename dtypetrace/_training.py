@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from . import graph
+from ._codes import TITLES
 from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 
 NARROW = ("float16", "bfloat16")
@@ -27,16 +28,6 @@ LEAST_MOVED = 0.5
 STATE_LOST = 0.05
 FAR = 5.0
 """Steps this many learning rates long, from a state that is partly zero, overshoot: an adaptive step is about one long."""
-
-TITLES = {
-    "DT301": "a finite value outgrew its dtype",
-    "DT302": "nonzero values are flushed to zero",
-    "DT303": "an optimizer's state underflows",
-    "DT304": "an optimizer step leaves the weights where they are",
-    "DT305": "a trainable parameter gets no gradient but zeros",
-    "DT306": "a gradient has another dtype than its parameter",
-}
-
 
 # ---------------------------------------------------------------- one parameter
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Iterable
 
 from . import _changes, _judgement, _plan, _ranges, _source, _training, graph, refusals
+from ._codes import TITLES
 from ._remedies import remedy, short
 from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 
@@ -125,7 +126,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         code=code,
         kind="collision",
         severity=severity,
-        title=refusals.TITLES.get(code, "an operation was refused because of a dtype"),
+        title=TITLES.get(code, "an operation was refused because of a dtype"),
         phase=refused.phase,
         op=refused.op,
         aten=refused.aten,

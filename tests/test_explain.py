@@ -24,11 +24,13 @@ import dtypetrace
 from dtypetrace import _explain
 from dtypetrace.__main__ import main
 from dtypetrace.records import Frame, Place, Recording, Refused
-from dtypetrace.refusals import TITLES
+from dtypetrace._codes import TITLES
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(__file__).with_name("golden")
 CODES = sorted(TITLES)
+REFUSED = [code for code in CODES if code < "DT2"]
+KINDS = {"promotion", "downcast", "round-trip", "zero-gradient", "lost-update", "underflow", "overflow", "gradient-dtype", "plan"}
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,7 @@ def alone(tmp_path, monkeypatch):
 
 
 def watched(text: str) -> programs.Program:
-    program = programs.run(Path.cwd(), text, name="example.py")
+    program = programs.run(Path.cwd(), text, name="example.py", numerics=True)
     assert not program.trace._watch.recorder.broken, program.recording.not_seen
     return program
 
@@ -65,7 +67,7 @@ def test_a_page_has_its_parts(code):
     assert page.fails != page.fixed
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", REFUSED)
 def test_the_failing_program_gets_the_code(code):
     program = watched(_explain.page(code).fails)
     assert program.error is not None
@@ -74,6 +76,16 @@ def test_the_failing_program_gets_the_code(code):
     assert found.site.file == program.file
     origin = found.culprit.origin
     assert origin.file == program.file and origin.line != found.site.line
+    assert found.fix is not None
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code not in REFUSED])
+def test_the_damaging_program_gets_the_code(code):
+    program = watched(_explain.page(code).fails)
+    assert program.error is None
+    found = program.only
+    assert (found.code, found.title) == (code, TITLES[code]) and found.kind in KINDS and found.severity in ("error", "warning")
+    assert found.site.file == program.file
     assert found.fix is not None
 
 

@@ -63,12 +63,12 @@ def test_the_walk_sees_every_spelling(tmp_path, monkeypatch):
     file.write_text(
         "import os.path, dtypetrace.report\nfrom . import graph\nfrom .rules import find\nfrom dtypetrace import hooks\n"
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\nelse:\n    import json\n"
-        "def late():\n    from .refusals import TITLES\n"
+        "def late():\n    from ._codes import TITLES\n"
     )
     monkeypatch.setitem(MODULES, "some", file)
     outer = {"os", ".report", ".graph", ".rules", ".hooks", "typing", "json"}
     assert imports("some", everywhere=False) == outer
-    assert imports("some") == outer | {".refusals"}
+    assert imports("some") == outer | {"._codes"}
 
 
 @pytest.mark.parametrize("module", sorted({"records", "refusals", "_source", "_run"} & set(MODULES)))

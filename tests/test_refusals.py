@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from dtypetrace import refusals
-from dtypetrace.refusals import TITLES, Refusal, canonical, recognise
+from dtypetrace._codes import TITLES
+from dtypetrace.refusals import Refusal, canonical, recognise
 
 
 def _samples(table: str):
@@ -528,9 +529,10 @@ def test_every_pattern_of_the_catalogue_is_accounted_for():
 
 
 def test_every_code_has_a_title_and_a_sample():
-    assert list(TITLES) == [f"DT1{n:02}" for n in range(1, 23)]
-    assert {expected.code for expected, _, _ in REFUSALS} | {code for _, _, code in BY_OP} == set(TITLES)
-    for title in TITLES.values():
+    refused = [code for code in TITLES if code < "DT2"]
+    assert refused == [f"DT1{n:02}" for n in range(1, 23)]
+    assert {expected.code for expected, _, _ in REFUSALS} | {code for _, _, code in BY_OP} == set(refused)
+    for title in (TITLES[code] for code in refused):
         assert title[0].islower() and not title.endswith(".")
         assert not any(word in title.split() for word in ("cast", "should", "must", "use", "expected"))
 

@@ -1,0 +1,137 @@
+"""What was measured and what was set: values, optimizer steps, precision plans. Part of :mod:`records`, which names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One floating parameter at the time of a refusal, for judging what is out of line."""
+
+    name: str
+    dtype: str
+    size: int
+    step: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What the values of one distinct op did, summed over the calls that were measured (``numerics=True``)."""
+
+    op: int
+    measured: int
+    """Outputs measured."""
+    made: int
+    """Outputs that held an infinity or NaN although every operand was finite and none was asked for."""
+    first: int
+    """Serial number of the first such output, -1 for none: the least of a recording made the first of all."""
+    made_nan: int
+    nans: int
+    """Outputs that held a NaN, whoever made it."""
+    bad: int
+    """Outputs that held an infinity or a NaN."""
+    peak: float
+    """The greatest magnitude among finite outputs."""
+    nonzero: int = 0
+    """Of a cast to float16, or a product of gradients in it: elements that went in and were not zero."""
+    flushed: int = 0
+    """How many of them came out as zero."""
+    rows: int = 0
+    """Entries along the first dimension that were not all zeros."""
+    lost_rows: int = 0
+    """How many of them came out as all zeros."""
+    vanished: float = 0.0
+    """A Python scalar among its operands that is not zero, and zero in the dtype of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One tensor of an optimizer's state for a parameter; zeros is the share of its elements that are zero although the
+    gradient there never was."""
+
+    name: str
+    dtype: str
+    zeros: float
+    finite: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What the optimizer's steps did to one parameter, over all steps measured. Shares are of a sample of its elements."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    step: int
+    """The step that decided the parameter's dtype."""
+    place: int
+    """Where the optimizer's step was called."""
+    optimizer: str
+    steps: int
+    """Steps in which it had a finite gradient and a learning rate other than zero."""
+    lr: float
+    eps: float | None
+    gradient_dtype: str
+    gradient_step: int
+    """The step that decided the dtype of its last gradient."""
+    absent: int
+    """Steps in which it had no gradient at all."""
+    zero: int
+    """Steps in which its whole gradient was zero."""
+    broken_gradient: int
+    """Steps in which its gradient held an infinity or NaN."""
+    gradient_peak: float
+    subnormal: float
+    """Share of the nonzero gradients below float16's normal range."""
+    reached: int
+    """Sampled elements whose gradient was not zero in some step."""
+    moved: int
+    """How many of those any step changed."""
+    written: bool
+    """Whether any step wrote to the parameter at all, be it the value that was there."""
+    broken: int
+    """Sampled elements that a step made infinite or NaN from a finite weight and a finite gradient."""
+    magnitude: float
+    """Median magnitude of the sampled weights before the first step."""
+    change: float
+    """Mean change of a sampled element in a step."""
+    gradient_declared: bool = False
+    """Whether the program declared that gradients of this dtype are meant (``Tensor.grad_dtype``)."""
+    state: tuple[State, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What an optimizer did to a copy of a few numbers of one parameter, in a rehearsal of its step."""
+
+    name: str
+    dtype: str
+    outcome: str
+    """A mechanism's name (``_training.mechanism``)."""
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings that decide in which dtypes a run will compute, before it does."""
+
+    place: int
+    model: str
+    """The model's class."""
+    parameters: tuple[Parameter, ...] = ()
+    """Its floating parameters."""
+    trained: tuple[str, ...] = ()
+    """Names of those that require a gradient."""
+    quantised: tuple[str, ...] = ()
+    """Modules whose weights are no floating numbers."""
+    adapted: bool = False
+    """Whether a trainable matrix lies beside a quantised weight."""
+    autocast: str = ""
+    """The dtype that autocast will compute in, empty for none or unknown."""
+    scaler: bool = False
+    trials: tuple[Trial, ...] = ()
+    stale: tuple[str, ...] = ()
+    """Parameters that the optimizer holds and the model no longer has, by their shapes."""
+    asked: bool = False
+    """Whether the program asked for a judgement; else it is given only where the run trains."""

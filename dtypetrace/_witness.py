@@ -91,7 +91,8 @@ def _passed(recorder, frame: FrameType | None) -> dict[Any, tuple[str, int]]:
         return {}
     given = call.f_locals
     module, found = given["self"], {}
-    names = _signature(type(module).forward, ())[1:]
+    forward = getattr(type(module), "forward", None)  # a scripted module's class has none
+    names = _signature(forward, ())[1:] if forward is not None else ()
     for position, value in enumerate(given["args"]):
         _note_passed(found, names[position] if position < len(names) else "", position, value)
     for name, value in given["kwargs"].items():

@@ -424,7 +424,7 @@ def test_the_remedy_is_at_the_birth_and_names_the_dtype(text, kind, told, tmp_pa
 
 
 def test_a_dtype_that_was_chosen_on_purpose_is_left_and_brought_back_where_it_is_used(tmp_path):
-    text = "net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\nx = torch.ones(2, 4, dtype=torch.bfloat16).float()\nnet(x)"
+    text = "net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\nx = torch.ones(2, 4, dtype=torch.bfloat16).float()  #!\nnet(x)"
     f = judged(tmp_path, text)
     assert f.culprit.origin.kind == "cast" and f.fix.place == f.site
     assert "on purpose" in f.fix.why and f.fix.alternatives

@@ -33,7 +33,7 @@ TITLES: dict[str, str] = {
     "DT202": "a value was cast away and back, and nothing between needed the other dtype",
     "DT203": "a write silently narrowed the values that it stored",
     "DT204": "a table was computed in a dtype that cannot tell its entries apart",
-    "DT205": "one weight was cast again and again, and came out the same each time",
+    "DT205": "a weight was cast anew at each call, to the same numbers every time",
     "DT301": "a finite value outgrew its dtype",
     "DT302": "nonzero values are flushed to zero",
     "DT303": "an optimizer's state underflows",

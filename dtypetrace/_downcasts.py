@@ -60,7 +60,6 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     flow = (*graph.flow(run.recording, target.step, in_line), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
     count = op.count
     notes = [why] if why else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
-    notes.insert(0, f"{source.shown} is {value.dtype}, {target_operand.shown} stays {target.dtype}: the write rounds without a word")
     return Finding(
         code="DT203", kind="downcast", severity=severity, title=TITLES["DT203"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
         count=count, predicted=False, site=place, operands=(target_operand, source), culprit=target_operand, flow=flow,

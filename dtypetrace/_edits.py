@@ -41,6 +41,18 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     return None
 
 
+def uncast(recording: Recording, place: Place) -> Edit | None:
+    """The edit that takes a method's cast away and leaves what it cast: ``x.float()`` becomes ``x``."""
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None:
+        return None
+    text, node = _source.text_of(frame.file), _source.expression_at(frame)
+    if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    plain = node.func.attr in _NAMED_CASTS and not (node.args or node.keywords) or node.func.attr == "to" and len(node.args) + len(node.keywords) == 1
+    return _edit(frame, text, node, _segment(text, node.func.value)) if plain else None
+
+
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that brings a result back to the wanted dtype in the expression that widened it."""
     return at_birth(recording, "promotion", place, wanted)

@@ -102,15 +102,18 @@ def _finding(run: Run, number: int, index: int, count: int, what: str, table: Op
     culprit = run.operand(op, index, dtype) if index >= 0 else run.result(number, dtype)
     step = op.inputs[index].step if index >= 0 else run.step_of(number)
     origin = culprit.origin
-    edit = _edits.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
-    at = origin.place if origin.place.stack else place
+    # what the same cast did to weights is right: the table is to be kept out of it
+    shared = any(i.holder == "parameter" and i.step == step for o in run.ops for i in o.inputs)
+    edit = _edits.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack and not shared else None
+    at = origin.place if origin.place.stack and not shared else place
+    why = "make the table in float32, and cast it when it is ready" if not shared else "keep the table out of the cast: make it here, in float32"
     notes = [f"{what}: {dtype} tells {2 ** _BITS[dtype]:,} neighbours apart, no more"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        notes.append(f"it goes in at {short(run.place(op))}; {table.op} makes the table of it")
-    flow = (*graph.flow(run.recording, step, dtype), FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value"))
+        notes.append(f"{culprit.shown} goes in at {short(run.place(op))}, and {table.op} makes the table of it")
+    flow = (*graph.flow(run.recording, step, dtype), FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=f"{table.op} makes a table of {dtype} numbers"))
     return Finding(
         code="DT204", kind="downcast", severity="warning", title=TITLES["DT204"], phase=table.phase, op=table.op, aten=table.aten,
         module=table.module, count=table.count, predicted=False, site=place, operands=(culprit,), culprit=culprit, flow=flow,
-        fix=Fix("dtype", at, (edit,) if edit else (), edit is not None, "make the table in float32, and cast it when it is ready", ()),
+        fix=Fix("dtype", at, (edit,) if edit else (), edit is not None, why, ()),
         exception=None, notes=tuple(notes), reach=Reach(table.count, 0, 0),
     )  # fmt: skip

@@ -208,7 +208,8 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
     until = ""
     if cause.ends >= 0:
         end = run.ops[cause.ends]
-        until = f" until {end.op} at {short(run.place(end))} narrowed it" if run.place(end).stack else f" until {end.op} narrowed it"
+        where = f" at {short(run.place(end))}" if run.place(end).stack else ""
+        until = f", until {end.op}() narrows it{where}"
     yield f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{work} and {quantity(reach.bytes, 'B')} of results ran in {made} because of it{until}"
     if not cause.chosen:
         yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.in_line}"

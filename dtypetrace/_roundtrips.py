@@ -77,9 +77,9 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     away_operand, culprit = run.operand(begin, 0, low), run.operand(end, 0, low)
     place, here = run.place(end), run.place(begin)
     flow = (*graph.flow(run.recording, end.inputs[0].step, low)[-1:], FlowStep(place, end.op, end.module, wide, low, "cast"))
-    edit = _edits.at_birth(run.recording, "cast", here, low)
-    notes = [f"{away_operand.shown} is {low} before and after; only copies and views lie between the two casts"]
-    notes.append(f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way")
+    edit = _edits.uncast(run.recording, here)
+    trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
+    notes = ["only copies and views lie between the two casts", trips]
     if automatic:
         notes.append(f"autocast makes the cast back, for {end.op}")
     return Finding(
@@ -94,14 +94,15 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
 
 
 def _recast(run: Run) -> list[Finding]:
-    """Weights that the program itself casts at each use, by the line that casts them."""
+    """Weights that the program itself casts at each use, by the function that casts them."""
     chances = max(int(run.recording.meta.get("steps", 0)), 1)
-    lines: dict[tuple, list[int]] = {}
+    functions: dict[tuple | None, list[int]] = {}
     for number, op in enumerate(run.ops):
         cast = name_of(op) in CASTS and op.op in NAMED_CASTS and op.module and op.phase == "forward"
         if cast and op.inputs and op.inputs[0].holder == "parameter" and op.inputs[0].dtype in REAL and op.count >= _OFTEN * chances:
-            lines.setdefault(run.place(op).stack[:1], []).append(number)
-    return [_again(run, numbers, chances) for numbers in lines.values() if any(_multiplied(run, n) for n in numbers)]
+            frame = next(iter(run.place(op).stack), None)
+            functions.setdefault((frame.file, frame.function) if frame else None, []).append(number)
+    return [_again(run, numbers, chances) for numbers in functions.values() if any(_multiplied(run, n) for n in numbers)]
 
 
 def _multiplied(run: Run, number: int) -> bool:
@@ -117,8 +118,8 @@ def _again(run: Run, numbers: list[int], chances: int) -> Finding:
     ops = [run.ops[n] for n in numbers]
     reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops))
     weight, to, place = run.operand(op, 0, op.outputs[0]), op.outputs[0], run.place(op)
-    changed = f"in {chances} optimizer step{'s' if chances != 1 else ''}" if run.recording.meta.get("steps") else "while no optimizer changed it"
-    notes = (f"{len(ops)} weight{'s' if len(ops) != 1 else ''} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
+    changed = f"in {chances} optimizer step{'s' if chances != 1 else ''}" if run.recording.meta.get("steps") else "with no optimizer step between"
+    notes = (f"{len(ops)} parameter{'s were' if len(ops) != 1 else ' was'} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
     flow = (*graph.flow(run.recording, op.inputs[0].step, to), FlowStep(place, op.op, op.module, to, to, "cast"))
     return Finding(
         code="DT205", kind="round-trip", severity="warning", title=TITLES["DT205"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,

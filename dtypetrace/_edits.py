@@ -107,8 +107,8 @@ def from_user(place: Place) -> Place:
     return Place(place.stack[place.stack.index(user) :]) if user in place.stack else place
 
 
-def in_fallback(recording: Recording, place: Place, op: str, module: str, argument: str, index: int, fallback: str) -> tuple[Edit, ...]:
-    """The edits that compute a call in another dtype and bring its result back; several results stay what they are."""
+def in_fallback(recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str) -> tuple[Edit, ...]:
+    """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what they are."""
     operand = at_call(recording, place, op, module, argument, index, fallback)
     if operand is None:
         return ()
@@ -118,9 +118,7 @@ def in_fallback(recording: Recording, place: Place, op: str, module: str, argume
     several = isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign) and isinstance(parent.targets[0], (ast.Tuple, ast.List))
     if several or not isinstance(node, ast.Call):
         return (operand,)
-    back = f".to({operand.before}.dtype)" if operand.before.isidentifier() else None
-    whole = _segment(text, node)
-    return (operand, _edit(frame, text, node, whole + back)) if back else (operand,)
+    return operand, _wrapped(frame, text, node, f"{operand.before}.dtype" if operand.before.isidentifier() else f"torch.{dtype}")
 
 
 def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:

@@ -19,8 +19,14 @@ from .records import Cast
 Tensor = torch.Tensor
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(t, Tensor) for t in value)
+
+
 class Ahead:
     """The half of the healer that looks before; the other half gives ``recorder``, ``cast``, ``note`` and ``may_heal``."""
+
+    lists = tuple(name for name in dir(torch) if name.startswith(("_foreach_", "_fused_ada", "_fused_sgd")) and name.endswith("_"))
 
     def before_module(self, module: nn.Module, args: tuple, thread: Any) -> tuple | None:
         """Other arguments for a recurrent layer that would refuse the dtype of its input, else None."""
@@ -62,39 +68,58 @@ class Ahead:
                     if self.may_heal(told):
                         self._swap(number, "gradient", grad, parameter)
 
-    def grouped(self, original: Callable) -> Callable:
-        """Stands for ``torch._C._group_tensors_by_device_and_dtype``, by which foreach and fused optimizers sort their lists
-        before they write anything: gradients and state that disagree are brought in line there."""
+    def on_lists(self, original: Callable) -> Callable:
+        """Stands for an in-place function on lists of tensors. It is tried on one number of each dtype before it writes
+        anything, and what disagrees with the first list, which is written to, is brought in line."""
 
-        def _group_tensors_by_device_and_dtype(lists: list, *args: Any) -> Any:
-            try:
-                return original(lists, *args)
-            except RuntimeError as error:
-                refusal = error
-            if not self._agree(lists, refusal, sys._getframe(1)):
-                raise refusal
-            return original(lists, *args)
+        def function(first: Any, *args: Any, **kwargs: Any) -> Any:
+            lists = [first, *(a for a in (*args, *kwargs.values()) if _is_list(a) and len(a) == len(first))] if _is_list(first) else []
+            columns = {tuple(t.dtype for t in column): column for column in zip(*lists)}
+            for column in (c for dtypes, c in columns.items() if len(set(dtypes)) > 1):
+                error = self._refusal(original, column, first, args, kwargs)
+                if error is not None:
+                    self._agree(lists, error, sys._getframe(1))
+                    break
+            return original(first, *args, **kwargs)
 
-        return _group_tensors_by_device_and_dtype
+        function.__name__ = original.__name__
+        return function
 
-    def _agree(self, lists: list, error: RuntimeError, frame: FrameType) -> bool:
-        """Brings the lists in line with the first, which holds the parameters. False where nothing could be done."""
-        recorder, changed = self.recorder, False
+    def _refusal(self, original: Callable, column: tuple, first: list, args: tuple, kwargs: dict) -> RuntimeError | None:
+        """What the function raises for tensors of these dtypes, found out on copies of one number each."""
+        number = {id(t): i for i, t in enumerate(column)}
+        at = next(i for i, t in enumerate(first) if t is column[0])
+
+        def small(value: Any) -> Any:
+            if _is_list(value) and len(value) == len(first):
+                tensor = value[at]
+                return [torch.ones(() if not tensor.dim() else 1, dtype=tensor.dtype, device=tensor.device)] if id(tensor) in number else value
+            return value
+
+        try:
+            with _compat.DisableTorchFunction(), _compat.top_dispatch_mode_off(type(self.dispatch_mode)), torch.no_grad():
+                original(small(first), *map(small, args), **{k: small(v) for k, v in kwargs.items()})
+        except RuntimeError as error:
+            return error.with_traceback(None)
+        return None
+
+    def _agree(self, lists: list, error: RuntimeError, frame: FrameType) -> None:
+        recorder = self.recorder
         try:
             with _compat.DisableTorchFunction():
                 if not self.may_heal(error):
-                    return False
-                for owner, *column in zip(*lists):
+                    return
+                owners = {id(p.grad): p for p in _witness.live_parameters(recorder).values() if p.grad is not None}
+                for written, *column in zip(*lists):
                     for tensor in column:
-                        if tensor.dtype is owner.dtype or tensor.shape != owner.shape or not tensor.is_floating_point():
+                        if tensor.dtype is written.dtype or tensor.shape != written.shape or not tensor.is_floating_point():
                             continue
-                        name = "gradient" if tensor is owner.grad else "state"
-                        number = _witness.ahead(recorder, recorder.thread_state(), error, "DT115", "optimizer", [(name, tensor), ("parameter", owner)], frame)
-                        self._swap(number, name, tensor, owner)
-                        changed = True
+                        known = id(tensor) in owners
+                        said = [("gradient" if known else "state", tensor), ("parameter" if written.is_leaf and written.requires_grad else "state", written)]
+                        number = _witness.ahead(recorder, recorder.thread_state(), error, "DT115", "optimizer", said, frame)
+                        self._swap(number, said[0][0], tensor, written)
         except Exception:
             recorder.fail("healing before an optimizer's step")
-        return changed
 
     def _swap(self, number: int, name: str, tensor: Tensor, owner: Tensor) -> None:
         """Gives a tensor that no graph holds its owner's dtype under the same object."""

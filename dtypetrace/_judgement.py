@@ -79,7 +79,8 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     if sizes:
         dominant, size = sizes.most_common(1)[0]
         share = size / sum(sizes.values())
-        if share > 0.5:
+        # where no side has the model's dtype it is an island, such as a loss, and judged by what is in it
+        if share > 0.5 and (dominant in present or len(present) < 2):
             planned = _plan(recording, refused, sides, dominant)
             if planned is not None:
                 return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"

@@ -42,7 +42,8 @@ class Patches:
         self._undo.append(_workers.install(self.recorder))
         self._watch_parameters()
         if self.healer is not None:
-            self._replace(torch._C, "_group_tensors_by_device_and_dtype", self.healer.grouped(torch._C._group_tensors_by_device_and_dtype))
+            for name in self.healer.lists:
+                self._replace(torch, name, self.healer.on_lists(getattr(torch, name)))
         self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
         self.mind_compile()
 

@@ -53,5 +53,8 @@ class Healer(Protocol):
     def after_backward(self) -> None:
         """Called when one is done."""
 
-    def grouped(self, original: Callable) -> Callable:
-        """What stands for ``torch._C._group_tensors_by_device_and_dtype`` meanwhile."""
+    def on_lists(self, original: Callable) -> Callable:
+        """What stands for one of torch's in-place functions on lists of tensors meanwhile."""
+
+    lists: tuple[str, ...]
+    """Names of those functions."""

@@ -69,7 +69,8 @@ class Problem:
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        return tuple(self.ways[kind].why for kind in self.open_ways() if kind != self.chosen)
+        chosen = self.ways[self.chosen].why if self.chosen else ""
+        return tuple(dict.fromkeys(why for kind in self.open_ways() if (why := self.ways[kind].why) != chosen))
 
 
 def gather(recording: Recording, patch: Patch) -> list[Problem]:
@@ -107,7 +108,7 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
     born = culprit.origin.place
     call = (site, refused.op, refused.module, witness.argument, witness.index)
     if refused.wants == "kernel":
-        yield Way("kernel", f"compute {refused.op} in {wanted} and cast its result back ({short(site)})", True, site), _edits.in_fallback(recording, *call, wanted)
+        yield Way("kernel", f"compute {refused.op} in {wanted} and cast its result back ({short(site)})", True, site), _edits.in_fallback(recording, *call, culprit.dtype, wanted)
     if born.stack and born.stack[0].user:
         kind = "cast" if culprit.origin.op == "set_default_dtype" else culprit.origin.kind
         edit = _edits.at_birth(recording, kind, born, wanted)

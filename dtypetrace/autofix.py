@@ -96,6 +96,11 @@ class Outcome:
     """The folder that holds the user's own code; empty where nothing was watched."""
 
     @property
+    def left(self) -> bool:
+        """Whether a refusal that could not be healed ended it."""
+        return any(r.left for r in self.recording.refused)
+
+    @property
     def refused(self) -> bool:
         return any(r.healed or r.left for r in self.recording.refused)
 
@@ -195,6 +200,8 @@ class Repair:
             if not self.patch.texts:
                 return Verdict(False, self._without_edit(), number)
             patched = self.run(self.patch, shown=False)
+            if self.healed.left and not patched.left:  # the first healed run that came to its end is what to compare with
+                self.healed = patched
             if not patched.refused and not self._broken(patched):
                 return self._compared(patched, number)
             if not self._go_on(patched):
@@ -204,7 +211,7 @@ class Repair:
 
     def _broken(self, patched: Outcome) -> bool:
         """Whether it ends with an error of another kind, that the healed run did not end with."""
-        if patched.error is None or any(r.left for r in patched.recording.refused):
+        if patched.error is None or patched.left:
             return False
         before = self.healed.error
         return before is None or (before["type"], before["message"]) != (patched.error["type"], patched.error["message"])
@@ -254,6 +261,8 @@ class Repair:
         return "the patched program is still refused"
 
     def _compared(self, patched: Outcome, rounds: int) -> Verdict:
+        if self.healed is patched:
+            return Verdict(True, "nothing is refused; no healed run came to its end whose values could be compared", rounds)
         tolerance = _tolerance(patched.recording)
         worst = compare(self.healed.ledger, patched.ledger)
         count = min(len(self.healed.ledger), len(patched.ledger))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Iterable, Sequence
 
 from . import _source
+from ._edits import TAKES_DTYPE
 from ._layout import NARROWEST, Page, columns
 from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
@@ -227,7 +228,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
     outside = _inside(step.place)
     named = f.culprit is not None and f.culprit.origin.explicit
     told = {
-        "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype",
+        "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype" if step.op in TAKES_DTYPE else f"{step.op} gives {step.to}",
         "conversion": f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": "the module's constructor makes its parameters so",

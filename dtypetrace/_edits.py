@@ -12,7 +12,7 @@ from . import _source
 from .records import Edit, Frame, Place, Recording
 
 # torch functions that make a tensor and take a dtype; what others make is cast
-_TAKES_DTYPE = frozenset(
+TAKES_DTYPE = frozenset(
     "arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_strided eye frombuffer full full_like hamming_window"
     " hann_window kaiser_window linspace logspace new_empty new_full new_ones new_tensor new_zeros ones ones_like rand rand_like randint"
     " randint_like randn randn_like randperm tensor tril_indices triu_indices zeros zeros_like".split()
@@ -107,9 +107,12 @@ def from_user(place: Place) -> Place:
     return Place(place.stack[place.stack.index(user) :]) if user in place.stack else place
 
 
-def in_fallback(recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str) -> tuple[Edit, ...]:
+def in_fallback(
+    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str,
+    passed: tuple[str, int] = ("", -1),
+) -> tuple[Edit, ...]:  # fmt: skip
     """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what they are."""
-    operand = at_call(recording, place, op, module, argument, index, fallback)
+    operand = at_call(recording, place, op, module, argument, index, fallback, passed)
     if operand is None:
         return ()
     frame = place.stack[0]
@@ -169,7 +172,7 @@ def _in_call(frame: Frame, text: _source.Text, call: ast.Call, dtype: str, *, me
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
     if own is not None:
         return _edit(frame, text, own, dtype)
-    if method_only or name not in _TAKES_DTYPE or any(k.arg is None for k in call.keywords):
+    if method_only or name not in TAKES_DTYPE or any(k.arg is None for k in call.keywords):
         return _wrapped(frame, text, call, dtype)
     segment = _segment(text, call)
     inside = segment[: segment.rindex(")")].rstrip()

@@ -22,7 +22,7 @@ def remedy(
     wanted = wanted_dtype(refused, culprit, in_line)
     # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
     passed = refused.phase not in ("backward", "optimizer") and refused.code != "DT111" and site.stack and site.stack[0] is site.user_frame
-    at_site = _at_site(refused, culprit, chosen, site) if passed else ""
+    at_site = _at_site(refused, culprit, chosen, wanted, site) if passed else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
     if (plan := _trained(recording, refused, culprit, wanted, site, at_site)) is not None:
@@ -34,7 +34,10 @@ def remedy(
         limit = edit.after if edit else _limit(refused, culprit, site)
         return Fix("scalar", site, (edit,) if edit else (), True, f"use a value that the dtype can hold, such as {limit}")
     if refused.wants == "kernel":
-        return Fix("cast", site, (), True, _kernel(refused, culprit, in_line), (f"keep {culprit.dtype} from being chosen at {short(here)}",))
+        why, number = _kernel(refused, culprit, in_line)
+        call = (recording, site, refused.op, refused.module, chosen.argument, chosen.index)
+        edit = _edits.at_call(*call, number, (chosen.passed, chosen.position)) if number and passed else None
+        return Fix("cast", site, (edit,) if edit else (), True, why, (f"keep {culprit.dtype} from being chosen at {short(here)}",))
     if wanted is None or wanted == culprit.dtype:
         return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", (at_site,) if at_site else ())
     others = (at_site,) if at_site else ()
@@ -46,10 +49,10 @@ def remedy(
         return Fix("dtype", here, (), False, f"leave the default dtype alone here, or make it {wanted}", (*made, *others))
     if origin.kind != "worker" and origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
         return _from_library(recording, origin, wanted, others)
-    if refused.code == "DT115" and chosen.changed and any(p.step == chosen.step for p in refused.model or recording.parameters):
+    if refused.phase == "optimizer" and refused.wants == "agree" and origin.kind == "cast" and any(_decided(recording, p.step) == here for p in refused.model or recording.parameters):
         why = "leave this cast out, or make it before the optimizer is made: the optimizer's state keeps the dtype that the weights had"
         return Fix("dtype", here, (), False, why)
-    island = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
+    island = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0) and graph.computes(recording, origin, culprit.dtype)
     if island and culprit.holder is None and not _same_line(origin.place, site):
         # what computes wide on purpose stays wide: its result comes back where it widened the stream, else where it is refused
         widened = next((s.place for s in reversed(flow) if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
@@ -81,7 +84,7 @@ def _words(kind: str, wanted: str) -> str:
     }.get(kind, f"make it {wanted}")
 
 
-def _at_site(refused: Refused, culprit: Operand, chosen: Witness, site: Place) -> str:
+def _at_site(refused: Refused, culprit: Operand, chosen: Witness, wanted: str | None, site: Place) -> str:
     """The second best remedy, in the call itself, with what speaks against it; empty where a cast there is none."""
     if refused.code == "DT107" and chosen.argument == "self" and (refused.op == "setitem" or refused.op.endswith("_")):
         return f"cast what is written to {culprit.dtype} at the call, {short(site)}, where it is to stay {culprit.dtype}"
@@ -89,12 +92,12 @@ def _at_site(refused: Refused, culprit: Operand, chosen: Witness, site: Place) -
         return f"cast {culprit.shown} at the call, {short(site)}, which mends this use alone"
     if culprit.origin.kind in ("parameter", "load"):
         return ""
-    return f"cast the whole of {refused.module} once it is complete, which mends what else it holds, too"
+    return f"cast all of {refused.module} to {wanted} instead, once it is put together, so that nothing in it disagrees"
 
 
 def _from_library(recording: Recording, origin: Origin, wanted: str, others: tuple[str, ...]) -> Fix:
     """A library is not the user's to edit: its value is cast where the user's own line gets it."""
-    own = Place(_from_user(origin.place))
+    own = _edits.from_user(origin.place)
     called = _source.called(origin.place)
     if origin.op == "from_pretrained":
         edit, why = _edits.dtype_keyword(recording, own, wanted), f"load it as {wanted}, which {called}() can be told, or cast it after loading"
@@ -129,18 +132,21 @@ def _trained(recording: Recording, refused: Refused, culprit: Operand, wanted: s
     return Fix("plan", site, (), False, why, others)
 
 
-def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> str:
-    """What to do where an operation has no kernel for a dtype: that depends on what the dtype is."""
+def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> tuple[str, str]:
+    """What to do where an operation has no kernel for a dtype, and the dtype to cast to at the call, if that is all.
+
+    Half precision is computed in float32 and comes back; what is no floating point, or is too much of it, does not.
+    """
     found, op = culprit.dtype, refused.op
     if found.startswith("complex"):
-        return f"{op} takes real numbers: pass it .real, .imag or .abs() of {culprit.shown}"
+        return f"{op} takes real numbers: pass it .real, .imag or .abs() of {culprit.shown}", ""
     if found in FLOATING and found not in HALF and not found.startswith("float8"):
-        return f"{op} takes integers or booleans: cast {culprit.shown} to int64 or bool at the call"
+        return f"{op} takes integers or booleans: cast {culprit.shown} to int64 or bool at the call", ""
     if found in FLOATING:
-        return f"compute {op} in float32 and cast its result back"
+        return f"compute {op} in float32 and cast its result back", ""
     number = in_line if in_line in FLOATING else "int64" if found == "bool" or found in STORED else "float32"
     invert = ", or turn a mask round with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
-    return f"cast {culprit.shown} to {number} at the call{invert}"
+    return f"cast {culprit.shown} to {number} at the call{invert}", number
 
 
 def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str | None:
@@ -153,14 +159,12 @@ def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str
     return {"integer": "int64", "bool": "bool", "float": in_line if in_line in FLOATING else "float32"}.get(refused.wants) or in_line
 
 
+def _decided(recording: Recording, step: int) -> Place:
+    return graph.place_of(recording, recording.steps[step].place) if step >= 0 else graph.NOWHERE
+
+
 def _same_line(born: Place, site: Place) -> bool:
     return (born.file, born.line) == (site.file, site.line)
-
-
-def _from_user(place: Place):
-    """The stack from the user's innermost frame on."""
-    user = place.user_frame
-    return place.stack[place.stack.index(user) :] if user in place.stack else place.stack
 
 
 def _at_use(recording: Recording, refused: Refused, culprit: Operand, chosen: Witness, wanted: str | None, site: Place) -> Fix | None:
@@ -178,6 +182,7 @@ def _at_use(recording: Recording, refused: Refused, culprit: Operand, chosen: Wi
         why = f"cast {shown} to {wanted} as it is assigned"
     elif (
         refused.wants == "float"  # class numbers and pixels: elsewhere they are integers on purpose
+        or culprit.dtype == "bool" and wanted in FLOATING
         or culprit.dtype in STORED
         or origin.kind == "parameter" and wanted not in FLOATING  # no module can be cast to it
         or refused.wants in ("integer", "bool") and not graph.keeps(recording, chosen.producer, chosen.step, wanted)

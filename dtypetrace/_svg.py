@@ -6,13 +6,13 @@ that a page which drops the style still shows a drawing.
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import networkx as nx
 
+from ._layout import columns
 from ._pictures import Node
 from ._rows import family
 
@@ -25,13 +25,6 @@ _NOTE = 24
 _LINE = 16
 _GAP_X, _GAP_Y = 26, 46
 _SWEEPS = 6
-
-
-def columns(text: str) -> int:
-    """How many columns of a monospaced font a text takes: wide characters take two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

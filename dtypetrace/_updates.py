@@ -185,7 +185,7 @@ class _Lane:
         self.broken = torch.zeros_like(self.reached)
         # per parameter: usable steps, zero gradients, broken ones, subnormals, nonzeros, sum of changes
         self.sums = torch.zeros(6, len(pairs), dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
-        self.peak = torch.zeros(len(pairs), device=device)
+        self.peak = torch.zeros(len(pairs), dtype=torch.float32, device=device)
         self.magnitude = None
         self.before = None
         self.gradients: tuple = ()
@@ -211,7 +211,7 @@ class _Lane:
             parameter = tracked.ref()
             gradient = _local(parameter.grad) if parameter is not None and parameter.grad is not None else None
             if gradient is None or not gradient.dtype.is_floating_point or gradient.numel() == 0 or len(_sample(gradient)) != size:
-                samples.append(torch.zeros(size, device=self.device))
+                samples.append(torch.zeros(size, dtype=torch.float32, device=self.device))
                 there.append(False)
                 low.append(samples[-1].new_zeros(()))
                 high.append(low[-1])
@@ -268,10 +268,10 @@ class _Lane:
             chosen = torch.tensor([i for i, _ in parts]).to(self.device, non_blocking=True)
             mask = torch.isin(self.owner, chosen)
             owner, here = self.owner[mask], hit[mask]
-            zeros = torch.zeros(len(self.tracked), device=self.device).index_add_(0, owner, ((values == 0) & here).float())
-            finite = torch.zeros(len(self.tracked), device=self.device).index_add_(0, owner, (~torch.isfinite(values)).float()) == 0
-            reached = torch.zeros(len(self.tracked), device=self.device).index_add_(0, owner, here.float())
-            has = torch.zeros(len(self.tracked), device=self.device).index_fill_(0, chosen, 1.0)
+            zeros = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(0, owner, ((values == 0) & here).float())
+            finite = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(0, owner, (~torch.isfinite(values)).float()) == 0
+            reached = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(0, owner, here.float())
+            has = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_fill_(0, chosen, 1.0)
             seen = torch.stack([zeros / reached.clamp(min=1), (~finite).float(), has])
             # the worst of all steps: after the first NaN everything is one
             self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen

@@ -196,7 +196,7 @@ class _Lane:
         room = max(1024, 2 * needed)
         sums = torch.zeros(room + 1, 5, dtype=torch.long, device=self.device)
         first = torch.full((room + 1,), _NEVER, dtype=torch.long, device=self.device)
-        peak = torch.zeros(room + 1, device=self.device)
+        peak = torch.zeros(room + 1, dtype=torch.float32, device=self.device)
         lost = torch.zeros(room + 1, 4, dtype=torch.long, device=self.device)
         if self._room:
             for new, old in ((sums, self.sums), (first, self.first), (peak, self.peak), (lost, self.lost)):

@@ -107,8 +107,9 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
         return
     born = culprit.origin.place
     call = (site, refused.op, refused.module, witness.argument, witness.index)
+    passed = witness.passed, witness.position
     if refused.wants == "kernel":
-        yield Way("kernel", f"compute {refused.op} in {wanted} and cast its result back ({short(site)})", True, site), _edits.in_fallback(recording, *call, culprit.dtype, wanted)
+        yield Way("kernel", f"compute {refused.op} in {wanted} and cast its result back ({short(site)})", True, site), _edits.in_fallback(recording, *call, culprit.dtype, wanted, passed)
     if born.stack and born.stack[0].user:
         kind = "cast" if culprit.origin.op == "set_default_dtype" else culprit.origin.kind
         edit = _edits.at_birth(recording, kind, born, wanted)
@@ -118,7 +119,7 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
         edit = _edits.at_own_line(recording, place, wanted)
         way = Way(f"flow{number}", f"cast it to {wanted} on its way ({short(place)})", True, place)
         yield way, (edit,) if edit else ()
-    edit = _edits.at_call(recording, *call, wanted)
+    edit = _edits.at_call(recording, *call, wanted, passed)
     yield Way("call", f"cast {culprit.shown} to {wanted} at the call ({short(site)})", True, site), (edit,) if edit else ()
     if culprit.origin.kind == "load":
         edit = _edits.at_load(recording, born, wanted)

@@ -90,9 +90,8 @@ def _passed(recorder, frame: FrameType | None) -> dict[Any, tuple[str, int]]:
     if call is None or between.f_code.co_filename != _compat.module_internals.__file__:  # called by checkpoint, by functional_call
         return {}
     given = call.f_locals
-    module, found = given["self"], {}
-    forward = getattr(type(module), "forward", None)  # a scripted module's class has none
-    names = _signature(forward, ())[1:] if forward is not None else ()
+    forward, found = inspect.getattr_static(type(given["self"]), "forward", None), {}
+    names = _python_signature(forward)[1:] if hasattr(forward, "__code__") else ()
     for position, value in enumerate(given["args"]):
         _note_passed(found, names[position] if position < len(names) else "", position, value)
     for name, value in given["kwargs"].items():

@@ -276,6 +276,17 @@ _MOVES = frozenset(
 _COUNTS = frozenset("abs add clamp cumsum floor_divide max min mul neg remainder sub rsub sum".split())
 
 
+_CASTS = frozenset("bfloat16 double float half to type type_as".split())
+
+
+def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
+    """Whether anything was computed in the dtype that a cast decided: else the cast was for nothing."""
+    if origin.op not in _CASTS:
+        return True  # softmax(dtype=torch.float32)
+    roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
+    return any(op.op not in _MOVES and any(i.step in roots for i in op.inputs) for op in recording.ops)
+
+
 def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
     """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves lies
     between, nor, for integers, anything that does not count with them."""

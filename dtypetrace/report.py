@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Iterable, Sequence
 
 from . import _source
+from ._edits import TAKES_DTYPE
 from ._layout import NARROWEST, Page, columns
 from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
@@ -127,16 +128,16 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     block += _styled(_header(page, f), "")
     labels = _labels(f)
     # a place in another file than the heading's says so; its number is wide enough for the edits' lines, too
-    numbers = [frame.line for frame, _, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
+    numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
     margin = max((len(str(number)) for number in numbers), default=2)
     gutter = " " * margin
     block.append((f"{gutter} |", ""))
     file, above = f.site.user_frame.file if f.site.user_frame else "", None
-    for frame, label, mark in labels:
+    for number, (frame, label) in enumerate(labels):
         if frame.file != file:
             block += _styled(page.wrapped("  ::: ", f"{_relative(frame.file)}:{frame.line}"), "")
         file, span = frame.file, _span(page, recording, frame, margin)
-        block += _source_lines(page, recording, span, label, mark, margin, above)
+        block += _source_lines(page, recording, span, label, "-" if number else "^", margin, above)
         above = span
     block.append((f"{gutter} |", ""))
     notes = [*_operand_notes(f), *f.notes]
@@ -166,17 +167,16 @@ def _header(page: Page, f: Finding) -> list[str]:
     return page.wrapped("  --> ", at) + page.wrapped("      ", rest)
 
 
-def _labels(f: Finding) -> list[tuple[Frame, str, str]]:
-    """The user's lines to show, in the order of the flow, each with its label and the mark that underlines it: ``^``
-    for the birth, ``-`` for what came of it."""
-    labels: list[tuple[Frame, str, str]] = []
+def _labels(f: Finding) -> list[tuple[Frame, str]]:
+    """The user's lines to show, in the order of the flow, each with its label; the first is the birth's."""
+    labels: list[tuple[Frame, str]] = []
     last = len(f.flow) - 1
     for index, step in enumerate(f.flow):
         frame, label = step.place.user_frame, _label(f, step, index, last)
-        if frame is not None and not any((frame, label) == known[:2] for known in labels):
-            labels.append((frame, label, "-" if index else "^"))
+        if frame is not None and (frame, label) not in labels:
+            labels.append((frame, label))
     if not f.flow and f.site.user_frame is not None:
-        labels.append((f.site.user_frame, f"{f.op} is refused", "^"))
+        labels.append((f.site.user_frame, f"{f.op} is refused"))
     return labels
 
 
@@ -227,7 +227,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
     outside = _inside(step.place)
     named = f.culprit is not None and f.culprit.origin.explicit
     told = {
-        "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype",
+        "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype" if step.op in TAKES_DTYPE else f"{step.op} gives {step.to}",
         "conversion": f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": "the module's constructor makes its parameters so",

@@ -68,7 +68,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def test_the_verdict_is_one_sentence_with_the_birth(program):
-    assert page(program).verdict.startswith("The two operands of a matmul disagree about their dtype. input is float32 because of ")
+    assert page(program).verdict.startswith("The two operands of a matmul disagree about their dtype. x is float32 because of ")
     assert page(program).tone == "error"
 
 

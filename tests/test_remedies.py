@@ -133,3 +133,247 @@ def test_what_an_optimizer_holds_is_not_cast_at_a_call(tmp_path):
     """
     _, f = found(tmp_path, text)
     assert f.code == "DT115" and not f.fix.alternatives
+
+
+# ---------------------------------------------------------------- what the user called and passed
+
+
+def library(tmp_path, text: str) -> str:
+    """Puts a module `lib` into a folder of installed code, and gives the lines that import it."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "lib.py").write_text("import torch\nfrom torch import nn\n" + text)
+    return f"import sys\nsys.path.insert(0, {str(folder)!r})\nsys.modules.pop('lib', None)\nimport lib\nsys.modules.pop('lib')\nsys.path.pop(0)\nimport torch\n"
+
+
+LAYER = """
+class Scale(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size, size))
+    def forward(self, x):
+        return x @ self.weight
+def table(size):
+    return torch.linspace(0, 1, size)
+class Model(Scale):
+    @classmethod
+    def from_pretrained(cls, size, dtype=None):
+        model = cls(size)
+        return model if dtype is None else model.to(dtype)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "label", "why", "after"),
+    [
+        ("scale = lib.Scale(4)  #!\nscale(x)", "parameter", "in lib.Scale(): the module's constructor makes", "cast what lib.Scale() gives to float16 here", "lib.Scale(4).to(torch.float16)"),
+        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast what lib.table() gives to float16 here", None),
+        ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded so", "load it as float16, which lib.Model.from_pretrained() can be told", None),
+        (
+            "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call says so",
+            "load it as float16", "torch.float16",
+        ),
+    ],
+)  # fmt: skip
+def test_a_birth_in_a_library_is_told_at_the_user_s_line(text, kind, label, why, after, tmp_path):
+    from dtypetrace import report
+
+    program = programs.run(tmp_path, text, before=library(tmp_path, LAYER) + HALF)
+    f = program.findings[0]
+    assert f.culprit.origin.kind == kind
+    assert label in report.text(program.recording, program.findings, 300)
+    assert f.fix.why.startswith(why) and program.at(f.fix.place).endswith("#!")
+    assert [edit.after for edit in f.fix.edits] == ([after] if after and "import torch" in program.text else [])
+
+
+def test_the_dtype_of_a_load_is_edited_where_the_call_names_it(tmp_path):
+    text = "import torch\nm = lib.Model.from_pretrained(4, dtype=torch.float64)\nnet(m.weight)"
+    (edit,) = programs.run(tmp_path, text, before=library(tmp_path, LAYER) + HALF).findings[0].fix.edits
+    assert (edit.before, edit.after) == ("torch.float64", "torch.float16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library_name", ["transformers", "diffusers"])
+@pytest.mark.parametrize("how", ["", "half", "back"])
+def test_what_from_pretrained_makes_is_loaded(library_name, how, tmp_path, monkeypatch):
+    """Whichever way it makes the parameters: in threads, on meta, by a default dtype, by casts."""
+    pytest.importorskip(library_name)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    keyword = "dtype" if library_name == "transformers" else "torch_dtype"
+    made = {
+        "transformers": "from transformers import BertConfig, BertModel as M\n"
+        "m = M(BertConfig(vocab_size=8, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4))\nx = torch.tensor([[1]])\n",
+        "diffusers": "from diffusers import AutoencoderKL as M\nm = M(block_out_channels=(4,), norm_num_groups=2, latent_channels=2)\nx = torch.ones(1, 3, 8, 8)\n",
+    }[library_name]
+    folder = str(tmp_path / "saved")
+    argument = {"": "", "half": f", {keyword}=torch.float16", "back": f", {keyword}=torch.float32"}[how]
+    before = f"import torch\n{made}" + (f"m.half()\nm.save_pretrained({folder!r})" if how == "back" else f"m.save_pretrained({folder!r})")
+    program = programs.run(tmp_path, f"loaded = M.from_pretrained({folder!r}{argument})\nloaded(x.to(loaded.dtype) if x.is_floating_point() else x)", before=before)
+    assert program.error is None
+    name = "embeddings.word_embeddings.weight" if library_name == "transformers" else "encoder.conv_in.weight"
+    (chain,) = program.trace.why(name).chains
+    assert (chain.dtype, chain.origin.kind, chain.origin.op) == ("float16" if how == "half" else "float32", "load", "from_pretrained")
+    assert chain.origin.explicit is bool(how) and program.at(chain.origin.place.__class__(chain.origin.place.stack[-4:])) != ""
+    assert len(chain.flow) <= 2
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("model = Net()\nmodel.run(x)", "model.lin"),
+        ("model = Net()\nmodel.again(x)", "model.lin"),
+        ("holder = Holder()\nholder.go(x)", "net.lin"),
+        ("Net().run(x)", "Net.lin"),
+        ("model = Net()\ntorch.func.functional_call(model, {}, (x,))", "Net.lin"),
+        ("model = lib.Net()\nmodel.generate(x)", "model.lin"),
+        ("pipe = lib.Pipe()\npipe(x)", "unet.lin"),
+    ],
+)
+def test_an_outermost_module_is_named_by_the_user_s_variable(call, name, tmp_path):
+    net = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4).half()
+    def forward(self, x):
+        return self.lin(x)
+    def run(self, x):
+        return self(x)
+    def again(self, x):
+        return self.run(x)
+    def generate(self, x):
+        step = type(self).run
+        return step(self, x)
+class Holder:
+    def __init__(self):
+        self.net = Net()
+    def go(self, x):
+        return self.net.again(x)
+class Pipe:
+    def __init__(self):
+        self.unet = Net()
+    def __call__(self, x):
+        return self.unet(x)
+"""
+    program = programs.run(tmp_path, "x = torch.ones(2, 4)" + net + call, before=library(tmp_path, net))
+    assert program.only.module == name
+
+
+# ---------------------------------------------------------------- which remedy comes first
+
+
+def test_a_result_of_autocast_is_cast_in_the_region_s_body(tmp_path):
+    text = """
+    import torch
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+        def forward(self, x):
+            return self.lin(x)
+    net = Net()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        h = net(torch.ones(2, 4))  #!
+    h @ torch.ones(4, 4)
+    """
+    _, f = found(tmp_path, text)
+    assert f.fix.why == "cast the result to float32 where it leaves the autocast region"
+    assert [e.after for e in f.fix.edits] == ["net(torch.ones(2, 4)).to(torch.float32)"]
+    # what else the body gives may be no tensor: then it is told and not edited
+    _, f = found(tmp_path, text.replace("h = net(torch.ones(2, 4))", "h = net(torch.ones(2, 4)), 1").replace("h @", "h[0] @"))
+    assert f.fix.edits == ()
+
+
+TRAINING = """
+net = nn.Linear(4, 4){cast}
+optimizer = torch.optim.{optimizer}
+x = torch.ones(2, 4){data}
+net(x)
+"""
+
+
+@pytest.mark.parametrize(("cast", "data", "dtype"), [(".half()", "", "float16"), ("", ".bfloat16()", "bfloat16")])
+def test_trained_weights_stay_float32_under_autocast(cast, data, dtype, tmp_path):
+    f = programs.run(tmp_path, TRAINING.format(cast=cast, data=data, optimizer="SGD(net.parameters(), lr=0.1)")).only
+    assert f'torch.autocast("cpu", dtype=torch.{dtype})' in f.fix.why and "float32" in f.fix.why
+    assert f.fix.alternatives and not f.fix.edits
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        TRAINING.format(cast=".half()", data="", optimizer="SGD"),  # nothing is trained
+        TRAINING.format(cast=".half()", data="", optimizer="SGD([nn.Parameter(torch.ones(2))])\nnet.requires_grad_(False)"),  # not this
+        TRAINING.format(cast=".double()", data="", optimizer="SGD(net.parameters(), lr=0.1)"),  # no half precision
+    ],
+)
+def test_autocast_is_for_half_weights_that_are_trained(program, tmp_path):
+    assert "autocast" not in programs.run(tmp_path, program).only.fix.why
+
+
+def test_autocast_is_told_with_the_line_that_has_it(tmp_path):
+    text = TRAINING.format(cast="", data="", optimizer="SGD(net.parameters(), lr=0.1)") + "with torch.autocast('cpu', dtype=torch.bfloat16):\n    net(x)\nnet(x.bfloat16())  #!"
+    _, f = found(tmp_path, text)
+    assert f.fix.why.startswith("run this under torch.autocast") and f.fix.why.endswith("as program.py:6 does")
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "after"),
+    [
+        ("far = 1 - torch.ones(2, 4)\nx.masked_fill(far, 0.0)  #!", "cast far to bool at the call", "far.to(torch.bool)"),
+        ("near = torch.ones(2, 4).tril()  #!\nx.masked_fill(near, 0.0)", "give it dtype=torch.bool where it is made", "torch.ones(2, 4, dtype=torch.bool)"),
+        ("ids = torch.ones(3).cumsum(0) - 1  #!\nF.embedding(ids, torch.ones(4, 4))", "give it dtype=torch.int64 where it is made", "torch.ones(3, dtype=torch.int64)"),
+        ("ids = torch.ones(3) / 2\nF.embedding(ids, torch.ones(4, 4))  #!", "cast ids to int64 at the call", "ids.to(torch.int64)"),
+        ("y = torch.tensor([[1.0, 0.0]]).mean(0).round()\nF.cross_entropy(torch.ones(1, 2), y[:1])  #!", "cast y[:1] to int64 at the call", "y[:1].to(torch.int64)"),
+        ("mask = torch.ones(4, 4) > 0\nmask @ torch.ones(4, 4)  #!", "cast mask to float32 at the call", "mask.to(torch.float32)"),
+        ("mask = torch.ones(4) > 0\n1 - mask  #!", "or turn a mask round with ~", None),
+        ("y = torch.ones(4)\ny.bitwise_and(y)  #!", "bitwise_and takes integers or booleans: cast y to int64 or bool", None),
+        ("y = torch.arange(4)\ntorch.linalg.qr(y[None])  #!", "cast y[None] to float32 at the call", "y[None].to(torch.float32)"),
+        ("y = torch.ones(4, dtype=torch.complex64)\ny.clamp(0)  #!", "takes real numbers", None),
+    ],
+)
+def test_integers_and_booleans_are_not_told_to_compute_in_float32(text, told, after, tmp_path):
+    _, f = found(tmp_path, "import torch\nx = torch.ones(2, 4)\n" + text)
+    assert told in f.fix.why and "compute" not in f.fix.why
+    assert [edit.after for edit in f.fix.edits] == ([after] if after else [])
+
+
+def test_an_index_has_no_note_about_parameters(tmp_path):
+    from dtypetrace import report
+
+    program = programs.run(tmp_path, "ids = torch.tensor([0, 1]).short()\nnet(x)\nx.gather(1, ids[None])", before=HALF)
+    shown = report.text(program.recording, program.findings)
+    assert "parameters" not in shown and "too" not in shown
+
+
+def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(tmp_path):
+    _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
+    assert f.fix.why == "cast to float16 here, or leave the cast out"
+    _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
+    assert f.fix.why.startswith("float32 is on purpose") and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
+
+
+def test_each_further_remedy_says_what_sets_it_back(tmp_path):
+    f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx @ w", before=HALF).only
+    assert f.fix.alternatives == ("cast w at the call, program.py:2, which mends this use alone",)
+    f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
+    assert f.fix.alternatives == ("cast what is written to float32 at the call, program.py:2, where it is to stay float32",)
+    f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
+    assert f.fix.alternatives == ("cast all of net.0 to float16 instead, once it is put together, so that nothing in it disagrees",)
+
+
+def test_a_model_cast_after_its_optimizer_was_made(tmp_path):
+    text = "net = nn.Linear(4, 4)\noptimizer = torch.optim.Adam(net.parameters(), foreach=False)\nfor dtype in (torch.float32, torch.bfloat16):\n    net.to(dtype)  #!\n    net(torch.ones(2, 4, dtype=dtype)).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()"
+    _, f = found(tmp_path, text)
+    assert f.fix.why.startswith("leave this cast out, or make it before the optimizer is made")
+
+
+def test_a_changed_default_is_left_alone(tmp_path):
+    try:
+        _, f = found(tmp_path, "net = nn.Linear(4, 4)\nimport torch\ntorch.set_default_dtype(torch.float64)  #!\nx = torch.rand(2, 4)\nnet(x)")
+    finally:
+        import torch
+
+        torch.set_default_dtype(torch.float32)
+    assert f.fix.why == "leave the default dtype alone here, or make it float32"
+    assert f.fix.alternatives[0] == "give it dtype=torch.float32 where it is made, program.py:4"

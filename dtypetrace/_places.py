@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 import sysconfig
 from itertools import islice
@@ -173,7 +174,7 @@ _TO_CALL = 4
 
 def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
     line, end_line, column, end_column = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
-    file = _absolute(code.co_filename)
+    file = _cell(code.co_filename) or _absolute(code.co_filename)
     line = line or code.co_firstlineno
     return Frame(
         file=file,
@@ -184,6 +185,22 @@ def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
         end_line=end_line,
         end_column=_characters(code.co_filename, end_line, end_column),
     )
+
+
+def _cell(filename: str) -> str | None:
+    """What a notebook calls the cell that was compiled under this name: ``In [7]``, by which its text is found, too."""
+    numbered = re.match(r"<ipython-input-(\d+)-", filename)
+    if numbered is None and f"{os.sep}ipykernel_" not in filename:
+        return None
+    name = f"In [{numbered[1]}]" if numbered else None
+    shell = sys.modules.get("IPython.core.interactiveshell")
+    if shell is not None and shell.InteractiveShell.initialized():  # a kernel's names hold no number: the compiler knows
+        known = re.search(r"\d+", "".join(shell.InteractiveShell.instance().compile.format_code_name(filename) or ()))
+        name = f"In [{known[0]}]" if known else name
+    if name and (entry := linecache.cache.get(filename)) and len(entry) > 1:
+        size, _, lines, _ = entry
+        linecache.cache[name] = size, None, lines, name  # None: there is no file with which to compare it
+    return name
 
 
 def _absolute(filename: str) -> str:

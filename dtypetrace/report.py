@@ -13,7 +13,6 @@ import unicodedata
 from pathlib import Path
 from typing import IO, Any, Sequence
 
-from . import _source
 from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
 
 MOST_BLOCKS = 10
@@ -328,8 +327,6 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
-    if (cell := _source.cell(file)) is not None:
-        return cell
     if file.startswith("<"):
         return file
     for folder in ("site-packages", "dist-packages"):

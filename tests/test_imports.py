@@ -14,7 +14,7 @@ PACKAGE = ROOT / "dtypetrace"
 MODULES = {path.stem: path for path in sorted(PACKAGE.glob("*.py"))}
 CAPTURE = {"hooks", "_recorder", "_births", "_warnings", "_workers", "_origins", "_places", "_modules", "_witness", "_patches", "_compat"}
 VIEWS = {"graph", "rules", "report", "autofix"}
-WITHOUT_TORCH = {"__init__", "__main__", "_run", "_view", "_explain", "_source", "_edits", "records", "refusals", "graph", "rules", "report", "saved"} & set(MODULES)
+WITHOUT_TORCH = {"__init__", "__main__", "_run", "_view", "_explain", "_source", "_edits", "records", "refusals", "graph", "rules", "report", "saved", "_html", "_svg", "_pictures", "_strip", "_tables", "_tree", "_rows", "_frames", "_notebook"} & set(MODULES)
 LONGEST = 550
 
 

@@ -61,6 +61,7 @@ class Run:
         parser.add_argument(
             "--ignore", type=_codes, action="extend", default=[], metavar="CODE", help="leave out findings: DT201,DT301"
         )
+        parser.add_argument("--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it")
         parser.add_argument("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")
         parser.add_argument(
             "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
@@ -107,7 +108,7 @@ class Run:
         if os.getpid() != owner:  # a forked worker that came back through its parent's frames
             return ending
         with interrupts_held() as later, _apart_from(program, warn=False):
-            findings = watch.report(stderr if rank == 0 else None, program.name, files)
+            findings = watch.report(stderr if rank == 0 else None, program.name, files, operators=options.operators)
         if late or later:
             return KeyboardInterrupt()
         if isinstance(ending, SystemExit) and not ending.code and _reaches(findings, options.fail_on):
@@ -153,13 +154,14 @@ class Show:
     """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
 
     name = "show"
-    usage = "dtypetrace show TRACE [--html F] [--json F] [--fail-on LEVEL]"
+    usage = "dtypetrace show TRACE [--html F] [--json F] [--operators] [--fail-on LEVEL]"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
         parser.add_argument("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
         parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of the HTML report")
         parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON")
+        parser.add_argument("--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it")
         parser.add_argument("--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 if a finding is this severe or more")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
@@ -174,6 +176,8 @@ class Show:
         except OSError as error:
             raise UsageError(f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote") from None
         report.console(trace, file=sys.stdout)
+        if options.operators:
+            print(_operators(trace))
         if options.html:
             trace.report(_writable("--html", options.html), source=options.text)
         if options.json:
@@ -249,7 +253,7 @@ class _Watch:
         except Exception as failure:
             self._failure = self._failure or failure
 
-    def report(self, stream: Any, name: str, files: Sequence[tuple]) -> Sequence[Any]:
+    def report(self, stream: Any, name: str, files: Sequence[tuple], *, operators: bool = False) -> Sequence[Any]:
         """Print the findings to ``stream`` (None: nowhere), write the files, and return the findings."""
         try:
             if self._failure is not None:
@@ -270,6 +274,8 @@ class _Watch:
 
                 _flush(sys.stdout)  # so that what the script printed stands above the report
                 console(self._trace, file=stream)
+                if operators:
+                    _say(stream, _operators(self._trace))
             except Exception as failure:
                 if not isinstance(failure, BrokenPipeError) and not stream.closed:  # else nobody reads it
                     _say(stream, _OWN_FAULT + traceback.format_exc())
@@ -300,6 +306,12 @@ def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
             yield
         finally:
             sys.path[:] = before
+
+
+def _operators(trace: Any) -> str:
+    from . import _census
+
+    return "\n" + _census.text(trace.recording)
 
 
 def _program(options: argparse.Namespace, usage: str | None = None) -> Program:

@@ -62,6 +62,17 @@ class View(ABC):
 
         _notebook.show(_html.render(self.recording, self.findings, source=source))
 
+    def operators(self) -> list[dict[str, Any]]:
+        """Calls of each operator by dtype, what autocast did to it, what ran outside autocast, what has no kernel.
+
+        The rows' keys are the fields of ``dtypetrace._census.OperatorRow``, the costliest operator comes first.
+
+        >>> t.operators()[0]["bf16"]    # doctest: +SKIP
+        """
+        from . import _census
+
+        return _census.plain(self.recording)
+
     def to_dataframe(self, of: str = "ops") -> Any:
         """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``, ``parameters``,
         ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Iterable, Sequence
 
-from . import _source
+from . import _census, _source
 from ._edits import TAKES_DTYPE
 from ._layout import NARROWEST, Page, columns
 from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
@@ -34,6 +34,7 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
         "meta": to_plain(recording.meta),
         "not_seen": list(recording.not_seen),
         "findings": [to_plain(f) for f in findings],
+        "operators": _census.plain(recording),
     }
 
 

@@ -28,7 +28,7 @@ def remedy(
     autocast = _under_autocast(recording, refused)
     others = tuple(other for other in (autocast, at_site) if other)
     if autocast and chosen.trained:  # an edit that casts it would undo what the weights are trained in
-        words = f"{_words(origin.kind, wanted)}, {short(here)}" if wanted else ""
+        words = f"{_words(origin.kind, wanted, origin.op)}, {short(here)}" if wanted else ""
         return Fix("plan", here if chosen.dtype in HALF else site, (), False, autocast, tuple(other for other in (words, at_site) if other))
     if passed and (at_use := _at_use(recording, refused, culprit, chosen, wanted, site)) is not None:
         return at_use
@@ -67,13 +67,13 @@ def remedy(
         why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
         return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {short(here)} on, where range and precision allow",))
     edit = _edits.at_birth(recording, origin.kind, here, wanted)
-    return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted), others)
+    return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted, origin.op), others)
 
 
-def _words(kind: str, wanted: str) -> str:
+def _words(kind: str, wanted: str, op: str | None = None) -> str:
     """What to change at a birth of this kind."""
     return {
-        "factory": f"give it dtype={_spell(wanted)} where it is made",
+        "factory": f"give it dtype={_spell(wanted)} where it is made" if op is None or op in _edits.TAKES_DTYPE else f"cast it to {wanted} where it is made",
         "conversion": f"make it {wanted} where it is converted",
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({_spell(wanted)}) after it is made",

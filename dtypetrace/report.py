@@ -421,7 +421,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
-    if file.startswith("<"):
+    if file.startswith("<") or not file:
         return file
     for folder in ("site-packages", "dist-packages"):
         before, found, rest = file.partition(os.sep + folder + os.sep)

@@ -25,8 +25,11 @@ def remedy(
     at_site = _at_site(refused, culprit, chosen, wanted, site) if passed else ""
     if refused.code == "DT116":
         return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
-    if (plan := _trained(recording, refused, culprit, wanted, site, at_site)) is not None:
-        return plan
+    autocast = _under_autocast(recording, refused)
+    others = tuple(other for other in (autocast, at_site) if other)
+    if autocast and chosen.trained:  # an edit that casts it would undo what the weights are trained in
+        words = f"{_words(origin.kind, wanted, origin.op)}, {short(here)}" if wanted else ""
+        return Fix("plan", here if chosen.dtype in HALF else site, (), False, autocast, tuple(other for other in (words, at_site) if other))
     if passed and (at_use := _at_use(recording, refused, culprit, chosen, wanted, site)) is not None:
         return at_use
     if refused.wants == "fits":
@@ -39,8 +42,7 @@ def remedy(
         edit = _edits.at_call(*call, number, (chosen.passed, chosen.position)) if number and passed else None
         return Fix("cast", site, (edit,) if edit else (), True, why, (f"keep {culprit.dtype} from being chosen at {short(here)}",))
     if wanted is None or wanted == culprit.dtype:
-        return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", (at_site,) if at_site else ())
-    others = (at_site,) if at_site else ()
+        return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", others)
     if origin.kind == "autocast" and (body := graph.in_region(origin.place)) is not None:
         edit = _edits.at_birth(recording, "autocast", body, wanted) if body == origin.place or _edits.assigns(body, culprit.written) else None
         return Fix("dtype", body, (edit,) if edit else (), True, _words("autocast", wanted), others)
@@ -65,13 +67,13 @@ def remedy(
         why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
         return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {short(here)} on, where range and precision allow",))
     edit = _edits.at_birth(recording, origin.kind, here, wanted)
-    return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted), others)
+    return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted, origin.op), others)
 
 
-def _words(kind: str, wanted: str) -> str:
+def _words(kind: str, wanted: str, op: str | None = None) -> str:
     """What to change at a birth of this kind."""
     return {
-        "factory": f"give it dtype={_spell(wanted)} where it is made",
+        "factory": f"give it dtype={_spell(wanted)} where it is made" if op is None or op in _edits.TAKES_DTYPE else f"cast it to {wanted} where it is made",
         "conversion": f"make it {wanted} where it is converted",
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({_spell(wanted)}) after it is made",
@@ -108,28 +110,21 @@ def _from_library(recording: Recording, origin: Origin, wanted: str, others: tup
     return Fix("dtype", own, (edit,) if edit else (), edit is not None, why, others)
 
 
-def _trained(recording: Recording, refused: Refused, culprit: Operand, wanted: str | None, site: Place, at_site: str) -> Fix | None:
-    """Weights that an optimizer trains and half precision: autocast computes in half and leaves the weights in float32.
-
-    A half weight is as fine as 2**-8 or 2**-11 of itself, and an update smaller than half of that is lost.
-    """
+def _under_autocast(recording: Recording, refused: Refused) -> str:
+    """Where weights that an optimizer trains meet half precision: autocast computes in half and leaves the weights in
+    float32. A half weight is as fine as 2**-8 or 2**-11 of itself, and an update smaller than half of that is lost."""
     weight = next((w for w in refused.witnesses if w.trained), None)
     half = {w.dtype for w in refused.witnesses if w.dtype in HALF}
-    if weight is None or refused.autocast or refused.phase != "forward" or refused.wants != "agree" or wanted is None:
-        return None
+    if weight is None or refused.autocast or refused.phase != "forward" or refused.wants != "agree":
+        return ""
     if len(half) != 1 or {w.dtype for w in refused.witnesses if w.dtype in FLOATING} - half != {"float32"}:
-        return None
+        return ""
     region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={_spell(*half)})'
-    born = culprit.origin.place if culprit.origin.place.stack else site
-    others = tuple(other for other in (f"{_words(culprit.origin.kind, wanted)}, {short(born)}", at_site) if other)
     if weight.dtype in half:
-        place = graph.origin(recording, weight.step, "float32").place
-        why = f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"
-        return Fix("plan", place if place.stack else site, (), False, why, others)
+        return f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"
     before = next((o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module)), None)
     body = graph.in_region(graph.place_of(recording, before.place)) if before is not None else None
-    why = f"run this under {region}, {f'as {short(body)} does' if body else f'which leaves the weights that are trained in float32'}"
-    return Fix("plan", site, (), False, why, others)
+    return f"run this under {region}, {f'as {short(body)} does' if body else f'which leaves the weights that are trained in float32'}"
 
 
 def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> tuple[str, str]:

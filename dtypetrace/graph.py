@@ -322,6 +322,11 @@ def why(recording: Recording, name: str) -> tuple[Chain, ...]:
                 if (operand.dtype, operand.step) not in seen and not any(p.step == operand.step for p in recording.parameters):
                     seen.add((operand.dtype, operand.step))
                     found.append(chain(recording, f"input of {name}", operand.dtype, operand.step))
+    for refused in recording.refused:
+        for w in refused.witnesses if meant(refused.module) else ():
+            if w.holder is None and w.step >= 0 and w.dtype in FLOATING and w.producer not in inside and (w.dtype, w.step) not in seen:
+                seen.add((w.dtype, w.step))
+                found.append(chain(recording, f"input of {name}, refused", w.dtype, w.step))
     if not found:
         near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
         raise ValueError(f"nothing called {name!r} was watched" + (f"; did you mean {', '.join(near)}?" if near else ""))

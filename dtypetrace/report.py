@@ -112,7 +112,7 @@ def _styled(lines: Iterable[str], style: str) -> list[tuple[str, str]]:
 
 def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
-    over = f"in {steps} step{'s' if steps != 1 else ''} ({ops:,} ops)"
+    over = f"in {steps} step{'s' if steps != 1 else ''} ({ops:,} op{'s' if ops != 1 else ''})"
     if not findings:
         return f"dtypetrace: no dtype problem found {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
@@ -422,7 +422,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
-    if file.startswith("<"):
+    if file.startswith("<") or not file:
         return file
     for folder in ("site-packages", "dist-packages"):
         before, found, rest = file.partition(os.sep + folder + os.sep)

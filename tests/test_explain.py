@@ -219,3 +219,12 @@ def test_a_refusal_without_operands_tells_what_its_message_says():
     text = report.text(recording, (found,))
     assert "no tensor of it was seen; the message names float16 (expected) and float32 (found)" in text
     assert "dtypetrace explain DT106" in text
+
+
+def test_it_starts_without_torch_and_pandas():
+    root = Path(dtypetrace.__file__).parents[1]
+    for what in ("DT101", "mat1 and mat2 must have the same dtype, but got Float and Half"):
+        done = subprocess.run([sys.executable, "-X", "importtime", "-m", "dtypetrace", "explain", what], capture_output=True, text=True, cwd=root, timeout=60)
+        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+        assert done.returncode == 0 and "DT101: the two operands" in done.stdout
+        assert len(imported) > 50 and not imported & {"torch", "pandas", "numpy", "networkx"}

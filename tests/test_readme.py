@@ -80,7 +80,8 @@ def test_commands_and_options_exist(page):
 
     known = {name: sub.format_help() for name, sub in _parser()._subparsers._group_actions[0].choices.items()}
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)
-    shown = "\n".join(text for language, text in blocks if not language)
+    # in a session only what is typed is a command
+    shown = "\n".join("\n".join(re.findall(r"^\$ (.+)$", text, re.M)) if text.startswith("$ ") else text for language, text in blocks if not language)
     for command, rest in re.findall(r"^dtypetrace (\w+)(.*)$", shown, re.M):
         assert command in _COMMANDS, command
         for option in re.findall(r"(?<!\S)(--[a-z-]+)", rest.partition(".py")[0]):

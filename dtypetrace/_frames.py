@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from . import _rows
+from ._costs import BYTES
 from .records import Finding, Place, Recording
 
 PHASES = ("forward", "recompute", "backward", "optimizer", "other")
@@ -22,11 +23,18 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     ``findings``: one row each, the worst first: code, kind, severity, title, phase, module, op, count, culprit (name),
     culprit_dtype, born (the origin's kind), born_file, born_line, file, line, user_file, user_line, fix (in words).
 
-    ``casts``: from_dtype, to_dtype, change, phase, module, op, round_trip, count, file, line, user_file, user_line.
+    ``casts``: from_dtype, to_dtype, change, phase, module, op, round_trip, count, bytes (of all results, by the shapes of
+    the first call), file, line, user_file, user_line.
 
     ``parameters``, indexed by name: module, dtype, size (numbers), bytes, origin (kind), file, line (where the dtype was decided).
 
-    ``gradients``: what each module's backward pass made: module, dtype, parameters (dtypes of its own), ops, count, differs.
+    ``gradients``, indexed by name: what the optimizer's steps met and did, one row for each parameter that it holds: module,
+    dtype, gradient_dtype (empty: it had none), differs, optimizer, steps, absent and zero (steps without a gradient, or with
+    one that is all zeros), broken (steps whose gradient held an infinity or NaN), peak (the gradient's greatest magnitude),
+    subnormal (share of the gradient below float16's normal range), moved (share of the numbers with a gradient that
+    changed), magnitude (median of the weights), change (mean of a step), learning_rate. Values need ``numerics=True``.
+
+    ``backward``: what each module's backward ops made: module, dtype, parameters (dtypes of its own), ops, count.
 
     Phase and severity are ordered categories, so sorting puts forward before backward and note before error; modules,
     ops and dtypes are plain categories.
@@ -53,19 +61,22 @@ def _frame(columns: dict[str, list], index: Any = None) -> Any:
     for name in made.columns:
         if name in ("phase", "severity"):
             made[name] = pd.Categorical(made[name], PHASES if name == "phase" else SEVERITIES, ordered=True)
-        elif name in _CATEGORIES:
-            made[name] = made[name].astype("category")
         elif name in _NUMBERS:
             made[name] = made[name].astype("int64")
+        elif name in _SHARES and "op" not in made:
+            made[name] = made[name].astype("float64")
         elif name in ("round_trip", "differs"):
             made[name] = made[name].astype(bool)
+        elif name in _CATEGORIES:
+            made[name] = made[name].astype("category")
         else:
             made[name] = made[name].astype("str")
     return made
 
 
-_CATEGORIES = frozenset("module op aten inputs output change autocast code kind born from_dtype to_dtype dtype origin culprit_dtype".split())
-_NUMBERS = frozenset("count line user_line born_line size bytes ops".split())
+_CATEGORIES = frozenset("module op aten inputs output change autocast code kind born from_dtype to_dtype dtype origin culprit_dtype gradient_dtype optimizer".split())
+_NUMBERS = frozenset("count line user_line born_line size bytes ops steps absent zero broken".split())
+_SHARES = frozenset("peak subnormal moved magnitude change learning_rate".split())
 
 
 def _ops(recording: Recording, findings: Sequence[Finding]) -> Any:
@@ -95,7 +106,7 @@ def _findings(recording: Recording, findings: Sequence[Finding]) -> Any:
 def _casts(recording: Recording, findings: Sequence[Finding]) -> Any:
     rows = _rows.casts(recording)
     ends = {"from_dtype": [r.source for r in rows], "to_dtype": [r.to for r in rows]}
-    rest = {name: [getattr(r, name) for r in rows] for name in ("change", "phase", "module", "op", "round_trip", "count")}
+    rest = {name: [getattr(r, name) for r in rows] for name in ("change", "phase", "module", "op", "round_trip", "count", "bytes")}
     return _frame({**ends, **rest, **_where([r.place for r in rows])})
 
 
@@ -103,12 +114,11 @@ def _parameters(recording: Recording, findings: Sequence[Finding]) -> Any:
     import pandas as pd
 
     rows = _rows.parameters(recording)
-    parts = 8  # bits of a byte
     columns = {
         "module": [r.module for r in rows],
         "dtype": [r.dtype for r in rows],
         "size": [r.size for r in rows],
-        "bytes": [r.size * _rows.width(r.dtype) * (2 if r.dtype.startswith("complex") else 1) // parts for r in rows],
+        "bytes": [r.size * BYTES.get(r.dtype, 1) for r in rows],
         "origin": [r.origin for r in rows],
         "file": [r.place.file for r in rows],
         "line": [r.place.line for r in rows],
@@ -117,10 +127,29 @@ def _parameters(recording: Recording, findings: Sequence[Finding]) -> Any:
 
 
 def _gradients(recording: Recording, findings: Sequence[Finding]) -> Any:
-    rows = _rows.gradients(recording)
-    return _frame({name: [getattr(r, name) for r in rows] for name in ("module", "dtype", "parameters", "ops", "count", "differs")})
+    import pandas as pd
+
+    rows = recording.updates
+    columns = {
+        "module": [r.name.rpartition(".")[0] for r in rows],
+        "dtype": [r.dtype for r in rows],
+        "gradient_dtype": [r.gradient_dtype for r in rows],
+        "differs": [bool(r.gradient_dtype) and r.gradient_dtype != r.dtype for r in rows],
+        "broken": [r.broken_gradient for r in rows],
+        "peak": [r.gradient_peak for r in rows],
+        "moved": [_rows.moved(r) for r in rows],
+        "learning_rate": [r.lr for r in rows],
+        **{name: [getattr(r, name) for r in rows] for name in ("optimizer", "steps", "absent", "zero", "subnormal", "magnitude", "change")},
+    }
+    order = "module dtype gradient_dtype differs optimizer steps absent zero broken peak subnormal moved magnitude change learning_rate"
+    return _frame({name: columns[name] for name in order.split()}, pd.Index([r.name for r in rows], name="name", dtype="str"))
+
+
+def _backward(recording: Recording, findings: Sequence[Finding]) -> Any:
+    rows = _rows.backward(recording)
+    return _frame({name: [getattr(r, name) for r in rows] for name in ("module", "dtype", "parameters", "ops", "count")})
 
 
 _FRAMES: dict[str, Callable[[Recording, Sequence[Finding]], Any]] = {
-    "ops": _ops, "findings": _findings, "casts": _casts, "parameters": _parameters, "gradients": _gradients,
+    "ops": _ops, "findings": _findings, "casts": _casts, "parameters": _parameters, "gradients": _gradients, "backward": _backward,
 }  # fmt: skip

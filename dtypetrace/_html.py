@@ -182,7 +182,7 @@ def _amount(number: int) -> str:
 
 def card(recording: Recording, f: Finding, anchor: str, pictures: Pictures, *, source: bool = True, brief: bool = False, drawing: bool = True) -> Card:
     """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
-    labels = report._labels(f)
+    labels = [(frame, label) for frame, label, *_ in report._labels(f)]
     picture = pictures.finding(f) if drawing and not brief else None
     return Card(
         anchor=anchor,
@@ -228,7 +228,9 @@ def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[W
             text = recording.line(file, number)
             if not text and number not in marked:
                 continue
-            if before and number > before + 1:
+            if before and number == before + 2:
+                lines.append(SourceLine(number - 1, []))  # a blank one
+            elif before and number > before + 1:
                 lines.append(None)
             lines.append(_source_line(number, text, marked.get(number, ()), last))
             before = number
@@ -331,7 +333,7 @@ def inked(text: str) -> Any:
     return Markup("").join(_dtype(part) if n % 2 else escape(part) for n, part in enumerate(_WORD.split(text)))
 
 
-_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def clean(html: str) -> str:

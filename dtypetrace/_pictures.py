@@ -12,7 +12,7 @@ from typing import Any, Iterable, Sequence
 
 import networkx as nx
 
-from . import _rows, _source
+from . import _rows
 from .records import FLOATING, Chain, Finding, FlowStep, Operand, Place, Recording
 
 MOST_NODES = 60
@@ -223,7 +223,7 @@ class Pictures:
 def _spot(place: Place) -> str:
     """File and line, the user's first where another's code is below it: ``train.py:88 › embeddings.py:1063``."""
     frames = dict.fromkeys(f for f in (place.user_frame, *place.stack[:1]) if f is not None)
-    return " › ".join(f"{_source.cell(f.file) or f.file.rpartition(os.sep)[2]}:{f.line}" for f in frames)
+    return " › ".join(f"{f.file.rpartition(os.sep)[2]}:{f.line}" for f in frames)
 
 
 _BORN = {

@@ -211,4 +211,4 @@ def _spell(dtype: str) -> str:
 def short(place: Place) -> str:
     """The user's line and, where another's code is below it, that one's name."""
     frame = place.user_frame
-    return f"{_source.cell(frame.file) or frame.file.rsplit('/', 1)[-1]}:{frame.line}" if frame else ""
+    return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}" if frame else ""

@@ -1,4 +1,4 @@
-"""What the tables hold: one row for each distinct op, cast, parameter or gradient. Plain values, standard library only.
+"""What the tables hold: one row for each distinct op, cast, parameter or gradient, as plain values.
 
 The frames and the HTML report show the same rows, so a number is worked out in one place.
 """
@@ -9,38 +9,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Iterator
 
-from .records import FLOATING, Op, Place, Recording
-
-MOVING = frozenset(
-    "view reshape transpose t permute expand expand_as squeeze unsqueeze slice select contiguous clone detach alias unflatten"
-    " flatten chunk split unbind narrow __getitem__ getitem movedim swapaxes view_as reshape_as unfold as_strided repeat".split()
-)
-"""Ops that move or copy values and compute none."""
+from ._costs import BYTES, name_of, result_bytes
+from ._silent import CASTS, MOVES, NAMED_CASTS, narrower, wider
+from .records import FLOATING, Op, Place, Recording, Update, Value
 
 _NOWHERE = Place()
 
 
 @lru_cache(maxsize=None)
-def width(dtype: str) -> int:
-    """Bits of one number (``float8_e4m3fn``: 8, ``complex64``: 32 for each part), 0 where the name tells none."""
-    digits = ""
-    for character in dtype.removeprefix("b").removeprefix("complex").removeprefix("float"):
-        if not character.isdigit():
-            break
-        digits += character
-    return (int(digits) if digits else 0) // (2 if dtype.startswith("complex") else 1)
-
-
-@lru_cache(maxsize=None)
 def family(dtype: str) -> str:
-    """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none."""
-    if not dtype:
-        return ""
-    if dtype == "bfloat16":
-        return "bf16"
+    """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its parts'."""
+    if not dtype or dtype == "bfloat16":
+        return dtype and "bf16"
     if dtype not in FLOATING:
         return "other"
-    return f"f{width(dtype)}"
+    return f"f{8 * BYTES[dtype] // (2 if dtype.startswith('complex') else 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +47,9 @@ class OpRow:
 
 def ops(recording: Recording) -> tuple[OpRow, ...]:
     """One row for each distinct op, in the order in which they first ran."""
-    made = _made_by(recording)
     return tuple(
         OpRow(
-            n, o.phase, o.module, o.op, o.aten, tuple(i.dtype for i in o.inputs), o.outputs, change(o, made.get(n, "")),
+            n, o.phase, o.module, o.op, o.aten, tuple(i.dtype for i in o.inputs), o.outputs, change(o),
             o.autocast, o.count, place(recording, o.place),
         )
         for n, o in enumerate(recording.ops)
@@ -78,27 +60,17 @@ def place(recording: Recording, number: int) -> Place:
     return recording.places[number] if 0 <= number < len(recording.places) else _NOWHERE
 
 
-def _made_by(recording: Recording) -> dict[int, str]:
-    """For each op whose output was used: by which kind of step it came by its dtype."""
-    return {
-        i.producer: recording.steps[i.step].how
-        for o in recording.ops
-        for i in o.inputs
-        if i.producer >= 0 and 0 <= i.step < len(recording.steps)
-    }
-
-
-def change(op: Op, how: str = "") -> str:
-    """How an op changed a floating dtype, see :class:`OpRow`. ``how`` is that of the step by which its output came by its dtype."""
+def change(op: Op) -> str:
+    """How an op changed a floating dtype, see :class:`OpRow`."""
     into = [i.dtype for i in op.inputs if i.dtype in FLOATING]
     out = next((d for d in op.outputs if d in FLOATING), "")
     if not into or not out:
         return ""
-    if len(op.inputs) == 1 and into[0] != out:
-        return "autocast" if how == "autocast" else "cast"
+    if name_of(op) in CASTS or len(op.inputs) == 1:
+        return "" if into[0] == out else "autocast" if op.autocast and op.op not in NAMED_CASTS else "cast"
     if op.aten.partition(".")[0].endswith("_") and into[0] == out and any(d != out for d in into[1:]):
         return "write"
-    if len(set(into)) > 1 and any(width(d) < width(out) for d in into) and max(map(width, into)) <= width(out) and how != "factory":
+    if any(narrower(d, out) for d in into) and out in into and not any(wider(d, out) for d in into):
         return "promotion"
     return ""
 
@@ -118,6 +90,8 @@ class CastRow:
     op: str
     round_trip: bool
     count: int
+    bytes: int
+    """Of all its results, by the shapes of the first call."""
     place: Place
 
 
@@ -129,10 +103,11 @@ def casts(recording: Recording, rows: tuple[OpRow, ...] | None = None) -> tuple[
         if row.change in ("cast", "autocast", "write"):
             source, to = _ends(row)
             key = (source, to, row.change, row.phase, row.module, row.op, recording.ops[row.number].place)
-            known = found.setdefault(key, [False, 0, row.place])
+            known = found.setdefault(key, [False, 0, 0, row.place])
             known[0] = known[0] or _returns(recording, rows, row)
             known[1] += row.count
-    made = (CastRow(*key[:6], trip, count, where) for key, (trip, count, where) in found.items())
+            known[2] += row.count * result_bytes(recording.ops[row.number])
+    made = (CastRow(*key[:6], *rest) for key, rest in found.items())
     return tuple(sorted(made, key=lambda c: -c.count))
 
 
@@ -153,7 +128,7 @@ def _returns(recording: Recording, rows: tuple[OpRow, ...], row: OpRow) -> bool:
         above = rows[number]
         if above.change in ("cast", "autocast"):
             return _ends(above) == (to, source)
-        if above.op not in MOVING or not recording.ops[number].inputs:
+        if name_of(recording.ops[number]) not in MOVES or not recording.ops[number].inputs:
             return False
         number = recording.ops[number].inputs[0].producer
     return False
@@ -185,8 +160,8 @@ def parameters(recording: Recording) -> tuple[ParameterRow, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientRow:
-    """What the backward pass of one module made in one floating dtype, beside the dtype of its own parameters."""
+class BackwardRow:
+    """What the backward pass of one module made in one floating dtype, beside the dtypes of its own parameters."""
 
     module: str
     dtype: str
@@ -194,12 +169,8 @@ class GradientRow:
     ops: int
     count: int
 
-    @property
-    def differs(self) -> bool:
-        return bool(self.parameters) and self.parameters != self.dtype
 
-
-def gradients(recording: Recording) -> tuple[GradientRow, ...]:
+def backward(recording: Recording) -> tuple[BackwardRow, ...]:
     """One row for each module and floating dtype that its backward ops made."""
     own: dict[str, set[str]] = {}
     for p in recording.parameters:
@@ -212,8 +183,18 @@ def gradients(recording: Recording) -> tuple[GradientRow, ...]:
                 counted[0] += 1
                 counted[1] += op.count
     return tuple(
-        GradientRow(module, dtype, ", ".join(sorted(own.get(module, ()))), n, count) for (module, dtype), (n, count) in found.items()
+        BackwardRow(module, dtype, ", ".join(sorted(own.get(module, ()))), n, count) for (module, dtype), (n, count) in found.items()
     )
+
+
+def moved(update: Update) -> float:
+    """Which share of the numbers that had a gradient any step changed; NaN where that was not measured or none had one."""
+    return update.moved / update.reached if update.reached else float("nan")
+
+
+def values(recording: Recording) -> list[tuple[Value, Op]]:
+    """What was measured of values, for the ops that made or held anything beyond the finite, or flushed numbers to zero."""
+    return [(v, recording.ops[v.op]) for v in recording.values if v.made or v.bad or v.flushed or v.vanished]
 
 
 def operators(recording: Recording) -> dict[str, dict[str, int]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -285,13 +283,3 @@ def enclosing_with(frame: Frame, word: str) -> ast.With | None:
             if mentions and (found is None or node.lineno >= found.lineno):
                 found = node
     return found
-
-
-def cell(file: str) -> str | None:
-    """``In [7]`` for a notebook's cell, which is kept as a file that was never written."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    told = shell.compile.format_code_name(file) if shell is not None else None
-    if told is not None:
-        return told[1].replace("In[", "In [")
-    return "In [?]" if os.sep + "ipykernel_" in file and not os.path.exists(file) else None

@@ -1,7 +1,7 @@
 """The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows stay small.
 
 A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text, dtypes,
-number or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
+number, bytes, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
 entry's index); a group of one number column has its numbers in ``at`` and no ``values``. ``at`` holds differences, as
 neighbours often have the same entry. The first column of a group of
 texts is front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before.
@@ -9,6 +9,7 @@ texts is front coded: ``[shared, rest, ...]``, how many characters it shares wit
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, Callable, Sequence
 
@@ -21,9 +22,9 @@ _LONGEST = 160
 
 
 def tables(recording: Recording, rows: Sequence[_rows.OpRow]) -> list[dict[str, Any]]:
-    """Operators by dtype, cast ledger, backward by module, all ops; a table without rows is left out."""
+    """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left out."""
     short = _Short()
-    made = [_operators(recording), _casts(recording, rows, short), _backward(recording), _ops(rows, short)]
+    made = [_operators(recording), _casts(recording, rows, short), _gradients(recording), _values(recording, short), _backward(recording), _ops(rows, short)]
     return [t for t in made if t["rows"]]
 
 
@@ -63,8 +64,8 @@ def _group(columns: Sequence[tuple[str, str]], entries: Sequence[tuple], written
     return {"columns": columns, "values": values, "at": _differences([index[e] for e in entries])}
 
 
-def _numbers(label: str, numbers: Sequence[int]) -> dict[str, Any]:
-    return {"columns": [(label, "number")], "at": _differences(numbers)}
+def _numbers(label: str, numbers: Sequence[int], kind: str = "number") -> dict[str, Any]:
+    return {"columns": [(label, kind)], "at": _differences(numbers)}
 
 
 def _differences(numbers: Sequence[int]) -> list[int]:
@@ -88,6 +89,11 @@ def _line(entry: tuple) -> tuple[str]:
 
 def _module(name: str) -> tuple[str]:
     return (shortened(name, _LONGEST),)
+
+
+def _figure(number: float) -> float | None:
+    """Three digits of a number; none for one that JSON cannot hold."""
+    return float(f"{number:.3g}") if math.isfinite(number) else None
 
 
 def _joined(dtypes: Sequence[str]) -> str:
@@ -137,13 +143,46 @@ def _casts(recording: Recording, rows: Sequence[_rows.OpRow], short: _Short) -> 
         _group([("in", "text")], [short(c.place)[1] for c in casts], _line),
         _group([("round trip", "flag")], [(int(c.round_trip),) for c in casts]),
         _numbers("times", [c.count for c in casts]),
+        *([_numbers("bytes", [c.bytes for c in casts], "bytes")] if any(c.bytes for c in casts) else ()),
     ]
     about = "Every cast of a floating tensor. A round trip casts a value back that had just been cast, with nothing computed between."
     return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
 
 
+def _gradients(recording: Recording) -> dict[str, Any]:
+    """What the optimizer's steps met; the columns of values only where values were measured."""
+    rows = recording.updates
+    groups = [
+        _group([("parameter", "text")], [_module(r.name) for r in rows]),
+        _group([("dtype", "dtypes"), ("gradient", "dtypes"), ("optimizer", "text")], [(r.dtype, r.gradient_dtype, r.optimizer) for r in rows]),
+        _numbers("steps", [r.steps for r in rows]),
+        *([_numbers("without", [r.absent for r in rows])] if any(r.absent for r in rows) else ()),
+    ]
+    if any(r.reached or r.zero for r in rows):
+        measured = [(r.gradient_peak, r.zero, r.moved * 100 // r.reached if r.reached else 0, r.change, r.magnitude) for r in rows]
+        columns = [("largest gradient", "figure"), ("all zeros", "figure"), ("% moved", "figure"), ("mean change", "figure"), ("median weight", "figure")]
+        groups.append(_group(columns, measured, lambda entry: [_figure(n) for n in entry]))
+    about = "Each parameter that an optimizer holds: its gradient's dtype and, where values were measured, what the steps did to it."
+    return _table("gradients", "Gradients", about, (-1, 1), groups, len(rows))
+
+
+def _values(recording: Recording, short: _Short) -> dict[str, Any]:
+    rows = _rows.values(recording)
+    groups = [
+        _group([("op", "text"), ("phase", "text"), ("out", "dtypes")], [(o.op, o.phase, _joined(o.outputs)) for _, o in rows]),
+        _group([("module", "text")], [_module(o.module) for _, o in rows]),
+        _group([("your line", "text")], [short(_rows.place(recording, o.place))[0] for _, o in rows], _line),
+        _numbers("made infinite or NaN", [v.made for v, _ in rows]),
+        _numbers("held", [v.bad for v, _ in rows]),
+        _numbers("flushed to zero", [v.flushed for v, _ in rows]),
+        _group([("peak", "figure")], [(v.peak,) for v, _ in rows], lambda entry: [_figure(entry[0])]),
+    ]
+    about = "Ops whose results were infinite or NaN, or that flushed numbers to zero. Made: from finite operands."
+    return _table("values", "Values", about, (5, -1), groups, len(rows))
+
+
 def _backward(recording: Recording) -> dict[str, Any]:
-    rows = _rows.gradients(recording)
+    rows = _rows.backward(recording)
     groups = [
         _group([("module", "text")], [_module(r.module) for r in rows]),
         _group([("made in backward", "dtypes"), ("its parameters", "dtypes")], [(r.dtype, r.parameters) for r in rows]),

@@ -114,8 +114,10 @@ def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tupl
             for full in around.get(op.module, ()):
                 known[full].gives.update(d for d in op.outputs if d in FLOATING)
     for anchor, finding in anchors:
-        if finding.module in known:
-            known[finding.module].findings.append(anchor)
+        # the optimizer knows no variable's name, and leaves it out
+        named = [finding.module] if finding.module in known else [n for n in known if finding.module and n.endswith(f".{finding.module}")]
+        if len(named) == 1:
+            known[named[0]].findings.append(anchor)
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
@@ -146,11 +148,18 @@ def _fold(module: Module) -> None:
         alike = kept and own == look and _NUMBERED.sub("#", child.name) == _NUMBERED.sub("#", kept[-1].name) and not child.findings
         if alike:
             kept[-1].same.append(child.name)
-            kept[-1].ops += child.ops
+            _add_calls(kept[-1], child)
         else:
             kept.append(child)
             look = own
     module.children = kept
+
+
+def _add_calls(one: Module, other: Module) -> None:
+    """Counts the calls of a module that looks like another, and of all in it, with that one's."""
+    one.ops += other.ops
+    for ours, theirs in zip(one.children, other.children):
+        _add_calls(ours, theirs)
 
 
 def _bound(roots: list[Module], most: int) -> None:

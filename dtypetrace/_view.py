@@ -63,8 +63,8 @@ class View(ABC):
         _notebook.show(_html.render(self.recording, self.findings, source=source))
 
     def to_dataframe(self, of: str = "ops") -> Any:
-        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``, ``parameters`` or
-        ``gradients``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""
+        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``, ``parameters``,
+        ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""
         from . import _frames
 
         return _frames.frame(self.recording, self.findings, of)

@@ -421,8 +421,6 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _relative(file: str) -> str:
-    if (cell := _source.cell(file)) is not None:
-        return cell
     if file.startswith("<"):
         return file
     for folder in ("site-packages", "dist-packages"):

@@ -50,7 +50,7 @@ def many(count: int, *, findings: int = 3) -> tuple[Recording, tuple[Finding, ..
     steps = tuple(Step("factory", "ones", 0, "", (), "float32") for _ in range(50))
     parameters = tuple(Parameter(f"{name}.weight", dtypes[n % 3], 4096, n % 50) for n, name in enumerate(modules))
     meta = {"torch": "2.13.0", "python": "3.11.7", "ops": sum(o.count for o in ops), "steps": 1}
-    recording = Recording(places, steps, ops, (), modules, parameters, ("other threads of the program",), meta, {"/p/train.py": SOURCE})
+    recording = Recording(places, steps, ops, (), modules, parameters, ("other threads of the program",), meta, sources={"/p/train.py": SOURCE})
     return recording, tuple(finding("collision", line=3 + n) for n in range(findings))
 
 

@@ -67,7 +67,7 @@ def test_the_ledger_says_what_went_there_and_back(program):
     back = casts[casts.user_line == program.line("back = ")]
     assert [tuple(r) for r in back[["from_dtype", "to_dtype", "round_trip"]].values] == [("float16", "float32", True)]
     there = casts[casts.user_line == program.line("there = ")]
-    assert list(there.round_trip) == [False]
+    assert list(there.round_trip) == [False] and list(there["bytes"]) == [6] and list(back["bytes"]) == [12]
 
 
 def test_a_cast_back_after_something_was_computed_is_no_round_trip(tmp_path):
@@ -81,9 +81,23 @@ def test_parameters_add_up(program):
     assert list(frame.loc["model.0.weight", ["module", "dtype", "origin"]]) == ["model.0", "float32", "parameter"]
 
 
-def test_gradients_say_where_backward_is_not_what_the_parameters_are(program):
-    frame = program.trace.to_dataframe("gradients").set_index(["module", "dtype"])
-    assert frame.loc[("model.0", "bfloat16"), "differs"] and frame.loc[("model.0", "bfloat16"), "parameters"] == "float32"
+def test_backward_says_what_was_made_beside_what_the_parameters_are(program):
+    frame = program.trace.to_dataframe("backward").set_index(["module", "dtype"])
+    assert frame.loc[("model.0", "bfloat16"), "parameters"] == "float32" and frame.loc[("model.0", "bfloat16"), "count"] > 0
+
+
+def test_gradients_tell_what_the_steps_met_and_did(tmp_path):
+    text = """
+        model = nn.Linear(4, 1).bfloat16()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+        for _ in range(2):
+            model(torch.ones(2, 4, dtype=torch.bfloat16)).sum().backward()
+            optimizer.step()
+    """
+    frame = programs.run(tmp_path, text, numerics=True).trace.to_dataframe("gradients")
+    weight = frame.loc["weight"]
+    assert weight["dtype"] == "bfloat16" and weight["optimizer"] == "SGD" and weight["steps"] == 2
+    assert weight["moved"] == 0.0 and weight["gradient_dtype"] == "bfloat16" and not weight["differs"] and weight["peak"] == 4.0
 
 
 def test_findings_sort_by_severity():

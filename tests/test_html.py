@@ -130,6 +130,21 @@ def test_many_findings_are_all_in_it_and_the_first_ones_drawn():
     assert len(shown.encode()) < 700 * KILO
 
 
+def test_gradients_and_values_have_a_table_where_they_were_measured(tmp_path):
+    text = """
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for scale in (1.0, 1e30):
+            loss = (model(torch.ones(2, 4)) * scale * scale).sum()
+            loss.backward()
+            optimizer.step()
+    """
+    shown = {t["id"]: t for t in page(programs.run(tmp_path, text, numerics=True)).tables}
+    assert shown["gradients"]["rows"] == 2 and shown["values"]["rows"] > 0
+    json.loads(json.dumps(list(shown.values()), allow_nan=False))
+    assert {"gradients", "values"}.isdisjoint(t["id"] for t in page(programs.run(tmp_path, "torch.ones(2) + 1")).tables)
+
+
 # ---------------------------------------------------------------- the file
 
 

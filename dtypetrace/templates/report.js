@@ -115,8 +115,13 @@
   // ---------------------------------------------------------------- tables
 
   const PAGE = 50;
+  const NUMBERS = ["number", "bytes", "figure"];
   const tables = {};
   const DTYPE = /\b((?:b?float|complex|u?int)\d+\w*|bool)\b/;
+  function size(bytes) {
+    const power = bytes < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(bytes) / 3));
+    return (bytes / 1000 ** power).toPrecision(3).replace(/\.?0+$/, (zeros) => (zeros[0] === "." ? "" : zeros)) + " " + ["B", "kB", "MB", "GB", "TB"][power];
+  }
   function family(name) {
     if (name === "bfloat16") return "bf16";
     return /^float\d/.test(name) ? "f" + name.match(/\d+/)[0] : "other";
@@ -165,13 +170,13 @@
       this.heads = this.columns.map((column, index) => {
         const button = make("button", { type: "button" }, column.label);
         button.addEventListener("click", () => {
-          const first = column.kind === "number" || column.kind === "flag" ? -1 : 1;
+          const first = column.kind === "text" || column.kind === "dtypes" ? 1 : -1;
           this.direction = this.column === index ? -this.direction : first;
           this.column = index;
           this.page = 0;
           this.sort();
         });
-        return make("th", { scope: "col", class: column.kind }, button);
+        return make("th", { scope: "col", class: NUMBERS.includes(column.kind) ? "number" : column.kind }, button);
       });
       this.body = make("tbody");
       const table = make("table", { "aria-label": spec.title }, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
@@ -219,6 +224,8 @@
     cell({ kind, values, at }, row) {
       const value = values ? values[at[row]] : at[row];
       if (kind === "number") return make("td", { class: value ? "number" : "number zero" }, value ? value.toLocaleString("en") : "·");
+      if (kind === "bytes") return make("td", { class: "number" }, size(value));
+      if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
       if (kind === "flag") return make("td", {}, value ? "yes" : "");
       if (kind !== "dtypes") return make("td", { class: kind }, String(value));
       const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part));

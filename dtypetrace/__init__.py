@@ -34,6 +34,6 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """``%load_ext dtypetrace`` in a notebook: makes ``%%dtypetrace`` known."""
-    from ._notebook import register
+    from ._magic import register
 
     register(ipython)

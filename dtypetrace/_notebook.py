@@ -1,4 +1,4 @@
-"""In a notebook: what a trace, a finding and a flow show in a cell, ``t.show()`` and the ``%%dtypetrace`` magic.
+"""In a notebook: what a trace, a finding and a flow show in a cell, and ``t.show()``.
 
 What a cell shows is static and small, and reads as text where a page strips its style. IPython is imported only where
 it runs already.
@@ -6,7 +6,6 @@ it runs already.
 
 from __future__ import annotations
 
-import ast
 from html import escape
 from typing import Any, Sequence
 
@@ -92,44 +91,3 @@ def show(html: str) -> None:
         f'<div><iframe sandbox="allow-scripts" title="dtypetrace report" srcdoc="{escape(html)}" '
         'style="width:100%;height:80vh;border:1px solid #8888;border-radius:8px"></iframe></div>'
     ))  # fmt: skip
-
-
-# ---------------------------------------------------------------- %%dtypetrace
-
-
-def register(ipython: Any) -> None:
-    """Makes ``%%dtypetrace`` known; called by ``%load_ext dtypetrace``."""
-
-    def dtypetrace(line: str, cell: str) -> None:
-        """Watch this cell and show what dtypetrace found. ``%%dtypetrace NAME`` keeps the trace under that name."""
-        __tracebackhide__ = "__ipython_bottom__"  # IPython: this frame and those that called it are none of the user's
-        _watch_cell(ipython, line.strip(), cell)
-
-    ipython.register_magic_function(dtypetrace, "cell", "dtypetrace")
-
-
-def _watch_cell(ipython: Any, name: str, cell: str) -> None:
-    __tracebackhide__ = True
-    from IPython.core.error import UsageError
-    from IPython.display import display
-
-    from ._trace import trace
-
-    if name and not name.isidentifier():
-        raise UsageError(f"%%dtypetrace {name}: give a variable's name for the trace, or nothing")
-    # the empty line stands for the magic's own, so that lines count as they are seen
-    text = "\n" + ipython.transform_cell(cell)
-    running = getattr(ipython.displayhook.exec_result, "execution_count", None)
-    file = ipython.compile.cache(text, running or ipython.execution_count, raw_code=text)
-    body = ast.parse(text, file).body
-    shown = body.pop() if body and isinstance(body[-1], ast.Expr) and not text.rstrip().endswith(";") else None
-    watched = trace()
-    try:
-        with watched:
-            exec(ipython.compile(ast.Module(body, []), file, "exec"), ipython.user_ns)
-            if shown is not None:
-                exec(ipython.compile(ast.Interactive([shown]), file, "single"), ipython.user_ns)
-    finally:
-        if name:
-            ipython.user_ns[name] = watched
-        display(watched)

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "dtypetrace"
 MODULES = {path.stem: path for path in sorted(PACKAGE.glob("*.py"))}
 CAPTURE = {"hooks", "_recorder", "_births", "_warnings", "_workers", "_origins", "_places", "_modules", "_witness", "_patches", "_compat", "_seam"}
 VIEWS = {"graph", "rules", "report", "autofix"}
-WITHOUT_TORCH = {"__init__", "__main__", "_run", "_view", "_explain", "_source", "_edits", "_layout", "records", "refusals", "graph", "rules", "report", "saved", "autofix", "_ways", "_patch", "_fix"} & set(MODULES)
+WITHOUT_TORCH = {"__init__", "__main__", "_run", "_view", "_explain", "_source", "_edits", "_layout", "records", "refusals", "graph", "rules", "report", "saved", "autofix", "_ways", "_patch", "_fix",
+    "_html", "_svg", "_pictures", "_strip", "_tables", "_tree", "_rows", "_frames", "_notebook"} & set(MODULES)
 LONGEST = 550
 
 

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 import networkx as nx
 
 from . import _rows
-from .records import FLOATING, Chain, Finding, FlowStep, Operand, Place, Recording
+from .records import FLOATING, Chain, Finding, FlowStep, Op, Operand, Place, Recording
 
 MOST_NODES = 60
 _LOOKED_AT = 4000
@@ -169,7 +169,7 @@ class Pictures:
         return sorted(seen)
 
     def _contracted(self, numbers: Sequence[int], end: int) -> nx.DiGraph:
-        """Quiet ops, that is such as have one floating dtype in all, are one with the quiet ops that they follow.
+        """Quiet ops, that is such as keep the one dtype that they take, are one with the quiet ops that they follow.
 
         Only ops with as many changes of dtype above them are joined, so what leaves a run never comes back to it.
         """
@@ -177,9 +177,8 @@ class Pictures:
         members: dict[int, list[int]] = {}
         inside = set(numbers)
         for number in numbers:
-            dtypes = {d for d in (*(i.dtype for i in ops[number].inputs), *ops[number].outputs) if d in FLOATING}
             above = [i.producer for i in ops[number].inputs if i.producer in inside and i.producer < number]
-            quiet = len(dtypes) == 1 and number != end
+            quiet = _quiet(ops[number]) and number != end
             level[number] = max((level[p] + (head[p] is None) for p in above), default=0)
             joined = [head[p] for p in above if head[p] is not None and level[p] == level[number]] if quiet else []
             head[number] = (joined[0] if joined else number) if quiet else None
@@ -224,6 +223,14 @@ def _spot(place: Place) -> str:
     """File and line, the user's first where another's code is below it: ``train.py:88 › embeddings.py:1063``."""
     frames = dict.fromkeys(f for f in (place.user_frame, *place.stack[:1]) if f is not None)
     return " › ".join(f"{f.file.rpartition(os.sep)[2]}:{f.line}" for f in frames)
+
+
+def _quiet(op: Op) -> bool:
+    """Whether an op keeps a dtype: that of its floating tensors where it has any, as an index beside them is none of the stream."""
+    taken, given = {i.dtype for i in op.inputs}, set(op.outputs)
+    if given & FLOATING:
+        return len((taken | given) & FLOATING) == 1 and (not taken or bool(taken & FLOATING))
+    return len(taken | given) == 1
 
 
 _BORN = {

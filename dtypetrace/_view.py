@@ -118,7 +118,15 @@ def _finding_html(finding: Finding) -> str:
     return _notebook.finding_html(finding)
 
 
-Finding._repr_html_ = _finding_html  # given here, as records know nothing of how they are shown
+def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:
+    from . import report
+
+    printer.text(report.text(Recording(), (finding,)).rpartition("\n\n")[0])
+
+
+# how IPython shows a finding; given here, as records know nothing of how they are shown
+Finding._repr_html_ = _finding_html
+Finding._repr_pretty_ = _finding_text
 
 
 class Slice:

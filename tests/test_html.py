@@ -6,7 +6,10 @@ import base64
 import hashlib
 import html.parser
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +196,56 @@ def test_twenty_thousand_ops_fit():
 
 def test_the_script_is_short():
     assert len((Path(_html.__file__).with_name("templates") / "report.js").read_text("utf-8").splitlines()) < 300
+
+
+# ---------------------------------------------------------------- the doors
+
+
+def dtypetrace(*words, cwd) -> subprocess.CompletedProcess:
+    environment = dict(os.environ, PYTHONPATH=str(Path(_html.__file__).parents[1]))
+    return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_run_writes_it_whatever_ends_the_script_and_show_writes_the_same(tmp_path):
+    (tmp_path / "script.py").write_text("import torch\nx = torch.ones(2, 2)\nx @ x.half()\n")
+    ended = dtypetrace("-m", "dtypetrace", "run", "--html", "a.html", "--save", "t.trace", "script.py", cwd=tmp_path)
+    assert ended.returncode == 1 and "RuntimeError" in ended.stderr
+    written = Reader((tmp_path / "a.html").read_text("utf-8"))
+    assert "x @ x.half()" in written.text and "script.py" in written.text
+    ended = dtypetrace("-c", SHOW, "show", "t.trace", "--html", "b.html", cwd=tmp_path)
+    assert ended.stdout.endswith("loaded: False\n"), ended
+    assert Reader((tmp_path / "b.html").read_text("utf-8")).text == written.text
+    ended = dtypetrace("-c", SHOW, "show", "t.trace", "--html", "c.html", "--no-source", cwd=tmp_path)
+    assert "x @ x.half()" not in (tmp_path / "c.html").read_text("utf-8")
+    assert not [p.name for p in tmp_path.iterdir() if p.name.endswith(".part")]
+
+
+SHOW = """
+import sys
+from dtypetrace.__main__ import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print("loaded:", "torch" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_a_place_that_cannot_be_written_is_told_before_the_run(tmp_path):
+    (tmp_path / "script.py").write_text("print('ran')\n")
+    ended = dtypetrace("-m", "dtypetrace", "run", "--html", "no/such/a.html", "script.py", cwd=tmp_path)
+    assert ended.returncode == 2 and ended.stdout == "" and "no such folder" in ended.stderr
+
+
+def test_the_trace_writes_it(program, tmp_path):
+    program.trace.report(tmp_path / "a.html")
+    assert "is born here" in Reader((tmp_path / "a.html").read_text("utf-8")).text
+    program.trace.report(tmp_path / "b.html", source=False)
+    assert "mask = torch.ones" not in (tmp_path / "b.html").read_text("utf-8")
+
+
+# ---------------------------------------------------------------- text
 
 
 def test_a_finding_s_text_never_becomes_markup():

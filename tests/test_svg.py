@@ -86,6 +86,12 @@ def test_runs_contract_and_casts_never_do():
     assert [n.label for n in told if n.kind == "run"] == ["3 ops keep float32", "2 ops keep float16"]
 
 
+def test_integers_contract_too_and_become_floating_in_a_node_of_their_own():
+    recording = chain_of(("arange", "int64"), ("sub", "int64"), ("abs", "int64"), ("mul", "float32"), ("exp", "float32"), ("tanh", "float32"), ("add", "float32"))
+    told = [d["node"].label for _, d in Pictures(recording).ops(6).nodes(data=True) if d["node"].kind in ("op", "run")]
+    assert told == ["3 ops keep int64", "mul", "2 ops keep float32", "add"]
+
+
 def test_a_picture_has_at_most_sixty_nodes():
     dtypes = ["float32", "float16"] * 200
     recording = chain_of(*[("_to_copy", d) for d in dtypes])

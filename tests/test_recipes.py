@@ -210,14 +210,15 @@ for _ in range(4):
 }
 
 
+@pytest.mark.parametrize("numerics", [True, False], ids=["numerics", "dtypes"])
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_healthy_recipe_gets_no_warning(name, tmp_path, monkeypatch):
+def test_a_healthy_recipe_gets_no_warning(name, numerics, tmp_path, monkeypatch):
     needs, text = RECIPES[name]
     missing = [module for module in needs.split(",") if importlib.util.find_spec(module) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    program = programs.run(tmp_path, text, numerics=True)
+    program = programs.run(tmp_path, text, numerics=numerics)
     assert program.error is None
     assert not program.trace._watch.recorder.broken, program.recording.not_seen
     serious = [f for f in program.findings if f.severity != "note"]

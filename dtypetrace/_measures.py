@@ -41,6 +41,10 @@ class Value:
     """Entries along the first dimension that were not all zeros."""
     lost_rows: int = 0
     """How many of them came out as all zeros."""
+    due: int = 0
+    """Of a call that changes a narrow tensor in place again and again: sampled numbers that it should have changed."""
+    done: int = 0
+    """How many of those it did."""
     vanished: float = 0.0
     """A Python scalar among its operands that is not zero, and zero in the dtype of the result."""
 

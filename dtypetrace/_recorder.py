@@ -285,15 +285,27 @@ class Recorder:
                     self._sequence_ops[slot] = number
                 thread.sequence = risen
 
+    def before(self, func, args: tuple, kwargs: dict) -> None:
+        """What a call that changes a tensor in place is about to change."""
+        if self.optimizer is None:
+            try:
+                self.values.increments.before(func, args, kwargs)
+            except Exception as error:
+                self._without_values(error)
+
+    def _without_values(self, error: Exception) -> None:
+        """The dtypes are worth having without the values."""
+        self.values = None
+        self.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None
+
     def _measure(self, number, func, args, inputs, outputs, phase) -> None:
         try:
             self.values.saw(number, func, args, inputs, outputs, self.origins.marks, phase)
             if phase == "optimizer" and args and func._schema.is_mutable:
                 written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
                 self.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
-        except Exception as error:  # the dtypes are worth having without the values
-            self.values = None
-            self.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None
+        except Exception as error:
+            self._without_values(error)
 
     def _settle(self, func, inputs, dtypes, out, made, place, module, call, forward_op, thread) -> int:
         """The step that decided an output's dtype, where that is not simply its first operand's."""

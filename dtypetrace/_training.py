@@ -284,3 +284,32 @@ def _below(recording: Recording, ops: set[int]) -> set[int]:
         if number not in found and any(i.producer in found for i in op.inputs):
             found.add(number)
     return found
+
+
+# ---------------------------------------------------------------- averages, sums, counters
+
+
+def lost_changes(recording: Recording) -> Iterable[Finding]:
+    """DT307: tensors that are changed in place again and again, and stay where they are."""
+    groups: dict[tuple, Finding] = {}
+    for v in recording.values:
+        op = recording.ops[v.op]
+        target = next((i for i in op.inputs if i.dtype in NARROW), None)
+        if target is None or not v.due or v.done >= LEAST_MOVED * v.due or op.count <= LEAST_STEPS:
+            continue
+        site = graph.place_of(recording, op.place)
+        origin = graph.origin(recording, target.step, target.dtype, target.name or None)
+        culprit = Operand(0, target.name or origin.name or f"what {op.op} changes", target.dtype, target.shape, "", target.holder, origin)
+        said = f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
+        groups.setdefault((origin.place.stack[:3], site.stack[:1]), Finding(
+            code="DT307", kind="lost-update", severity="warning", title=TITLES["DT307"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
+            count=op.count, predicted=False, site=site, operands=(culprit,), culprit=culprit,
+            flow=(
+                *_birth(recording, target.step, origin, f"{target.dtype} is decided here"),
+                FlowStep(site, op.op, op.module, target.dtype, target.dtype, "value", said=said),
+            ),
+            fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),
+            exception=None,
+            notes=(f"next to a number, {target.dtype} holds no change below {SPACING[target.dtype]:.1%} of it",),
+        ))  # fmt: skip
+    yield from groups.values()

@@ -177,7 +177,7 @@ class _Lane:
     def __init__(self, device: torch.device, dtype: torch.dtype, pairs: list[tuple[_Tracked, Any]]) -> None:
         self.device = device
         self.tracked = [t for t, _ in pairs]
-        self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(_sample(local)) for t, p in pairs]
+        self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(sample(local)) for t, p in pairs]
         total = sum(self.sizes)
         self.owner = torch.cat([torch.full((n,), i) for i, n in enumerate(self.sizes)]).to(device)
         self.reached = torch.zeros(total, dtype=torch.bool, device=device)
@@ -194,9 +194,9 @@ class _Lane:
     def begins(self) -> None:
         locals_ = [_local(t.ref()) for t in self.tracked]
         self.before = None
-        if any(p is None or len(_sample(p)) != n for p, n in zip(locals_, self.sizes)):
+        if any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
             return  # freed, or given another shape
-        self.before = torch.cat([_sample(p) for p in locals_])
+        self.before = torch.cat([sample(p) for p in locals_])
         if self.magnitude is None:
             self.magnitude = self._per_parameter(torch.nan_to_num(self.before.float().abs())) / self._per_parameter(torch.ones_like(self.before).float())
         self.gradients = self._gradients()
@@ -210,14 +210,14 @@ class _Lane:
         for tracked, size in zip(self.tracked, self.sizes):
             parameter = tracked.ref()
             gradient = _local(parameter.grad) if parameter is not None and parameter.grad is not None else None
-            if gradient is None or not gradient.dtype.is_floating_point or gradient.numel() == 0 or len(_sample(gradient)) != size:
+            if gradient is None or not gradient.dtype.is_floating_point or gradient.numel() == 0 or len(sample(gradient)) != size:
                 samples.append(torch.zeros(size, dtype=torch.float32, device=self.device))
                 there.append(False)
                 low.append(samples[-1].new_zeros(()))
                 high.append(low[-1])
                 continue
             there.append(True)
-            samples.append(_sample(gradient).float())
+            samples.append(sample(gradient).float())
             least, greatest = torch.aminmax(gradient)
             low.append(least.float())
             high.append(greatest.float())
@@ -231,9 +231,9 @@ class _Lane:
         gradients = self.gradients or self._gradients()
         locals_ = [_local(t.ref()) for t in self.tracked]
         before, self.before, self.gradients = self.before, None, ()
-        if gradients is None or any(p is None or len(_sample(p)) != n for p, n in zip(locals_, self.sizes)):
+        if gradients is None or any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
             return
-        after = torch.cat([_sample(p) for p in locals_])
+        after = torch.cat([sample(p) for p in locals_])
         samples, low, high, there = gradients
         rates = [t.group["lr"] for t in self.tracked]
         live = torch.tensor([not isinstance(r, (int, float)) or r != 0 for r in rates]).to(self.device, non_blocking=True)
@@ -261,8 +261,8 @@ class _Lane:
             state = states.get(tracked.ref()) if hasattr(states, "get") else None
             for name, value in state.items() if isinstance(state, dict) else ():
                 local = _local(value) if isinstance(value, torch.Tensor) else None
-                if local is not None and local.dtype.is_floating_point and local.device == self.device and len(_sample(local)) == size and value.dim():
-                    found.setdefault((str(name), local.dtype), []).append((index, _sample(local)))
+                if local is not None and local.dtype.is_floating_point and local.device == self.device and len(sample(local)) == size and value.dim():
+                    found.setdefault((str(name), local.dtype), []).append((index, sample(local)))
         for key, parts in found.items():
             values = torch.cat([v for _, v in parts])
             chosen = torch.tensor([i for i, _ in parts]).to(self.device, non_blocking=True)
@@ -302,6 +302,6 @@ def _local(tensor) -> torch.Tensor | None:
     return tensor.detach() if plain and tensor.layout is torch.strided and not tensor.is_meta else None
 
 
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
+def sample(tensor: torch.Tensor) -> torch.Tensor:
     """Up to 1024 elements, evenly spread."""
     return tensor.reshape(-1)[:: max(1, tensor.numel() // _SAMPLE)][:_SAMPLE]

@@ -7,11 +7,12 @@ greatest value), the reductions of some hundred calls are folded together there,
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
 from . import _compat
+from ._increments import IN_PLACE, Increments
 from .records import Value
 
 _aten = torch.ops.aten
@@ -42,10 +43,14 @@ class Values:
         self._kinds: dict[object, int] = {}
         self._serial = 0
         self._vanished: dict[int, float] = {}
+        self.increments = Increments()
 
     def saw(self, number: int, func, args: tuple, inputs: list, outputs: list, marks: dict, phase: str) -> None:
         """Measures one call of op ``number``; ``marks`` hold what is known of each live tensor, by id."""
         with _compat.unseen():
+            if func in IN_PLACE and (changed := self.increments.after(func)) is not None:
+                due, done, device = changed
+                self._lane(device).changes.append((number, due, done))
             self._saw(number, func, args, inputs, outputs, marks, phase)
 
     def _saw(self, number: int, func, args: tuple, inputs: list, outputs: list, marks: dict, phase: str) -> None:
@@ -139,6 +144,7 @@ class _Lane:
         self.waiting: dict[torch.dtype, list[tuple]] = {}
         self.count = 0
         self.casts: list[tuple] = []
+        self.changes: list[tuple] = []
         self.ring = torch.zeros(_RING + 1, dtype=torch.bool, device=device)  # the last one stands for "nothing"
         self._room = 0
 
@@ -161,7 +167,7 @@ class _Lane:
     def fold(self) -> None:
         """Adds what is waiting to the sums."""
         rows = [(dtype, *entry) for dtype, entries in self.waiting.items() for entry in entries]
-        highest = max([r[3] for r in rows] + [c[0] for c in self.casts], default=-1)
+        highest = max([r[3] for r in rows] + [c[0] for c in self.casts] + [c[0] for c in self.changes], default=-1)
         self._make_room(highest + 1)
         if rows:
             bad, nan, peak = [], [], []
@@ -185,7 +191,10 @@ class _Lane:
             ops = self._there([c[0] for c in self.casts])
             counts = torch.stack([torch.stack([c[i] for c in self.casts]) for i in range(1, 5)], 1)
             self.lost.index_add_(0, ops, counts.long())
-        self.waiting, self.casts, self.count = {}, [], 0
+        if self.changes:
+            ops = self._there([c[0] for c in self.changes])
+            self.arrived.index_add_(0, ops, torch.stack([torch.stack([c[i] for c in self.changes]) for i in (1, 2)], 1).long())
+        self.waiting, self.casts, self.changes, self.count = {}, [], [], 0
 
     def _there(self, numbers: list) -> torch.Tensor:
         return torch.tensor(numbers).to(self.device, non_blocking=True)
@@ -198,20 +207,22 @@ class _Lane:
         first = torch.full((room + 1,), _NEVER, dtype=torch.long, device=self.device)
         peak = torch.zeros(room + 1, dtype=torch.float32, device=self.device)
         lost = torch.zeros(room + 1, 4, dtype=torch.long, device=self.device)
+        arrived = torch.zeros(room + 1, 2, dtype=torch.long, device=self.device)
         if self._room:
-            for new, old in ((sums, self.sums), (first, self.first), (peak, self.peak), (lost, self.lost)):
+            olds = (self.sums, self.first, self.peak, self.lost, self.arrived)
+            for new, old in zip((sums, first, peak, lost, arrived), olds):
                 new[: self._room] = old[: self._room]
-        self.sums, self.first, self.peak, self.lost, self._room = sums, first, peak, lost, room
+        self.sums, self.first, self.peak, self.lost, self.arrived, self._room = sums, first, peak, lost, arrived, room
 
     def read(self) -> dict[int, Value]:
         self.fold()
         if not self._room:
             return {}
-        rows = zip(self.sums[:-1].tolist(), self.first[:-1].tolist(), self.peak[:-1].tolist(), self.lost[:-1].tolist())
+        rows = zip(*(table[:-1].tolist() for table in (self.sums, self.first, self.peak, self.lost, self.arrived)))
         return {
-            op: Value(op, sums[0], sums[1], first if sums[1] else -1, sums[2], sums[3], sums[4], peak, *lost)
-            for op, (sums, first, peak, lost) in enumerate(rows)
-            if sums[0] or lost[0]
+            op: Value(op, sums[0], sums[1], first if sums[1] else -1, sums[2], sums[3], sums[4], peak, *lost, due=arrived[0], done=arrived[1])
+            for op, (sums, first, peak, lost, arrived) in enumerate(rows)
+            if sums[0] or lost[0] or arrived[0]
         }
 
 
@@ -265,7 +276,7 @@ def _padded(serials: tuple) -> list[int]:
 
 
 def _joined(a: Value, b: Value) -> Value:
+    """The same op, measured on two devices."""
     first = min((v.first for v in (a, b) if v.first >= 0), default=-1)
-    summed = (getattr(a, n) + getattr(b, n) for n in ("measured", "made"))
-    return Value(a.op, *summed, first, a.made_nan + b.made_nan, a.nans + b.nans, a.bad + b.bad, max(a.peak, b.peak),
-                 a.nonzero + b.nonzero, a.flushed + b.flushed, a.rows + b.rows, a.lost_rows + b.lost_rows)  # fmt: skip
+    summed = {f.name: getattr(a, f.name) + getattr(b, f.name) for f in fields(Value) if f.name not in ("op", "first", "peak", "vanished")}
+    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), **summed)

@@ -18,6 +18,7 @@ from torch import nn
 
 from . import _compat, _witness
 from ._births import CAST_CALLS, tensors_in
+from ._increments import IN_PLACE
 from ._patches import Patches
 from ._places import UserCode
 from ._recorder import Recorder, Thread
@@ -257,6 +258,8 @@ class _DispatchMode(_compat.TorchDispatchMode):
         frame = sys._getframe(0).f_back
         if _compat.function_mode_count():
             return _dispatch_behind_modes(self.watch, func, args, kwargs, frame)
+        if recorder.values is not None and func in IN_PLACE:
+            recorder.before(func, args, kwargs)
         kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
         try:
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
@@ -296,6 +299,8 @@ def _dispatch_behind_modes(watch, func, args, kwargs, frame):
     if type(popped) is not _FunctionMode:
         _compat.push_function_mode(popped)
         popped = None
+    if recorder.values is not None and func in IN_PLACE:
+        recorder.before(func, args, kwargs)
     kernel = func._op if type(func) is _compat.OpOverload else func
     try:
         try:

@@ -25,7 +25,7 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     if healed:  # what the program handles by itself was none of healing's business
         told = [refused for refused in told if refused.healed or refused.left]
     found = _grouped((judge(recording, refused) for refused in told), healed)
-    found += _not_told(found, (*_ranges.find(recording), *_training.find(recording), *_plan.find(recording), *_changes.find(recording)))
+    found += _not_told(found, (*_ranges.find(recording), *_training.find(recording), *_training.lost_changes(recording), *_plan.find(recording), *_changes.find(recording)))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f))))
 
@@ -41,6 +41,9 @@ def _not_told(told: list[Finding], silent: Iterable[Finding]) -> list[Finding]:
     silent = list(silent)
     measured = any(f.code in ("DT303", "DT304") for f in silent)
     silent = [f for f in silent if not (measured and f.code == "DT503")]  # what a run has measured is not foretold
+    # a write that narrows is the cause of what it then rounds away
+    writes = {f.culprit.origin.place.stack[:1] for f in silent if f.code == "DT203" and f.culprit is not None}
+    silent = [f for f in silent if not (f.code == "DT307" and f.culprit.origin.place.stack[:1] in writes)]
     causes = {f.culprit.origin.place.stack[:1] for f in told if f.culprit is not None} - {()}
     return [f for f in silent if f.culprit is None or f.culprit.origin.place.stack[:1] not in causes]
 

@@ -38,7 +38,7 @@ class Increments:
     """The changes under way: looked at before a call, and again after it."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref, Any]] = {}
+        self._known: dict[tuple[int, Any], weakref.ref] = {}
         self._waiting: tuple | None = None
 
     def before(self, func, args: tuple, kwargs: dict) -> None:
@@ -50,11 +50,11 @@ class Increments:
         first = targets[0] if targets else None
         if not isinstance(first, torch.Tensor) or any(t.dtype not in _NARROW or not _plain(t) for t in targets):
             return
-        known = self._known.get(id(first))
-        if known is None or known[0]() is not first or known[1] is not func:
-            self._known[id(first)] = weakref.ref(first), func
+        known = self._known.get((id(first), func))
+        if known is None or known() is not first:
+            self._known[id(first), func] = weakref.ref(first)
             if len(self._known) > 4096:
-                self._known = {i: k for i, k in self._known.items() if k[0]() is not None}
+                self._known = {key: ref for key, ref in self._known.items() if ref() is not None}
             return
         with _compat.unseen(), torch.no_grad():
             listed = targets if isinstance(args[0], (list, tuple)) else None

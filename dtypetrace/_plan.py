@@ -60,7 +60,7 @@ def judge(recording: Recording, plan: Plan) -> Iterable[Finding]:
         )  # fmt: skip
 
 
-_NO_SCALER = "leave the scaler out: bfloat16 has float32's range and needs none"
+_NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
 _WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast compute in float16"
 
 
@@ -87,6 +87,11 @@ def _from_ops(recording: Recording) -> Iterable[Finding]:
             chosen = chosen or [Parameter("a gradient", "bfloat16", 1, gradient.step)]
             yield _finding(recording, plan, "DT501", "warning", chosen, f"{_many(chosen)}: its gradients are bfloat16 where the scaler divides them", _NO_SCALER)
             break
+    checked = next((op for op in recording.ops if op.aten.startswith(_CHECKS)), None)
+    if checked is not None and not any("float16" in op.outputs for op in recording.ops):
+        computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
+        chosen = [Parameter(u.name, u.dtype, 1, u.step) for u in recording.updates] or [Parameter("a weight", computes, 1)]
+        yield _finding(recording, Plan(checked.place, ""), "DT501", "warning", chosen, f"the scaler scales a loss that no float16 takes part in: the run computes in {computes}", _NO_SCALER)
     trains = any(op.phase == "backward" for op in recording.ops)
     for computes, other in (("float16", "bfloat16"), ("bfloat16", "float16")):
         cast = [

@@ -301,7 +301,7 @@ def lost_changes(recording: Recording) -> Iterable[Finding]:
         origin = graph.origin(recording, target.step, target.dtype, target.name or None)
         culprit = Operand(0, target.name or origin.name or f"what {op.op} changes", target.dtype, target.shape, "", target.holder, origin)
         said = f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
-        groups.setdefault((origin.place.stack[:3], site.stack[:1]), Finding(
+        groups.setdefault((origin.place.stack[:3], site.file, site.line), Finding(
             code="DT307", kind="lost-update", severity="warning", title=TITLES["DT307"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
             count=op.count, predicted=False, site=site, operands=(culprit,), culprit=culprit,
             flow=(

@@ -30,6 +30,7 @@ _PRODUCTS = {
     _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward, _aten.div,
     _aten.silu_backward, _aten.gelu_backward, _aten.tanh_backward, _aten.sigmoid_backward,
 }  # fmt: skip
+_VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square}
 # an epsilon that is added, or that is the least a value may be
 _ADDING = {_aten.add, _aten.add_, _aten.sub, _aten.clamp, _aten.clamp_, _aten.clamp_min, _aten.clamp_min_, _aten.maximum}
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -84,12 +85,27 @@ class Values:
                 source = inputs[-1]
                 if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
                     self._lane(outputs[0].device).flushed(number, source, outputs[0], None)
+            elif func.overloadpacket in _VANISHING and phase != "backward":
+                self._vanishes(number, inputs, outputs[0])
             elif kind == _PRODUCT and phase == "backward":
                 gradient = next((t for t in inputs if t.dtype is torch.float16), None)
                 other = next((t for t in inputs if t.dtype is torch.float16 and t is not gradient), None)
                 if gradient is not None and gradient.dim() and outputs[0].shape[:1] == gradient.shape[:1] and _plain(gradient):
                     smooth = func.overloadpacket not in _WITH_WEIGHTS
                     self._lane(outputs[0].device).flushed(number, gradient, outputs[0], None if smooth else other)
+
+    def _vanishes(self, number: int, inputs: list, result) -> None:
+        """Numbers that a product, a power or an exponential made zero although none of its factors was."""
+        factors = [t for t in inputs if t.dtype.is_floating_point and t.shape == result.shape and _plain(t)]
+        if not factors:
+            return
+        lane = self._lane(result.device)
+        alive = factors[0] != 0
+        for factor in factors[1:]:
+            alive = alive & (factor != 0)
+        alive = alive & torch.isfinite(factors[0])  # the exponential of minus infinity is zero by right
+        count, lost = alive.sum(), (alive & (result == 0)).sum()
+        lane.casts.append((number, count, lost, count - count, count - count))
 
     def _lane(self, device: torch.device) -> _Lane:
         lane = self._lanes.get(device)

@@ -44,6 +44,9 @@ def _not_told(told: list[Finding], silent: Iterable[Finding]) -> list[Finding]:
     # a write that narrows is the cause of what it then rounds away
     writes = {f.culprit.origin.place.stack[:1] for f in silent if f.code == "DT203" and f.culprit is not None}
     silent = [f for f in silent if not (f.code == "DT307" and f.culprit.origin.place.stack[:1] in writes)]
+    if any(f.code == "DT302" and f.phase == "backward" and f.severity != "note" for f in silent):
+        # gradients that were flushed are why weights do not move: the cause leads
+        silent = [replace(f, severity="note") if f.code in ("DT304", "DT305") and f.phase == "optimizer" else f for f in silent]
     causes = {f.culprit.origin.place.stack[:1] for f in told if f.culprit is not None} - {()}
     return [f for f in silent if f.culprit is None or f.culprit.origin.place.stack[:1] not in causes]
 

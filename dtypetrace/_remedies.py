@@ -104,9 +104,10 @@ def _from_library(recording: Recording, origin: Origin, wanted: str, others: tup
     if origin.op == "from_pretrained":
         edit, why = _edits.dtype_keyword(recording, own, wanted), f"load it as {wanted}, which {called}() can be told, or cast it after loading"
     else:
-        made = origin.kind == "parameter" and called.rpartition(".")[2][:1].isupper()  # a class: what it gives is the module
-        edit = _edits.at_birth(recording, "parameter", own, wanted) if made else None
-        why = f"cast what {called}() gives to {wanted} here"
+        a_class = called.rpartition(".")[2][:1].isupper()  # it gives the module, or an object that holds the tensor
+        edit = _edits.at_birth(recording, "parameter", own, wanted) if a_class and origin.kind == "parameter" else None
+        given = f"is taken from {called}()" if a_class and origin.kind != "parameter" else f"{called}() gives"
+        why = f"cast what {given} to {wanted} here"
     return Fix("dtype", own, (edit,) if edit else (), edit is not None, why, others)
 
 

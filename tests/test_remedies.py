@@ -383,3 +383,9 @@ def test_a_changed_default_is_left_alone(tmp_path):
         torch.set_default_dtype(torch.float32)
     assert f.fix.why == "leave the default dtype alone here, or make it float32"
     assert f.fix.alternatives[0] == "give it dtype=torch.float32 where it is made, program.py:4"
+
+
+def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):
+    text = "class Schedule:\n    def __init__(self):\n        self.steps = torch.linspace(0, 1, 4)\n"
+    program, f = found(tmp_path, library(tmp_path, text) + HALF.replace("import torch\n", "from torch import nn\n") + "t = lib.Schedule().steps[None]  #!\nnet(x * t)")
+    assert f.fix.why == "cast what is taken from lib.Schedule() to float16 here"

@@ -413,7 +413,7 @@ def test_the_flow_ends_where_it_hurts():
         ("x = torch.ones(2, 4)  #!", "factory", "dtype=torch.float16"),
         ("import numpy as np\nx = torch.from_numpy(np.ones((2, 4)))  #!", "conversion", "float16"),
         ("x = torch.arange(8).view(2, 4) / 8  #!", "promotion", "float16"),
-        ("x = torch.ones(2, 4, dtype=torch.bfloat16).float()  #!", "cast", "float16"),
+        ("x = torch.ones(2, 4, dtype=torch.bfloat16).float()  #!", "cast", "float16"),  # nothing was computed in float32
     ],
 )
 def test_the_remedy_is_at_the_birth_and_names_the_dtype(text, kind, told, tmp_path):
@@ -422,6 +422,13 @@ def test_the_remedy_is_at_the_birth_and_names_the_dtype(text, kind, told, tmp_pa
     assert f.fix.place == f.culprit.origin.place
     assert told in f.fix.why
     assert f.fix.alternatives
+
+
+def test_a_dtype_that_was_chosen_on_purpose_is_left_and_brought_back_where_it_is_used(tmp_path):
+    text = "net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\nx = torch.ones(2, 4, dtype=torch.bfloat16).float()  #!\nx = x / x.norm()\nnet(x)"
+    f = judged(tmp_path, text)
+    assert f.culprit.origin.kind == "cast" and f.fix.place == f.site
+    assert "on purpose" in f.fix.why and f.fix.alternatives
 
 
 def test_the_scaler_s_remedy_is_a_plan(tmp_path):

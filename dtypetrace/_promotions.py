@@ -17,7 +17,7 @@ from math import prod
 
 from . import _edits, graph
 from ._codes import TITLES
-from ._costs import flops, name_of, result_bytes, writes
+from ._costs import destination, flops, name_of, result_bytes, writes
 from ._remedies import short
 from ._silent import CASTS, FORWARD, MOVES, REAL, Run, narrower, quantity, wider
 from .records import Finding, Fix, FlowStep, Input, Op, Operand, Reach, Recording
@@ -88,7 +88,7 @@ class _Walk:
             elif low and self.run.computed(low[0]):
                 self.islands.add(number)
         elif writes(op):  # the destination keeps its dtype, whatever is written
-            self._goes_on(number, op, [(index, i) for index, i in held if index == 0])
+            self._goes_on(number, op, [(index, i) for index, i in held if index == destination(op)])
         elif low and held or len({i.dtype for i in low}) > 1:
             self._widens(number, op, held, operands)
         elif held:

@@ -16,7 +16,7 @@ from . import _edits, graph
 from ._codes import TITLES
 from ._costs import destination, name_of, result_bytes, writes
 from ._remedies import short
-from ._silent import CASTS, REAL, Run, narrower, wider
+from ._silent import CASTS, MOVES, REAL, Run, narrower, wider
 from .records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 
 _STORES = frozenset({"copy", "index_put", "_index_put_impl", "scatter", "index_copy", "masked_scatter", "slice_scatter", "fill", "masked_fill"})
@@ -127,6 +127,9 @@ def _was_narrow(run: Run, op: Op, index: int) -> bool:
 def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str | None) -> str:
     """What is lost beyond one rounding, empty where nothing is."""
     made = run.ops[target.producer] if target.producer >= 0 else None
+    while made is not None and (writes(made) or name_of(made) in MOVES) and made.inputs:  # `mean.mul_(d).add_(x)`
+        above = made.inputs[max(destination(made), 0)].producer
+        made = run.ops[above] if above >= 0 else None
     lasts = op.count > 1 and (made is None or made.count < op.count)
     if adds and lasts:
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"

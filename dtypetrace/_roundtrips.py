@@ -31,7 +31,8 @@ def _detours(run: Run) -> list[Finding]:
     used = _used(run, away)
     trips: dict[tuple, list[tuple[int, int]]] = {}
     for number, op in enumerate(run.ops):
-        if name_of(op) in CASTS and op.inputs and op.phase in FORWARD and op.outputs:
+        # in backward too: what hooks on saved tensors park comes back there
+        if name_of(op) in CASTS and op.inputs and op.outputs and (op.phase in FORWARD or op.op in NAMED_CASTS):
             begin = away.get(op.inputs[0].producer)
             if begin is not None and begin not in used and number not in away and op.outputs[0] == _value(run.ops[begin]).dtype:
                 trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
@@ -85,7 +86,7 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
     """The casts whose wide values took part in anything but copies and the way back."""
     used = set()
     for number, op in enumerate(run.ops):
-        if number not in away and op.phase != "backward":
+        if number not in away:
             for i in op.inputs:
                 begin = away.get(i.producer)
                 back = name_of(op) in CASTS and op.outputs and begin is not None and op.outputs[0] == _value(run.ops[begin]).dtype

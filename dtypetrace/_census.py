@@ -94,9 +94,15 @@ def _by_autocast(recording: Recording, ops: list[Op]) -> str:
             if op.outputs[0] == compute:
                 ways.add("down")
             elif narrower(op.inputs[0].dtype, op.outputs[0]):
-                mixed = any(_computes(o) and o.op == op.op and o.place == op.place and len(o.inputs) > 1 for o in ops)
-                ways.add("promote" if mixed else "up")
+                calls = [o for o in ops if _computes(o) and o.place == op.place]
+                ways.add("promote" if any(_was_wide(recording, o, op) for o in calls) else "up")
     return " and ".join(sorted(ways))
+
+
+def _was_wide(recording: Recording, call: Op, cast: Op) -> bool:
+    """Whether a call had an operand that was as wide as autocast made another one."""
+    made = [recording.ops[i.producer] for i in call.inputs if i.dtype == cast.outputs[0] and i.producer >= 0]
+    return any(not (name_of(o) in CASTS and (o.op, o.place) == (cast.op, cast.place)) for o in made)
 
 
 def _mostly_autocast(recording: Recording) -> bool:

@@ -22,13 +22,19 @@ _ADDED = frozenset("addmm baddbmm addbmm addmv".split())
 def name_of(op: Op) -> str:
     """The operator without its overload and without the mark of an in-place one: ``add_.Tensor`` is ``add``."""
     name = op.aten.partition(".")[0]
-    return name.rstrip("_") if writes(op) else name
+    return name.rstrip("_") if not name.endswith("__") else name
+
+
+def destination(op: Op) -> int:
+    """Index of the operand that the operator writes into, -1 for none: the first of ``add_``, the last of ``add.out``."""
+    name, _, overload = op.aten.partition(".")
+    if name.endswith("_") and not name.endswith("__"):
+        return 0 if op.inputs else -1
+    return len(op.inputs) - 1 if overload == "out" or overload.endswith("_out") else -1
 
 
 def writes(op: Op) -> bool:
-    """Whether the operator writes into its first operand."""
-    name = op.aten.partition(".")[0]
-    return name.endswith("_") and not name.endswith("__")
+    return destination(op) >= 0
 
 
 def result_bytes(op: Op) -> int:

@@ -14,10 +14,10 @@ from math import prod
 
 from . import _edits, graph
 from ._codes import TITLES
-from ._costs import name_of, result_bytes, writes
+from ._costs import destination, name_of, result_bytes, writes
 from ._remedies import short
-from ._silent import CASTS, REAL, Run, narrower, wider
-from .records import Finding, Fix, FlowStep, Op, Operand, Place, Reach
+from ._silent import CASTS, MOVES, REAL, Run, narrower, wider
+from .records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 
 _STORES = frozenset({"copy", "index_put", "_index_put_impl", "scatter", "index_copy", "masked_scatter", "slice_scatter", "fill", "masked_fill"})
 """Writes that replace what was there; every other write adds to it, or changes it."""
@@ -43,20 +43,23 @@ def _merged(one: Finding, other: Finding) -> Finding:
 
 
 def _written(run: Run, number: int, op: Op) -> Finding | None:
-    if not op.inputs or op.inputs[0].dtype not in REAL or op.phase in ("backward", "optimizer"):
+    if op.phase in ("backward", "optimizer"):
         return None  # what a step does to weights and its own state is judged by what it did to them
-    target = op.inputs[0]
-    value, index = next(((i, n) for n, i in enumerate(op.inputs) if n and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)), (None, 0))
-    if value is None:
+    at = destination(op)
+    target = op.inputs[at]
+    wide = [n for n, i in enumerate(op.inputs) if n != at and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)]
+    if target.dtype not in REAL or not wide:
         return None
+    index = wide[0]
+    value = op.inputs[index]
     in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op.module)
-    adds = name_of(op).removeprefix("_foreach_") not in _STORES
-    why = _harm(run, number, op, adds, in_line)
+    adds = name_of(op).removeprefix("_foreach_") not in _STORES and at == 0
+    why = _harm(run, number, op, target, adds, in_line)
     if not why and _was_narrow(run, op, index):
         return None  # master copies of the weights are brought back so
     severity = "warning" if why else "note"
     place = run.place(op)
-    target_operand, source = run.operand(op, 0, in_line), run.operand(op, index, in_line)
+    target_operand, source = run.operand(op, at, in_line), run.operand(op, index, in_line)
     flow = (*graph.flow(run.recording, target.step, in_line), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
     count = op.count
     notes = [why] if why else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
@@ -108,8 +111,9 @@ def _of_the_written(run: Run, op: Op) -> str:
     """The dtype of most of what the same line writes into: a load fills a whole model, which agrees with itself."""
     sizes: Counter[str] = Counter()
     for other in run.ops:
-        if other.place == op.place and writes(other) and other.inputs and other.inputs[0].dtype in REAL:
-            sizes[other.inputs[0].dtype] += prod(other.inputs[0].shape) * other.count
+        if other.place == op.place and writes(other):
+            target = other.inputs[destination(other)]
+            sizes[target.dtype] += prod(target.shape) * other.count if target.dtype in REAL else 0
     return sizes.most_common(1)[0][0]
 
 
@@ -117,13 +121,15 @@ def _was_narrow(run: Run, op: Op, index: int) -> bool:
     """Whether the wide value is a widened copy of narrow ones, as master weights are."""
     step = op.inputs[index].step
     line = graph.lineage(run.recording, step)
-    return line is not None and line.root.how == "cast" and op.inputs[0].dtype in line.root.source
+    return line is not None and line.root.how == "cast" and op.inputs[destination(op)].dtype in line.root.source
 
 
-def _harm(run: Run, number: int, op: Op, adds: bool, in_line: str | None) -> str:
+def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str | None) -> str:
     """What is lost beyond one rounding, empty where nothing is."""
-    target = op.inputs[0]
     made = run.ops[target.producer] if target.producer >= 0 else None
+    while made is not None and (writes(made) or name_of(made) in MOVES) and made.inputs:  # `mean.mul_(d).add_(x)`
+        above = made.inputs[max(destination(made), 0)].producer
+        made = run.ops[above] if above >= 0 else None
     lasts = op.count > 1 and (made is None or made.count < op.count)
     if adds and lasts:
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"

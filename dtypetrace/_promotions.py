@@ -17,7 +17,7 @@ from math import prod
 
 from . import _edits, graph
 from ._codes import TITLES
-from ._costs import flops, name_of, result_bytes, writes
+from ._costs import destination, flops, name_of, result_bytes, writes
 from ._remedies import short
 from ._silent import CASTS, FORWARD, MOVES, REAL, Run, narrower, quantity, wider
 from .records import Finding, Fix, FlowStep, Input, Op, Operand, Reach, Recording
@@ -38,10 +38,10 @@ class _Cause:
     chosen: bool
     """Whether all that is wide comes from an explicit cast of the stream itself, or from autocast."""
     calls: int = 0
-    ran: set[int] = field(default_factory=set)
+    ran: dict[int, int] = field(default_factory=dict)
+    """What ran wide because of it -> after how many calls of arithmetic, as far as first occurrences tell."""
     left: bool = False
     """Whether it went on into another module of the model."""
-    deepest: int = 0
     ends: int = -1
 
 
@@ -70,7 +70,7 @@ class _Walk:
     def _backward(self, number: int, op: Op) -> None:
         for key in self.because.get(op.of, ()):
             if any(i.dtype == self.run.ops[op.of].outputs[0] for i in op.inputs):
-                self.causes[key].ran.add(number)
+                self.causes[key].ran[number] = 0
 
     def _forward(self, number: int, op: Op) -> None:
         made = op.outputs[0]
@@ -88,7 +88,7 @@ class _Walk:
             elif low and self.run.computed(low[0]):
                 self.islands.add(number)
         elif writes(op):  # the destination keeps its dtype, whatever is written
-            self._goes_on(number, op, [(index, i) for index, i in held if index == 0])
+            self._goes_on(number, op, [(index, i) for index, i in held if index == destination(op)])
         elif low and held or len({i.dtype for i in low}) > 1:
             self._widens(number, op, held, operands)
         elif held:
@@ -122,8 +122,7 @@ class _Walk:
                     mine[key] = away, module
         for key, (depth, module) in mine.items():
             cause = self.causes[key]
-            cause.ran.add(number)
-            cause.deepest = max(cause.deepest, depth)
+            cause.ran[number] = depth
             cause.left |= depth > 0 and op.module != module and self.run.holds(op.module)
 
     def _widens(self, number: int, op: Op, held: list[tuple[int, Input]], operands: list[tuple[int, Input]]) -> None:
@@ -152,7 +151,7 @@ class _Walk:
             chosen_all = bool(chosen) and len(chosen) == len(new) or origin.kind == "autocast"
             cause = self.causes[key] = _Cause(number, index, in_line, chosen_all)
         cause.calls += op.count
-        cause.ran.add(number)
+        cause.ran[number] = 0
         self.because.setdefault(number, {})[key] = 0, op.module
 
     def _stream(self, low: Input, held: list[tuple[int, Input]]) -> bool:
@@ -176,10 +175,12 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     ran = [run.ops[n] for n in cause.ran]
     reach = Reach(sum(o.count for o in ran), sum(flops(o) * o.count for o in ran), sum(result_bytes(o) * o.count for o in ran))
     unasked = made == "float64" and not culprit.origin.explicit and len(ran) > 1
-    much = cause.deepest >= _FAR or cause.deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
+    # a loop over layers is one distinct op with a count: so often the stream passed it
+    deepest = max(depth * max(run.ops[n].count // cause.calls, 1) for n, depth in cause.ran.items())
+    much = deepest >= _FAR or deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
     serious = bool(reach.flops) or unasked or cause.left and much and not cause.chosen
     own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
-    if not serious and (cause.chosen and cause.deepest < _FAR or own and _ends_inside(run, cause, op)):
+    if not serious and (cause.chosen and deepest < _FAR or own and _ends_inside(run, cause, op)):
         return None  # an island that ends at once, or inside the very call of torch that made it
     place = run.place(op)
     steps = graph.flow(run.recording, op.inputs[cause.operand].step, cause.in_line)

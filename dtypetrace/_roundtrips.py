@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from . import _edits, graph
 from ._codes import TITLES
-from ._costs import flops, name_of, result_bytes
+from ._costs import flops, name_of, result_bytes, writes
 from ._remedies import short
 from ._silent import CASTS, FORWARD, MOVES, NAMED_CASTS, REAL, Run, quantity, wider
-from .records import Finding, Fix, FlowStep, Reach
+from .records import Finding, Fix, FlowStep, Input, Op, Reach
 
 _OFTEN = 3
 """So many casts of one weight for each time that it can have changed are a habit."""
@@ -31,17 +31,46 @@ def _detours(run: Run) -> list[Finding]:
     used = _used(run, away)
     trips: dict[tuple, list[tuple[int, int]]] = {}
     for number, op in enumerate(run.ops):
-        if name_of(op) in CASTS and op.inputs and op.phase in FORWARD and op.outputs:
+        # in backward too: what hooks on saved tensors park comes back there
+        if name_of(op) in CASTS and op.inputs and op.outputs and (op.phase in FORWARD or op.op in NAMED_CASTS):
             begin = away.get(op.inputs[0].producer)
-            if begin is not None and begin not in used and number not in away and op.outputs[0] == run.ops[begin].inputs[0].dtype:
+            if begin is not None and begin not in used and number not in away and op.outputs[0] == _value(run.ops[begin]).dtype:
                 trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
     return [_detour(run, pairs) for pairs in trips.values()]
 
 
+def _value(op: Op) -> Input:
+    """What a cast, or a write into a wider tensor, widened."""
+    return op.inputs[1 if writes(op) else 0]
+
+
+def _shelves(run: Run) -> dict[int, int]:
+    """The blank tensors that take narrow values only, by copies -> the first such copy. Its views are written one by one."""
+    blank: dict[int, int] = {}
+    first: dict[int, int] = {}
+    spoilt = set()
+    for number, op in enumerate(run.ops):
+        if not op.inputs and op.outputs and op.outputs[0] in REAL and name_of(op) in ("empty", "zeros"):
+            blank[number] = number
+        elif op.inputs and op.inputs[0].producer in blank:
+            shelf = blank[op.inputs[0].producer]
+            if writes(op):
+                narrow = name_of(op) == "copy" and len(op.inputs) > 1 and wider(op.inputs[0].dtype, op.inputs[1].dtype) and op.inputs[1].dtype in REAL
+                blank[number] = shelf
+                first.setdefault(shelf, number)
+                spoilt.update(() if narrow else (shelf,))
+            elif name_of(op) in MOVES and len(op.inputs) == 1:
+                blank[number] = shelf
+    return {shelf: number for shelf, number in first.items() if shelf not in spoilt}
+
+
 def _parked(run: Run) -> dict[int, int]:
     """The ops that hold a widened value unchanged -> the cast that widened it."""
-    away: dict[int, int] = {}
+    away = _shelves(run)
     for number, op in enumerate(run.ops):
+        if writes(op) and op.inputs[0].producer in away and name_of(op) == "copy":
+            away[number] = away[op.inputs[0].producer]
+            continue
         real = [i for i in op.inputs if i.dtype in REAL]
         if not real or not op.outputs or op.phase not in FORWARD:
             continue
@@ -57,10 +86,10 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
     """The casts whose wide values took part in anything but copies and the way back."""
     used = set()
     for number, op in enumerate(run.ops):
-        if number not in away and op.phase != "backward":
+        if number not in away:
             for i in op.inputs:
                 begin = away.get(i.producer)
-                back = name_of(op) in CASTS and op.outputs and begin is not None and op.outputs[0] == run.ops[begin].inputs[0].dtype
+                back = name_of(op) in CASTS and op.outputs and begin is not None and op.outputs[0] == _value(run.ops[begin]).dtype
                 if begin is not None and i.dtype == run.ops[begin].outputs[0] and not back:
                     used.add(begin)
     return used
@@ -69,15 +98,17 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
 def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     begin, end = (run.ops[n] for n in pairs[0])
     calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
-    low, wide = begin.inputs[0].dtype, begin.outputs[0]
+    value = _value(begin)
+    low, wide = value.dtype, begin.outputs[0]
     automatic = end.op not in NAMED_CASTS
-    serious = not automatic and begin.inputs[0].holder is None and (calls > 1 or run.computed(begin.inputs[0]))
+    serious = not automatic and value.holder is None and (calls > 1 or run.computed(value))
     ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
     reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
-    away_operand, culprit = run.operand(begin, 0, low), run.operand(end, 0, low)
-    place, here = run.place(end), run.place(begin)
+    away_operand, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
+    place = run.place(end)
+    here = culprit.origin.place if writes(begin) else run.place(begin)
     flow = (*graph.flow(run.recording, end.inputs[0].step, low)[-1:], FlowStep(place, end.op, end.module, wide, low, "cast"))
-    edit = _edits.uncast(run.recording, here)
+    edit = _edits.at_birth(run.recording, culprit.origin.kind, here, low) if writes(begin) else _edits.uncast(run.recording, here)
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     if automatic:

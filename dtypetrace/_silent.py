@@ -149,6 +149,8 @@ class Run:
         place = self.place(op)
         argument = _ARGUMENTS.get(name_of(op), ("input", "other", "third"))
         argument = argument[index] if index < len(argument) else f"operand {index}"
+        if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
+            argument = f"tensors[{index}]"
         written = _source.argument(place.stack[0], op.op, op.module, argument, index) if place.stack and not i.name else ""
         name = ".".join(p for p in (op.module.removeprefix(self.root(op.module)).lstrip("."), i.name) if p) if i.name else argument
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, self.origin(i.step, in_line, i.name or None), written)

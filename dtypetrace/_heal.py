@@ -53,6 +53,8 @@ class Healer(Ahead):
         self.dispatch_mode: Any = None
         self.opened: tuple[int, CodeType, int] | None = None
         self.fallback = fallback
+        self.saved: list[list] | None = None
+        self.begun: list[int] = []
         self._plans: dict[int, _Plan | None] = {}
 
     def __call__(self, call: Call) -> Remade | None:
@@ -77,6 +79,8 @@ class Healer(Ahead):
         if not casts:
             return None
         self.note(call.refusal, casts)
+        if self.saved is not None:
+            del self.saved[self.begun[-1] :]
         return Remade(_replaced(call.args, made), _replaced(kwargs, made), finish)
 
     def note(self, number: int, casts: list[Cast]) -> None:

@@ -56,5 +56,11 @@ class Healer(Protocol):
     def on_lists(self, original: Callable) -> Callable:
         """What stands for one of torch's in-place functions on lists of tensors meanwhile."""
 
+    def on_register_hook(self, original: Callable) -> Callable:
+        """What stands for ``Tensor.register_hook`` meanwhile."""
+
+    def function_mode(self, base: type) -> type:
+        """The function mode to use, made from the one that only watches."""
+
     lists: tuple[str, ...]
     """Names of those functions."""

@@ -55,7 +55,8 @@ class Watch:
         self.recorder = Recorder(user, numerics)
         self.on_refusal = on_refusal
         self.running = False
-        self._modes = (_DispatchMode(self.recorder, self), _FunctionMode(self.recorder, self))
+        function_mode = _FunctionMode if on_refusal is None else on_refusal.function_mode(_FunctionMode)
+        self._modes = (_DispatchMode(self.recorder, self), function_mode(self.recorder, self))
         self._patches = Patches(self.recorder, lambda: _compat.modes_off(_FunctionMode, _DispatchMode), on_refusal)
         self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough, on_refusal)
         if on_refusal is not None:
@@ -296,7 +297,7 @@ def _dispatch_behind_modes(watch, func, args, kwargs, frame):
     """
     recorder = watch.recorder
     popped = _compat.pop_function_mode()
-    if type(popped) is not _FunctionMode:
+    if not isinstance(popped, _FunctionMode):
         _compat.push_function_mode(popped)
         popped = None
     if recorder.values is not None and func in IN_PLACE:

@@ -462,7 +462,7 @@ def _set_tensor(mode, func, args, kwargs):
                 recorder.origins.mark(target, step, -1)
             elif recorder.origins.steps[step].to is target.dtype:
                 recorder.replaced.setdefault(step, set()).add(mark.step)
-                mark.step = step
+                mark.was, mark.step = mark.step, step
         except Exception:
             recorder.fail("a write of data")
     return out

@@ -26,7 +26,7 @@ try:
         _pop_torch_function_stack as pop_function_mode,
         _push_on_torch_function_stack as push_function_mode,
     )
-    from torch._C._autograd import _get_sequence_nr as next_sequence_number
+    from torch._C._autograd import _get_sequence_nr as next_sequence_number, _top_saved_tensors_default_hooks as top_saved_tensors_hooks
     from torch._ops import OpOverload
     from torch.autograd import _make_grads as make_seeds
     from torch.autograd.graph import _engine_run_backward as run_engine

@@ -53,6 +53,8 @@ class Healer(Ahead):
         self.dispatch_mode: Any = None
         self.opened: tuple[int, CodeType, int] | None = None
         self.fallback = fallback
+        self.saved: list[list] | None = None
+        self.begun: list[int] = []
         self._plans: dict[int, _Plan | None] = {}
 
     def __call__(self, call: Call) -> Remade | None:
@@ -77,6 +79,8 @@ class Healer(Ahead):
         if not casts:
             return None
         self.note(call.refusal, casts)
+        if self.saved is not None:
+            del self.saved[self.begun[-1] :]
         return Remade(_replaced(call.args, made), _replaced(kwargs, made), finish)
 
     def note(self, number: int, casts: list[Cast]) -> None:
@@ -98,8 +102,8 @@ class Healer(Ahead):
         origins = self.recorder.origins
         mark = next((m for m in (origins.of(t) for t in others if isinstance(t, Tensor) and t.dtype is dtype) if m is not None), None)
         own = self.recorder.mark_of(value)
-        before = next((step for step in self.recorder.replaced.get(own.step, ()) if origins.steps[step].to is dtype), None)
-        if before is not None:  # what it was before the program changed it
+        before = getattr(own, "was", None)
+        if before is not None and origins.steps[before].to is dtype:  # what it was before the program changed it
             origins.mark(made, before, own.op)
         elif mark is not None:
             origins.mark(made, mark.step, mark.op)

@@ -6,6 +6,7 @@ optimizer on lists of tensors would write twice what they had written already.
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import FrameType
 from typing import Any, Callable
@@ -120,6 +121,76 @@ class Ahead:
                         self._swap(number, said[0][0], tensor, written)
         except Exception:
             recorder.fail("healing before an optimizer's step")
+
+    def function_mode(self, base: type) -> type:
+        """The function mode that heals. Where tensors are saved through hooks (checkpointing, offloading), a call's are handed
+        on once it has succeeded: what a refused attempt had saved already would be counted, and never be asked for."""
+        healer = self
+
+        class HealingFunctionMode(base):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                if healer.saved is None:
+                    hooks = _compat.top_saved_tensors_hooks(False)
+                    return healer._holding(hooks, super().__torch_function__, func, types, args, kwargs) if hooks else super().__torch_function__(func, types, args, kwargs)
+                healer.begun.append(len(healer.saved))
+                try:
+                    return super().__torch_function__(func, types, args, kwargs)
+                finally:
+                    healer.begun.pop()
+
+        return HealingFunctionMode
+
+    def _holding(self, hooks: tuple, call: Callable, *what: Any) -> Any:
+        pack, unpack = hooks
+
+        def hold(tensor: Tensor) -> list:
+            self.saved.append([tensor])
+            return self.saved[-1]
+
+        self.saved, self.begun = [], [0]
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(hold, lambda box: unpack(box[0])):
+                out = call(*what)
+        finally:
+            saved, self.saved = self.saved, None
+        for box in saved:
+            box[0] = pack(box[0])
+        return out
+
+    def on_register_hook(self, original: Callable) -> Callable:
+        """Stands for ``Tensor.register_hook``."""
+
+        @functools.wraps(original)
+        def register_hook(tensor: Tensor, hook: Callable) -> Any:
+            return original(tensor, self.on_hook(hook))
+
+        return register_hook
+
+    def on_hook(self, hook: Callable) -> Callable:
+        """Stands for a hook on a tensor's gradient: a result of another dtype than the gradient's, which the engine would
+        refuse, is cast back."""
+
+        @functools.wraps(hook)
+        def healed(grad: Tensor) -> Any:
+            result = hook(grad)
+            if not isinstance(result, Tensor) or result.dtype is grad.dtype or not isinstance(grad, Tensor):
+                return result
+            recorder = self.recorder
+            names = recorder.dtype_name
+            told = RuntimeError(f"hook '{getattr(hook, '__name__', 'hook')}' has changed the type of value (was {names(grad.dtype)} got {names(result.dtype)})")
+            try:
+                number = _witness.ahead(recorder, recorder.thread_state(), told, "DT114", "backward", [("result", result), ("gradient", grad)], sys._getframe(1))
+                if not self.may_heal(told):
+                    return result
+                with _compat.DisableTorchFunction():
+                    made = self.cast(result, grad.dtype, [grad])
+                self._noted(number, "result", result.dtype, grad.dtype)
+                return made
+            except Exception:
+                recorder.fail("healing the result of a hook")
+                return result
+
+        return healed
 
     def _swap(self, number: int, name: str, tensor: Tensor, owner: Tensor) -> None:
         """Gives a tensor that no graph holds its owner's dtype under the same object."""

@@ -211,7 +211,8 @@ class Patch:
                     continue
                 path = Path(os.path.realpath(file))
                 for needed in (path, path.parent):
-                    if not os.access(needed, os.W_OK):
+                    # a user who may write everywhere still means something by taking the permission away
+                    if not os.access(needed, os.W_OK) or not needed.stat().st_mode & 0o222:
                         raise Unpatchable(f"{needed} is read-only; nothing was written. Make it writable: chmod u+w {needed}")
                 try:
                     if hashlib.sha256(path.read_bytes()).hexdigest() != sheet.digest:

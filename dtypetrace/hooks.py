@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._births import CAST_CALLS, tensors_in
+from ._births import CAST_CALLS
 from ._increments import IN_PLACE
 from ._patches import Patches
 from ._places import UserCode
 from ._recorder import Recorder, Thread
-from ._seam import Call, Healer, Remade
+from ._seam import Healer, again, kernel_refused, refused
 from ._settings import plan_of
 
 Tensor = torch.Tensor
@@ -55,7 +55,8 @@ class Watch:
         self.recorder = Recorder(user, numerics)
         self.on_refusal = on_refusal
         self.running = False
-        self._modes = (_DispatchMode(self.recorder, self), _FunctionMode(self.recorder, self))
+        function_mode = _FunctionMode if on_refusal is None else on_refusal.function_mode(_FunctionMode)
+        self._modes = (_DispatchMode(self.recorder, self), function_mode(self.recorder, self))
         self._patches = Patches(self.recorder, lambda: _compat.modes_off(_FunctionMode, _DispatchMode), on_refusal)
         self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough, on_refusal)
         if on_refusal is not None:
@@ -264,7 +265,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
         try:
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
-            healed = _kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
+            healed = kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
             if healed is None:
                 raise
             args, kwargs, out = healed
@@ -296,7 +297,7 @@ def _dispatch_behind_modes(watch, func, args, kwargs, frame):
     """
     recorder = watch.recorder
     popped = _compat.pop_function_mode()
-    if type(popped) is not _FunctionMode:
+    if not isinstance(popped, _FunctionMode):
         _compat.push_function_mode(popped)
         popped = None
     if recorder.values is not None and func in IN_PLACE:
@@ -307,7 +308,7 @@ def _dispatch_behind_modes(watch, func, args, kwargs, frame):
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
             with _compat.DisableTorchFunction():
-                healed = _kernel_refused(watch, func, args, kwargs or {}, error, frame)
+                healed = kernel_refused(watch, func, args, kwargs or {}, error, frame)
             if healed is None:
                 raise
             args, kwargs, out = healed
@@ -324,29 +325,6 @@ def _dispatch_behind_modes(watch, func, args, kwargs, frame):
     finally:
         if popped is not None:
             _compat.push_function_mode(popped)
-
-
-def _kernel_refused(watch, func, args, kwargs, error, frame) -> tuple[tuple, dict, Any] | None:
-    """Remembers which operator raised; where no torch function is around it (the engine), that is the refusal.
-
-    There it may be healed here, below autograd, as long as no graph is recorded: the arguments that ran and the result.
-    """
-    recorder = watch.recorder
-    try:
-        thread = recorder.thread_state()
-        if thread.calls:
-            thread.kernel = (id(error), str(error), func)
-            return None
-        _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
-        if watch.on_refusal is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):
-            return None
-        number = recorder.number_of(error)
-        healed = watch.on_refusal(Call(func, args, kwargs, number, error)) if number is not None else None
-    except Exception:
-        healed = recorder.fail("the refusal of an operator")
-    if healed is not None:
-        out = func(*healed.args, **healed.kwargs)
-        return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
 
 
 class _FunctionMode(_compat.TorchFunctionMode):
@@ -368,7 +346,7 @@ class _FunctionMode(_compat.TorchFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:
             calls.pop()
-            healed = _refused(self, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
+            healed = refused(self, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
             if healed is None:
                 raise
         except BaseException:
@@ -378,7 +356,7 @@ class _FunctionMode(_compat.TorchFunctionMode):
             healed = None
             calls.pop()
         if healed is not None:
-            return _again(self, func, healed)
+            return again(self, func, healed)
         origins = recorder.origins
         if origins.dead:
             origins.sweep()
@@ -390,29 +368,6 @@ class _FunctionMode(_compat.TorchFunctionMode):
             except Exception:
                 recorder.fail("the function mode")
         return out
-
-
-def _refused(mode, thread, func, args, kwargs, error, frame) -> Remade | None:
-    """Records a refusal and asks for healing; None where the call is to raise what it raised."""
-    recorder = mode.recorder
-    try:
-        if recorder.knows(error):
-            return None
-        _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
-        healer = mode.watch.on_refusal
-        number = recorder.number_of(error) if healer is not None else None
-        if number is not None:
-            with _compat.DisableTorchFunction():
-                return healer(Call(func, args, kwargs, number, error))
-    except Exception:
-        recorder.fail("a refusal")
-
-
-def _again(mode, func, healed: Remade):
-    """A healed call, made again where it is watched like any other."""
-    with mode:
-        out = func(*healed.args, **healed.kwargs)
-    return healed.finish(out) if healed.finish is not None else out
 
 
 def _plain(mode, func, args, kwargs):
@@ -447,7 +402,7 @@ def _set_tensor(mode, func, args, kwargs):
     try:
         out = func(*args, **kwargs)
     except Exception as error:
-        healed = _refused(mode, recorder.thread_state(), func, args, kwargs, error, frame)
+        healed = refused(mode, recorder.thread_state(), func, args, kwargs, error, frame)
         if healed is None:
             raise
         out, args = func(*healed.args, **healed.kwargs), healed.args
@@ -461,7 +416,7 @@ def _set_tensor(mode, func, args, kwargs):
                 recorder.origins.mark(target, step, -1)
             elif recorder.origins.steps[step].to is target.dtype:
                 recorder.replaced.setdefault(step, set()).add(mark.step)
-                mark.step = step
+                mark.was, mark.step = mark.step, step
         except Exception:
             recorder.fail("a write of data")
     return out
@@ -486,7 +441,7 @@ def _reenter(mode, func, args, kwargs):
             out = _BODIES[func](*args, **kwargs)
     except Exception as error:
         if not recorder.knows(error):  # what it called is healed by itself; the whole is never run again
-            _refused(mode, thread, func, args, kwargs, error, frame)
+            refused(mode, thread, func, args, kwargs, error, frame)
         raise
     finally:
         if healer is not None:

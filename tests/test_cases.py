@@ -26,6 +26,20 @@ def test_case(path):
     assert not fault, fault
 
 
+# one of each mechanism; `harness.py --continue` and `--fix` take them all
+HEALED = "case_multi_three_faults case_loss_double_target case_checkpoint_recompute case_seed_ddp_gradient"
+PATCHED = "case_multi_three_faults case_load_assign_half case_seed_unscale_fp16"
+
+
+@pytest.mark.parametrize(("stem", "mode"), [(s, "continue") for s in HEALED.split()] + [(s, "fix") for s in PATCHED.split()])
+def test_a_healed_case_goes_on_and_a_patched_one_is_repaired(stem, mode):
+    path = harness.HERE / f"{stem}.py"
+    if missing := harness.load(path).missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    fault = harness.in_mode(path, mode)
+    assert not fault, fault
+
+
 FLIPPED = sorted((harness.HERE / "flipped").glob("case_*.py"))
 
 

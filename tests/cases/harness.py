@@ -19,11 +19,14 @@ Each run is of a copy named program.py in an empty folder with the markers blank
 
     python tests/cases/harness.py [-k TEXT] [PATH ...]             the cases themselves, under plain Python
     python tests/cases/harness.py --diagnose [-k TEXT] [PATH ...]  what dtypetrace says of them
+    python tests/cases/harness.py --continue ...                   healed: the script runs to its end, each cause is told, once
+    python tests/cases/harness.py --fix ...                        patched: plain Python ends well, and nothing else was changed
 """
 from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import functools
 import importlib.util
 import io
@@ -201,6 +204,70 @@ def diagnose(case: Case, program: Path, plain: Run) -> str:
     return f"truth is {' and '.join(faults)}; said {said(found[0], program)}" if faults else ""
 
 
+def fixable(case: Case) -> set[int]:
+    """The lines that a good patch may change: the statements of BORN and COLLIDES, and fix_at."""
+    lines = {*case.born, *case.collides, *map(int, re.findall(r"\d+", case.meta.get("fix_at", "")))}
+    compound = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.While, ast.With, ast.If, ast.Try)
+    for node in ast.walk(ast.parse(case.text)):
+        if isinstance(node, ast.stmt) and not isinstance(node, compound) and lines & set(range(node.lineno, node.end_lineno + 1)):
+            lines |= set(range(node.lineno, node.end_lineno + 1))
+    return lines
+
+
+def findings_of(out: Path) -> list[dict] | None:
+    try:
+        return json.loads(out.read_text())["findings"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def heal(case: Case, program: Path) -> str:
+    """What is wrong with a healed run; empty if it came to its end and told each cause once."""
+    out = program.parent / "out.json"
+    ended = run(["-m", "dtypetrace", "run", "--autofix", "--json", str(out), str(program)], program.parent)
+    found = findings_of(out)
+    if found is None or ended.status:
+        return f"exit {ended.status}: {ended.last}"
+    hits = [f for f in found if f.get("kind") == "collision"]
+    wrong = [said(f, program) for f in hits if not born_right(case, f, program)]
+    seen = {line for f in hits for line in lines_in((f.get("culprit") or {}).get("origin") or {}, program)[:1]}
+    if wrong or set(case.born) - seen:
+        return f"not told: {sorted(set(case.born) - seen)}, blamed elsewhere: {wrong[:3]}"
+    return "" if 0 < len(hits) <= max(1, len(case.born)) else f"{len(hits)} findings for {len(case.born)} causes"
+
+
+def fix(case: Case, program: Path) -> str:
+    """What is wrong with the patch that `fix --write` makes; empty if it repairs the script and changes nothing else."""
+    before, command = program.read_text(), ["-m", "dtypetrace", "fix", "--write", str(program)]
+    ended = run(command, program.parent)
+    after = program.read_text()
+    if after == before:
+        return f"nothing was changed, exit {ended.status}: {ended.last}"
+    old, new = before.splitlines(), after.splitlines()
+    allowed = fixable(case) if "born_in" not in case.meta else set(range(len(old) + 2))
+    for tag, a, b, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        touched = set(range(a + 1, b + 1)) or {a, a + 1}
+        if tag != "equal" and not (touched <= allowed or a == b and touched & allowed):
+            return f"changed lines {sorted(touched - allowed)}, may change {sorted(allowed)}"
+    if (plain := run([str(program)], program.parent)).status:
+        return f"the patched script still exits {plain.status}: {plain.last}"
+    run(["-m", "dtypetrace", "run", "--json", str(out := program.parent / "out.json"), str(program)], program.parent)
+    found = findings_of(out)
+    if found is None or any(f.get("kind") == "collision" for f in found):
+        return "the patched script still collides, or there is no report"
+    run(command, program.parent)
+    return "" if program.read_text() == after else "a second fix changed it again"
+
+
+def in_mode(path: Path, mode: str) -> str:
+    """Judge one case in the mode continue or fix; empty if all is right, or the case has no such mode."""
+    case = load(path)
+    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix"):
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        return {"continue": heal, "fix": fix}[mode](case, write(case, Path(folder)))
+
+
 def judge(path: Path, *, traced: bool) -> str:
     """Verify one case and, if traced, diagnose it, with one plain run for both; empty if all is right."""
     case = load(path)
@@ -216,12 +283,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--diagnose", action="store_true")
+    parser.add_argument("--continue", dest="mode", action="store_const", const="continue")
+    parser.add_argument("--fix", dest="mode", action="store_const", const="fix")
     parser.add_argument("-k", default="", metavar="TEXT")
     options = parser.parse_args()
 
     def one(path: Path) -> tuple[Path, str]:
         missing = load(path).missing
-        return path, f"not installed: {', '.join(missing)}" if missing else judge(path, traced=options.diagnose)
+        return path, f"not installed: {', '.join(missing)}" if missing else in_mode(path, options.mode) if options.mode else judge(path, traced=options.diagnose)
 
     files = find(options.paths, options.k)
     right = 0

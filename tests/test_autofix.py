@@ -1,0 +1,307 @@
+"""What was healed, the patch for it, and `dtypetrace fix`, which proves the patch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import programs
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+from dtypetrace import autofix
+from dtypetrace.autofix import compare
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FAULT = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).to(torch.bfloat16)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(2):
+    x = torch.ones(
+        3,
+        4,  # features
+    )
+    loss = net(x).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    print("step", step)
+"""
+
+
+# ---------------------------------------------------------------- in a block
+
+
+def healed(tmp_path, text):
+    return programs.run(tmp_path, text, autofix=True)
+
+
+def test_fixes_say_what_where_why_and_how_often(tmp_path):
+    p = healed(tmp_path, "net = nn.Linear(4, 2).half()\nfor _ in range(3):\n    net(torch.ones(1, 4))")
+    (fix,) = p.trace.fixes
+    assert p.error is None
+    assert (fix.place.line, fix.op, fix.phase, fix.count) == (3, "linear", "forward", 3)
+    assert (fix.cast.argument, fix.cast.source, fix.cast.to, fix.cast.back) == ("input", "float32", "float16", False)
+    assert str(fix).startswith("program.py:3: input of linear: float32 -> float16 (3 times); ")
+
+
+def test_the_diff_is_a_source_patch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    p = healed(tmp_path, "net = nn.Linear(4, 2).half()\nnet(torch.ones(1, 4))\nimport torch")
+    diff = p.trace.diff()
+    assert "-net(torch.ones(1, 4))\n+net(torch.ones(1, 4, dtype=torch.float16))\n" in diff
+    assert diff.startswith("--- a/program.py\n+++ b/program.py\n")
+
+
+def test_nothing_healed_is_no_fix_and_no_diff(tmp_path):
+    p = healed(tmp_path, "nn.Linear(4, 2)(torch.ones(1, 4))")
+    assert (p.trace.fixes, p.trace.diff(), p.findings) == ((), "", ())
+
+
+def test_a_saved_trace_keeps_its_fixes(tmp_path):
+    p = healed(tmp_path, "net = nn.Linear(4, 2).half()\nnet(torch.ones(1, 4))")
+    p.trace.save(tmp_path / "t.trace")
+    assert dtypetrace.load(tmp_path / "t.trace").fixes == p.trace.fixes
+
+
+def test_a_healed_collision_is_an_error_told_once_per_cause(tmp_path):
+    p = healed(tmp_path, "net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)).half()\nx = torch.ones(1, 4)\nnet[0](x)\nnet[2](x)\nnet(x)")
+    assert (p.only.severity, p.only.count) == ("error", 3)
+    assert len(p.recording.refused) == 3
+
+
+def test_what_the_program_handles_is_left_alone(tmp_path):
+    text = """
+    net = nn.Linear(4, 2).half()
+    def run(x):
+        try:
+            return net(x)
+        except RuntimeError:
+            return "another way"
+    first = run(torch.ones(1, 4))
+    def again(x):
+        try:
+            return net(x)
+        except RuntimeError:
+            print("failed")
+            raise
+    second = again(torch.ones(1, 4))
+    """
+    p = healed(tmp_path, text)
+    assert p.names["first"] == "another way" and p.names["second"].dtype is torch.float16
+    assert len(p.trace.fixes) == 1
+
+
+def test_a_handler_around_the_block_is_none_of_the_programs(tmp_path):
+    net, x = nn.Linear(4, 2).half(), torch.ones(1, 4)
+    try:
+        with dtypetrace.trace(autofix=True) as t:
+            out = net(x)
+    except RuntimeError:
+        raise AssertionError("not healed")
+    assert out.dtype is torch.float16 and len(t.fixes) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.zeros(3).half().masked_fill(torch.ones(3, dtype=torch.bool), -1e9)",  # no cast makes the number fit
+        "p = nn.Parameter(torch.zeros(2).half()); (p * 2).sum().backward()\ns = torch.amp.GradScaler('cpu')\n"
+        "o = torch.optim.SGD([p], 0.1)\ns.scale(torch.zeros(()))\ns.unscale_(o)",
+    ],
+)
+def test_what_cannot_be_healed_honestly_raises_as_ever(tmp_path, text):
+    p = healed(tmp_path, text)
+    assert isinstance(p.error, (RuntimeError, ValueError)) and p.trace.fixes == ()
+
+
+def test_what_has_no_kernel_runs_in_float32_and_comes_back(tmp_path):
+    p = healed(tmp_path, "m = torch.eye(3, dtype=torch.float16)\nu, s, v = torch.linalg.svd(m)\nf = torch.linalg.cholesky(m)")
+    assert [p.names[n].dtype for n in "usvf"] == [torch.float16] * 4
+    assert all(fix.cast.back for fix in p.trace.fixes)
+
+
+def test_a_sum_that_its_destination_cannot_hold_is_bound_to_the_name(tmp_path):
+    p = healed(tmp_path, "x = torch.arange(3)\nx += 0.5")
+    assert p.names["x"].tolist() == [0.5, 1.5, 2.5]
+    q = healed(tmp_path, "x = torch.arange(3)\nx.add_(0.5)")  # nobody would see another tensor
+    assert isinstance(q.error, RuntimeError)
+
+
+def test_random_numbers_are_drawn_once(tmp_path):
+    text = "torch.manual_seed(0)\nm = nn.MultiheadAttention(8, 2, dropout=0.5).half()\nx = torch.ones(3, 1, 8)\nm(x, x, x)\nafter = torch.rand(3)"
+    plain = programs.run(tmp_path, text.replace("torch.ones(3, 1, 8)", "torch.ones(3, 1, 8).half()"))
+    assert torch.equal(healed(tmp_path, text).names["after"], plain.names["after"])
+
+
+def test_without_autofix_the_functions_on_lists_are_torchs_own():
+    before = torch._foreach_add_
+    with dtypetrace.trace():
+        assert torch._foreach_add_ is before
+    with dtypetrace.trace(autofix=True):
+        assert torch._foreach_add_ is not before
+    assert torch._foreach_add_ is before
+
+
+# ---------------------------------------------------------------- dtypetrace fix
+
+
+def fix(folder, *words, script="program.py"):
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", NO_COLOR="1")
+    command = [sys.executable, "-m", "dtypetrace", "fix", *words, script]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, input="")
+
+
+@pytest.fixture
+def program(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(FAULT)
+    return file
+
+
+def test_fix_shows_a_proven_patch_and_writes_nothing(program):
+    done = fix(program.parent)
+    assert done.returncode == 0, done.stderr
+    assert "torch.bfloat16" in done.stdout and "# features" in done.stdout
+    assert "step 0" not in done.stdout and done.stderr.count("step 0") == 1
+    assert "proven: nothing is refused; 2 backward passes and gradient norms agree with the healed run's within" in done.stderr
+    assert "runs program.py healed, then again" in done.stderr
+    assert program.read_text() == FAULT
+    subprocess.run(["patch", "-p1", "-s"], input=done.stdout, text=True, check=True, cwd=program.parent)
+    subprocess.run([sys.executable, str(program)], check=True, capture_output=True)
+
+
+def test_fix_writes_and_a_second_one_finds_nothing(program):
+    assert fix(program.parent, "--write").returncode == 0
+    written = program.read_text()
+    assert "# features" in written and written != FAULT and list(program.parent.iterdir()) == [program]
+    again = fix(program.parent, "--write")
+    assert again.returncode == 0 and "nothing to fix" in again.stderr and again.stdout == "" and program.read_text() == written
+
+
+def test_an_unproven_patch_is_not_written_without_force(tmp_path):
+    file = tmp_path / "program.py"
+    # what is drawn depends on the text of the script itself, so the patched run's values are others
+    file.write_text(FAULT.replace("torch.manual_seed(0)", "torch.manual_seed(len(__import__('inspect').getsource(__import__('__main__'))))"))
+    before = file.read_text()
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 1 and "not proven: nothing is refused, but its values differ" in done.stderr
+    assert "nothing was written, as the patch is not proven" in done.stderr and file.read_text() == before
+    assert fix(tmp_path, "--write", "--force").returncode == 1 and file.read_text() != before
+
+
+def test_a_program_that_draws_other_numbers_each_time_is_told(tmp_path):
+    (tmp_path / "program.py").write_text(FAULT.replace("torch.manual_seed(0)", "torch.seed()"))
+    done = fix(tmp_path)
+    assert done.returncode == 0 and "not comparable: not deterministic" in done.stderr
+
+
+def test_imported_modules_are_patched_and_libraries_are_not(tmp_path):
+    (tmp_path / ".git").mkdir()
+    library = tmp_path / "site-packages" / "lib"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("import torch\ndef wide(n):\n    return torch.zeros(n, 4)\n")
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "data.py").write_text("import torch\nrows = [torch.tensor([0.5] * 4) for _ in range(3)]\n")
+    (tmp_path / "program.py").write_text(
+        "import sys, os\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'site-packages'))\nimport torch\nfrom torch import nn\n"
+        "import lib\nfrom pkg.data import rows\nnet = nn.Linear(4, 2).half()\nprint([net(r).dtype for r in rows])\ny = lib.wide(2)\nprint(net(y).dtype)\n"
+    )
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 0, done.stderr
+    assert "torch.tensor([0.5] * 4, dtype=torch.float16)" in (package / "data.py").read_text()
+    assert "return torch.zeros(n, 4)\n" in (library / "__init__.py").read_text()
+    assert "y = lib.wide(2).to(torch.float16)\n" in (tmp_path / "program.py").read_text() or "net(y.to(torch.float16))" in (tmp_path / "program.py").read_text()
+
+
+def test_steps_bound_the_runs(tmp_path):
+    (tmp_path / "program.py").write_text(FAULT.replace("range(2)", "range(10**9)"))
+    done = fix(tmp_path, "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    assert "step 0" in done.stderr and "step 2" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "status", "said"),
+    [
+        (None, (), 2, "no such script: 'program.py'"),
+        ("print('fine')", (), 0, "nothing to fix, program.py is refused no dtype"),
+        ("raise KeyError('x')", (), 1, "nothing to fix, program.py ends with KeyError, and no dtype is the cause"),
+        ("import torch\nprint(input())", (), 2, "program.py reads standard input, which cannot be given to it more than once"),
+        ("print(1)", ("--force",), 2, "--force does nothing without --write"),
+        ("print(1)", ("--steps", "none"), 2, "is no number of steps"),
+        ("import os\nos._exit(3)", (), 1, "the run ended without an answer (exit status 3)"),
+        ("# Generated by hand. DO NOT EDIT\n" + FAULT, ("--write",), 1, "says that it is generated. Change what generates it"),
+    ],
+    ids=lambda v: None,
+)
+def test_bad_input_gets_one_clear_line(tmp_path, text, words, status, said):
+    file = tmp_path / "program.py"
+    if text is not None:
+        file.write_text(text)
+    done = fix(tmp_path, *words)
+    assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+    assert "Traceback" not in done.stderr or "KeyError" in done.stderr or "EOFError" in done.stderr or "RuntimeError" in done.stderr
+    assert text is None or file.read_text() == text
+
+
+def test_a_file_that_changes_during_the_run_is_not_written(tmp_path):
+    text = FAULT.replace('    print("step", step)', '    open(__file__, "a").write("# touched\\n")')
+    (tmp_path / "program.py").write_text(text)
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 1 and "has changed since it was run; nothing was written" in done.stderr, done.stderr
+    assert "dtype=torch.bfloat16" not in (tmp_path / "program.py").read_text()
+
+
+def test_a_link_out_of_the_project_is_not_followed(tmp_path):
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere.py"
+    (project / ".git").mkdir(parents=True)
+    elsewhere.write_text("import torch\ndef make():\n    return torch.ones(2, 4)\n")
+    (project / "made.py").symlink_to(elsewhere)
+    (project / "program.py").write_text("import torch\nfrom torch import nn\nimport made\nprint(nn.Linear(4, 2).half()(made.make()).dtype)\n")
+    done = fix(project, "--write")
+    assert elsewhere.read_text() == "import torch\ndef make():\n    return torch.ones(2, 4)\n"
+    assert (project / "made.py").is_symlink() and done.returncode == 0 and ".to(torch.float16)" in (project / "program.py").read_text(), done.stderr
+
+
+@pytest.mark.slow
+def test_ten_faults_over_a_real_unet_vae_text_encoder_and_adapters(tmp_path):
+    pytest.importorskip("diffusers")
+    pytest.importorskip("transformers")
+    shutil.copytree(ROOT / "tests" / "projects" / "inpainting", tmp_path, dirs_exist_ok=True)
+    done = fix(tmp_path, "--write", script="train.py")
+    assert done.returncode == 0, done.stderr
+    assert "proven: nothing is refused; 2 backward passes" in done.stderr
+    changed = [line for line in done.stdout.splitlines() if line.startswith("+ ")]
+    assert len(changed) >= 10
+    environment = dict(os.environ, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1")
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+
+def test_two_runs_are_compared_by_their_largest_relative_difference():
+    a = [{"value": 1.0, "norm": 2.0}, {"value": float("nan"), "norm": None}]
+    assert compare(a, a) == 0
+    assert compare(a, [{"value": 1.0, "norm": 1.0}]) == 0.5
+    assert compare(a, [{"value": float("inf"), "norm": 2.0}]) == float("inf")
+    assert compare(a, []) is None and compare([{"value": 0.0, "norm": 0.0}], [{"value": 0.0, "norm": 0.0}]) == 0
+
+
+def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
+    p = healed(tmp_path, "import torch\nnet = nn.Linear(4, 2).half()\nx = torch.ones(1, 4)\nnet(x)")
+    patch = autofix.Patch()
+    (problem,) = autofix.gather(p.recording, patch)
+    problem.choose_next()
+    first, second, *others = autofix.describe(problem)
+    assert first == "DT101: x is float32, refused in linear"
+    assert second.startswith("  safe: ") and any(line.startswith("  or: ") for line in others)

@@ -269,6 +269,16 @@
   one("#keys").addEventListener("click", help);
   all(".copy").forEach((button) => button.addEventListener("click", () => copy(button)));
   addEventListener("hashchange", jumped);
+  if (location.protocol === "about:") { // in a notebook's frame a link with a fragment leads nowhere
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      const target = link && document.getElementById(link.hash.slice(1));
+      if (!target) return;
+      event.preventDefault();
+      if (cards.includes(target)) choose(cards.indexOf(target));
+      else target.scrollIntoView();
+    });
+  }
   addEventListener("beforeprint", () => all("details").forEach((fold) => { fold.open = true; }));
   jumped();
   requestAnimationFrame(() => setTimeout(build)); // once the page has been painted

@@ -92,6 +92,7 @@ def _ops(recording: Recording, findings: Sequence[Finding]) -> Any:
 
 def _findings(recording: Recording, findings: Sequence[Finding]) -> Any:
     plain = {name: [getattr(f, name) for f in findings] for name in ("code", "kind", "severity", "title", "phase", "module", "op", "count")}
+    plain["phase"] = [phase or "other" for phase in plain["phase"]]
     culprits = [f.culprit for f in findings]
     born = {
         "culprit": [c.shown if c else "" for c in culprits],

@@ -227,8 +227,8 @@
       if (kind === "bytes") return make("td", { class: "number" }, size(value));
       if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
       if (kind === "flag") return make("td", {}, value ? "yes" : "");
-      if (kind !== "dtypes") return make("td", { class: kind }, String(value));
-      const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part));
+      if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));
+      const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part.replace(/(\d) $/, "$1\u00a0")));
       return make("td", { class: kind }, ...parts);
     }
   }
@@ -269,6 +269,16 @@
   one("#keys").addEventListener("click", help);
   all(".copy").forEach((button) => button.addEventListener("click", () => copy(button)));
   addEventListener("hashchange", jumped);
+  if (location.protocol === "about:") { // in a notebook's frame a link with a fragment leads nowhere
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      const target = link && document.getElementById(link.hash.slice(1));
+      if (!target) return;
+      event.preventDefault();
+      if (cards.includes(target)) choose(cards.indexOf(target));
+      else target.scrollIntoView();
+    });
+  }
   addEventListener("beforeprint", () => all("details").forEach((fold) => { fold.open = true; }));
   jumped();
   requestAnimationFrame(() => setTimeout(build)); // once the page has been painted

@@ -100,6 +100,8 @@ class Retraining:
         for name, members in self._by("before"):
             if name != "healthy":
                 lines.append(f"as they are, in {members[0].before.dtype}, {_some(members, self.adapters)}: {_told(name, members[0].before.facts)}")
+        if all(v.before.verdict == "healthy" for v in self.adapters):
+            lines.append(f"as they are, in {self.before.dtype}, the adapters move as well")
         return "\n".join(lines)
 
     def _by(self, run: str) -> list[tuple[str, list[Verdict]]]:
@@ -122,6 +124,8 @@ class Retraining:
             found.append(f"only {taken} of {self.steps} steps were taken, the loss scaler left the others out")
         if not all(map(math.isfinite, after.losses)):
             found.append("in float32 the loss became infinite or NaN")
+        elif len(self.untrained) < len(after.losses):
+            found.append("the loss with untrained weights, to compare with, could not be computed")
         elif not self._no_worse():
             found.append(self._losses() + ": it got worse")
         return found
@@ -130,7 +134,7 @@ class Retraining:
         return list(losses[self.steps // 2 :])
 
     def _no_worse(self) -> bool:
-        pairs = list(zip(self._later(self.after.losses), self._later(self.untrained), strict=True))
+        pairs = list(zip(self._later(self.after.losses), self._later(self.untrained)))
         worse = [a - u for a, u in pairs]
         mean = math.fsum(worse) / len(worse)
         spread = math.sqrt(math.fsum((w - mean) ** 2 for w in worse) / max(len(worse) - 1, 1) / len(worse))

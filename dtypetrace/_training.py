@@ -29,6 +29,9 @@ STATE_LOST = 0.05
 FAR = 5.0
 """Steps this many learning rates long, from a state that is partly zero, overshoot: an adaptive step is about one long."""
 
+LONGER = 1.5
+"""The same against the steps of the same optimizer with a wide state, which leaves only rounding as another reason."""
+
 # ---------------------------------------------------------------- one parameter
 
 
@@ -101,9 +104,11 @@ def of_adapter(judged: Iterable[tuple[Update, Mechanism]]) -> Mechanism:
 
 
 def compared(narrow: Update, wide: Update) -> Mechanism:
-    """What the steps say about a parameter when the same steps were also taken with it in a wider dtype: a gradient that was
-    zero there only for the narrow dtype underflowed."""
+    """What the steps say about a parameter when the same steps were also taken with it in a wider dtype: what was lost only in
+    the narrow one shows against that."""
     found = mechanism(narrow)
+    if found.name == "healthy" and wide.change and narrow.change > LONGER * wide.change and (lost := _lost_state(narrow)):
+        return Mechanism("overshoot", (f"a step changes a weight {narrow.change / wide.change:.1f} times as much as with {wide.dtype} weights and state", *lost))
     if found.name in ("healthy", "zero gradient") and narrow.reached < LEAST_MOVED * wide.reached:
         lost = f"{narrow.reached:,} of its sampled numbers had a gradient other than zero, and {wide.reached:,} with the weights in {wide.dtype}"
         return Mechanism("gradient underflow", (lost,))

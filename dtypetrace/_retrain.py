@@ -76,6 +76,7 @@ def retrain_lora(
     done = False
     try:
         with torch.enable_grad():
+            snapshot.rewind()  # gradients that are there would be added to
             before, failure = experiment.run("as they are", autocast_dtype, copy.deepcopy(scaler))
             snapshot.rewind()
             to_float32(adapters)
@@ -284,10 +285,9 @@ def _gradient(gradient: torch.Tensor) -> torch.Tensor:
 
 def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
     """Mean size of the smallest change that weights of a dtype can take: half the distance to the next number."""
-    info = torch.finfo(dtype)
-    _, exponent = torch.frexp(weights.double().cpu())
-    half = torch.ldexp(torch.tensor(info.eps / 2, dtype=torch.float64), exponent - 1).where(weights.cpu() != 0, 0.0)
-    return half.clamp(min=info.smallest_normal * info.eps / 2).mean().item()
+    info, weights = torch.finfo(dtype), weights.cpu().double()
+    half = torch.exp2(torch.frexp(weights).exponent.double() - 1) * info.eps / 2
+    return half.where(weights != 0, 0.0).clamp(min=info.smallest_normal * info.eps / 2).mean().item()
 
 
 def _unmeasured(name: str, parameter: nn.Parameter) -> Update:

@@ -30,7 +30,7 @@ def curves(result: Retraining) -> str:
         (f"as they are, {before.dtype}", before.losses, COLOURS.get(before.dtype, COLOURS[""]), ""),
         ("in float32", after.losses, COLOURS["float32"], "6 3" if before.dtype == "float32" else ""),
     ]
-    lines = {f"{run.dtype} holds no less": (run.resolution, COLOURS.get(run.dtype, COLOURS[""])) for run in (before, after)}
+    lines = {f"half a step of {run.dtype}": (run.resolution, COLOURS.get(run.dtype, COLOURS[""])) for run in (before, after)}
     width = 2 * (_LEFT + _WIDTH) + _GAP
     height = _TOP + _HEIGHT + _BOTTOM + 36
     return (
@@ -55,7 +55,7 @@ def _panel(x: float, title: str, series: list[tuple], lines: dict, steps: int, *
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if logarithmic:
         low, high = math.floor(math.log10(low or _FLOOR)) - 1, math.ceil(math.log10(high or 1.0))
-    if high <= low:
+    if high <= low:  # never on a logarithmic axis
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
 
     def across(step: int) -> float:
@@ -68,12 +68,13 @@ def _panel(x: float, title: str, series: list[tuple], lines: dict, steps: int, *
 
     parts = [f'<text x="{x}" y="{_TOP - 12}" font-weight="600">{title}</text>']
     parts.append(f'<path d="M{x} {_TOP}V{_TOP + _HEIGHT}H{x + _WIDTH}" fill="none" stroke="currentColor" stroke-opacity=".5"/>')
-    for number in range(5):
-        at = low + (high - low) * number / 4
-        label = (f"1e{at:.0f}" if number else "0") if logarithmic else f"{at:.4g}"
-        if not logarithmic or at == round(at) or not number:
-            y = _TOP + _HEIGHT * (1 - number / 4)
-            parts.append(f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    if logarithmic:
+        marks = [(low, "0"), *((n, f"1e{n}") for n in range(high, low, -max(1, -(-(high - low) // 5))))]
+    else:
+        marks = [(at, f"{at:.4g}") for at in (low + (high - low) * n / 4 for n in range(5))]
+    for at, label in marks:
+        y = _TOP + _HEIGHT * (1 - (at - low) / (high - low))
+        parts.append(f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     parts.append(f'<text x="{x}" y="{_TOP + _HEIGHT + 16}">1</text>')
     parts.append(f'<text x="{x + _WIDTH}" y="{_TOP + _HEIGHT + 16}" text-anchor="end">step {steps}</text>')
     for label, (value, colour) in lines.items():

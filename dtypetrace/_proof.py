@@ -6,6 +6,7 @@ Plain data and standard library; the picture comes from ``_curves``.
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import asdict, dataclass
 from html import escape
 
@@ -17,6 +18,7 @@ STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
 """Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by more is worse."""
 MOST_ROWS = 40
+_WIDTH = 108  # the table's
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class Retraining:
             lines += wrong
         else:
             moved = min(v.after.moved for v in self.adapters)
-            lines.append(f"with the adapters in float32 {_all(len(self.adapters))}: at least {moved:.0%} of the numbers with a gradient moved, and no gradient was infinite or NaN")
+            most = "all" if moved == 1 else f"at least {moved:.0%}"
+            lines.append(f"with the adapters in float32 {_all(len(self.adapters))}: {most} of the numbers with a gradient moved, each gradient finite")
             lines.append(self._losses())
         for name, members in self._by("before"):
             if name != "healthy":
@@ -165,7 +168,8 @@ class Retraining:
     def __repr__(self) -> str:
         head = "confirmed: in float32 the adapters learn" if self.confirmed else "not confirmed"
         lines = [f"LoRA retraining, {len(self.adapters)} adapters, {self.steps} steps of {self.optimizer or 'no optimizer'}: {head}"]
-        lines += [f"  {line}" for line in self.why.splitlines()]
+        for line in self.why.splitlines():
+            lines += textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="    ")
         header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
         lines += ["", f"{'':42}" + "".join(f"{h:>11}" for h in header)]
         for members in self._pairs():

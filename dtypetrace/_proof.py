@@ -30,7 +30,7 @@ class Side:
     """What the steps measured say: ``healthy``, or what kept it from learning (``_training.MECHANISMS``)."""
     facts: tuple[str, ...]
     gradient: float
-    """Norm in the last step that had one; shares over all steps follow."""
+    """Norm in the last step that had one; shares over all steps follow. Steps that a loss scaler left out do not count."""
     zeros: float
     subnormal: float
     """Share below float16's normal range, 2**-14."""
@@ -125,6 +125,8 @@ class Retraining:
         taken = len(after.losses) - after.skipped
         if taken < LEAST_STEPS and not found:
             found.append(f"only {taken} of {self.steps} steps were taken, the loss scaler left the others out")
+        if not found and (broken := [v for v in self.adapters if v.after.nonfinite > 0]):
+            found.append(f"in float32, {_some(broken, self.adapters)}: some gradients were infinite or NaN")
         if not all(map(math.isfinite, after.losses)):
             found.append("in float32 the loss became infinite or NaN")
         elif len(self.untrained) < len(after.losses):

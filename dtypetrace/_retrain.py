@@ -163,6 +163,8 @@ class _Experiment:
             if trained:
                 seed_all(self.seed)
                 optimizer = self.make_optimizer(trained)
+                if not hasattr(optimizer, "param_groups"):
+                    raise TypeError(f"dtypetrace.retrain_lora(make_optimizer): it returned {type(optimizer).__name__}, which has no param_groups; return the optimizer")
                 self.optimizer = type(optimizer).__name__
             for step in range(self.steps):
                 self.progress(label)
@@ -224,7 +226,8 @@ class _Meter:
         self.skipped = 0
 
     def _samples(self) -> list[torch.Tensor]:
-        return [sample(p.detach()).float() for p in self.parameters.values()]
+        home = next(iter(self.parameters.values())).device  # a model may be spread over several
+        return [sample(p.detach()).float().to(home) for p in self.parameters.values()]
 
     @contextlib.contextmanager
     def step(self, loss: torch.Tensor, optimizer: Any, left_out: bool):
@@ -232,7 +235,7 @@ class _Meter:
         with _compat.unseen(), torch.no_grad():
             self.losses.append(loss.detach().float())
             for name, parameter in self.parameters.items():
-                if parameter.grad is not None:
+                if parameter.grad is not None and not left_out:
                     self.rows.setdefault(name, []).append(_gradient(parameter.grad))
             before = torch.cat(self._samples())
         measured = optimizer is not None and not left_out

@@ -33,8 +33,9 @@ def network(dtype: torch.dtype = torch.float16) -> nn.Sequential:
 
 
 def loss_of(model: nn.Module, scale: float = 1.0) -> torch.Tensor:
-    x = torch.randn(32, WIDTH)
-    return F.mse_loss(model(x.to(model[0].base.weight.dtype)).float(), torch.sin(x) / 2) * scale
+    weight = model[0].base.weight
+    x = torch.randn(32, WIDTH, device=weight.device)
+    return F.mse_loss(model(x.to(weight.dtype)).float(), torch.sin(x) / 2) * scale
 
 
 def unet(dtype: torch.dtype) -> nn.Module:

@@ -6,6 +6,7 @@ import importlib.util
 import random
 import re
 from functools import partial
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -205,9 +206,54 @@ def test_a_loss_that_gets_worse_is_no_learning(optimizer, reason):
     assert reason in result.why
 
 
+def test_a_gradient_that_is_infinite_once_is_no_proof():
+    """The optimizer leaves such steps alone, so that nothing else shows."""
+    class Careful(SGD):
+        def step(self, closure=None):
+            if all(p.grad.isfinite().all() for g in self.param_groups for p in g["params"]):
+                super().step()
+
+    calls = []
+
+    def compute_loss(model):
+        loss = loss_of(model)
+        calls.append(loss)
+        if len(calls) % 5 == 3:
+            loss.register_hook(lambda g: g * float("inf"))
+        return loss
+
+    result = dtypetrace.retrain_lora(network(torch.float32), compute_loss, make_optimizer=partial(Careful, lr=1.0), steps=5)
+    assert afters(result) == {"healthy"} and not result.confirmed
+    assert "some gradients were infinite or NaN" in result.why
+
+
 def test_a_gradient_of_zeros():
     result = dtypetrace.retrain_lora(network(), lambda m: loss_of(m, 0.0), make_optimizer=AdamW, steps=3)
     assert afters(result) == {"zero gradient"} and not result.confirmed
+
+
+def test_adapters_outside_the_model():
+    """Their modules take over the forward of the layers they adapt, as kohya's and OneTrainer's do."""
+    base = nn.Sequential(nn.Linear(64, 64), nn.SiLU()).half().requires_grad_(False)
+    lora = nn.Module()
+    lora.lora_down, lora.lora_up = nn.Linear(64, 4, bias=False).half(), nn.Linear(4, 64, bias=False).half()
+    nn.init.zeros_(lora.lora_up.weight)
+    plain = base[0].forward
+    base[0].forward = lambda x: plain(x) + lora.lora_up(lora.lora_down(x))
+    both = nn.ModuleList([base, lora])
+    result = dtypetrace.retrain_lora(
+        both, lambda: base(torch.randn(8, 64).half()).float().pow(2).mean(), make_optimizer=made("prodigyopt", "Prodigy", lr=1.0), steps=4
+    )
+    assert befores(result) == {"state underflow"} and result.confirmed, result.why
+    assert [v.name for v in result.adapters] == ["1"]
+
+
+def test_while_a_trace_is_open():
+    model = network()
+    with dtypetrace.trace(model, numerics=True) as trace:
+        result = dtypetrace.retrain_lora(model, loss_of, make_optimizer=partial(AdamW, lr=1e-4), steps=3)
+    assert befores(result) == {"state underflow"} and result.confirmed
+    assert trace.recording.updates
 
 
 # ---------------------------------------------------------------- what is left behind
@@ -292,6 +338,7 @@ def test_an_error_of_one_run_is_told():
         (dict(compute_loss=lambda a, b: 0), TypeError, "it needs 2 arguments"),
         (dict(compute_loss=lambda: 1.0), TypeError, "return the scalar loss"),
         (dict(make_optimizer=None), TypeError, "pass a function"),
+        (dict(make_optimizer=lambda parameters: None), TypeError, "which has no param_groups"),
     ],
 )
 def test_bad_input_is_told_in_one_line(arguments, error, says):
@@ -349,6 +396,16 @@ def test_a_progress_line_on_a_terminal_only(monkeypatch, capsys):
 
 
 # ---------------------------------------------------------------- real models
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("prodigyopt") is None or importlib.util.find_spec("diffusers") is None, reason="the page needs them")
+def test_the_page_shows_what_is_printed(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "retrain.md").read_text("utf-8")
+    program, printed = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", page, re.S).groups()
+    exec(compile(program, "page", "exec"), {})
+    words = lambda text: re.sub(r"[-+]?\d[\d.e+-]*%?", "#", text).split()  # noqa: E731  # the last digits are the machine's
+    assert words(capsys.readouterr().out) == words(printed)
 
 
 @pytest.mark.slow

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._explain import explain
     from ._preflight import preflight
+    from ._retrain import retrain_lora
     from ._trace import Trace, trace
     from ._view import load
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "explain", "load", "preflight", "trace"]
+__all__ = ["Trace", "explain", "load", "preflight", "retrain_lora", "trace"]
 
-_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view", "explain": "_explain", "preflight": "_preflight"}
+_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view", "explain": "_explain", "preflight": "_preflight", "retrain_lora": "_retrain"}
 
 
 def __getattr__(name: str) -> Any:

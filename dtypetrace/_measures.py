@@ -103,6 +103,14 @@ class Update:
     gradient_declared: bool = False
     """Whether the program declared that gradients of this dtype are meant (``Tensor.grad_dtype``)."""
     state: tuple[State, ...] = ()
+    own: int = -1
+    """How many of the reached elements a step moved otherwise than weight decay alone would, -1 where nothing says."""
+    frozen: bool = False
+    held: bool = True
+    """Whether an optimizer holds it."""
+    skipped: int = 0
+    """Steps that a loss scaler left out, since gradients were infinite at its scale, and that scale after the last step."""
+    scale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

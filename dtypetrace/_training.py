@@ -29,6 +29,9 @@ STATE_LOST = 0.05
 FAR = 5.0
 """Steps this many learning rates long, from a state that is partly zero, overshoot: an adaptive step is about one long."""
 
+LONGER = 1.5
+"""The same against the steps of the same optimizer with a wide state, which leaves only rounding as another reason."""
+
 # ---------------------------------------------------------------- one parameter
 
 
@@ -37,23 +40,34 @@ class Mechanism:
     """What keeps a parameter from learning: a short name, and the facts that show it."""
 
     name: str
-    """``healthy``, ``no gradient``, ``zero gradient``, ``broken gradient``, ``no learning rate``, ``one step``, ``untouched``,
-    ``state underflow``, ``broken``, ``overshoot`` or ``below resolution``."""
+    """One of ``MECHANISMS``."""
     facts: tuple[str, ...] = ()
 
 
 HEALTHY = Mechanism("healthy")
+MECHANISMS = (
+    "refused", "state underflow", "overshoot", "broken", "untouched", "below resolution", "gradient underflow", "no learning rate",
+    "scaler backing off", "broken gradient", "not in the optimizer", "frozen", "no gradient", "zero gradient", "decay only", "one step", "healthy",
+)  # fmt: skip
+"""What can be the matter with a parameter, in the order in which one of them explains what is seen on others: a LoRA's down
+matrix gets no gradient while its up matrix stays zero, whatever keeps it there."""
 
 
 def mechanism(update: Update) -> Mechanism:
     """What the steps measured say about one parameter."""
     u = update
+    if u.frozen:
+        return Mechanism("frozen", ("its requires_grad is False",))
+    if not u.held:
+        return Mechanism("not in the optimizer", ("no parameter group of the optimizer holds it",))
+    if u.skipped and u.steps == 0 and u.zero < LEAST_STEPS and u.scale > 1:
+        return Mechanism("scaler backing off", (f"the loss scaler left out {u.skipped} steps, as gradients were infinite at its scale, now {u.scale:g}",))
     if not u.gradient_dtype:
-        return Mechanism("no gradient", ("no step found a gradient on it",))
+        return Mechanism("no gradient", ("no step found a gradient on it: what it computes does not reach the loss",))
     if u.broken:
-        lost = _lost_state(u)
+        lost = _lost_state(u) or _lost_eps(u)
         return Mechanism("state underflow" if lost else "broken", (*lost, f"a step made {u.broken:,} of the {_sampled(u):,} numbers looked at infinite or NaN, from finite weights and gradients"))
-    if u.steps == 0 and u.lr == 0:
+    if u.lr == 0 and u.moved == 0:
         return Mechanism("no learning rate", ("its learning rate is 0",))
     if u.steps == 0 and u.broken_gradient:
         return Mechanism("broken gradient", (f"its gradient held an infinity or NaN in each of {u.broken_gradient} steps",))
@@ -71,7 +85,34 @@ def mechanism(update: Update) -> Mechanism:
         return Mechanism("below resolution", (*facts, *_resolution(u)))
     if u.lr > 0 and u.change > FAR * u.lr and _lost_state(u):
         return Mechanism("overshoot", (f"a step changes a weight by {u.change:.0e} on average, with lr {u.lr:.0e}", *_lost_state(u)))
+    if 0 <= u.own < LEAST_MOVED * u.reached:
+        return Mechanism("decay only", (f"{_share(u.own, u)} of the numbers that had a gradient moved otherwise than weight decay moves them",))
     return HEALTHY
+
+
+def of_adapter(judged: Iterable[tuple[Update, Mechanism]]) -> Mechanism:
+    """What is the matter with an adapter: the one of its parameters' mechanisms that explains the others.
+
+    Two things explain nothing. A matrix frozen on purpose, while one beside it is trained. And a wide matrix that does not move
+    yet, beside one that began at zero and moves: its gradient is as small as the other still is.
+    """
+    judged = list(judged)
+    begun = any(u.magnitude == 0 and m.name == "healthy" for u, m in judged)
+    early = [m for u, m in judged if begun and u.magnitude > 0 and u.dtype not in NARROW and m.name in ("below resolution", "one step")]
+    telling = [m for _, m in judged if m.name != "frozen" and m not in early]
+    return min(telling or [m for _, m in judged], key=lambda m: (MECHANISMS.index(m.name), -len(m.facts)))
+
+
+def compared(narrow: Update, wide: Update) -> Mechanism:
+    """What the steps say about a parameter when the same steps were also taken with it in a wider dtype: what was lost only in
+    the narrow one shows against that."""
+    found = mechanism(narrow)
+    if found.name == "healthy" and wide.change and narrow.change > LONGER * wide.change and (lost := _lost_state(narrow)):
+        return Mechanism("overshoot", (f"a step changes a weight {narrow.change / wide.change:.1f} times as much as with {wide.dtype} weights and state", *lost))
+    if found.name in ("healthy", "zero gradient") and narrow.reached < LEAST_MOVED * wide.reached:
+        lost = f"{narrow.reached:,} of its sampled numbers had a gradient other than zero, and {wide.reached:,} with the weights in {wide.dtype}"
+        return Mechanism("gradient underflow", (lost,))
+    return found
 
 
 def vanishes(number: float | None, dtype: str) -> bool:
@@ -91,9 +132,17 @@ def _lost_state(u: Update) -> tuple[str, ...]:
     return tuple(facts)
 
 
+def _lost_eps(u: Update) -> tuple[str, ...]:
+    """What shows that a step divided by zero where the gradient was zero."""
+    dtypes = [s.dtype for s in u.state if s.dtype in NARROW and vanishes(u.eps, s.dtype)]
+    return (f"eps={u.eps:g} is 0 in {dtypes[0]}, the dtype of its state",) if dtypes else ()
+
+
 def _resolution(u: Update) -> tuple[str, ...]:
-    if u.dtype not in SPACING or not u.magnitude:
+    if u.dtype not in SPACING:
         return ()
+    if not u.magnitude:
+        return (f"next to 0, {u.dtype} holds no change below {SMALLEST[u.dtype] / 2:.1g}",)
     hold = f"next to {u.magnitude:.2g}, {u.dtype} holds no change below {u.magnitude * SPACING[u.dtype]:.1g}"
     return (f"{hold}; the learning rate is {u.lr:g}" if u.lr > 0 else hold,)
 

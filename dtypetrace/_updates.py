@@ -18,6 +18,8 @@ _SAMPLE = 1024
 _ALL_STEPS = 32  # after so many steps only every sixteenth is measured
 _FACTS_ONLY = 3
 _SMALLEST_NORMAL_HALF = 2.0**-14
+_OFF = 0.1
+"""So far may a change be from that of weight decay, relative to it, and still count as decay alone."""
 
 
 class _Tracked:
@@ -27,7 +29,7 @@ class _Tracked:
 
     def __init__(self, parameter, group: dict, name: str, step: int) -> None:
         self.ref = weakref.ref(parameter)
-        self.group = {"lr": group.get("lr"), "eps": group.get("eps")}
+        self.group = _settings(group)
         self.name, self.step = name, step
         self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), tuple(parameter.shape)
         self.absent = 0
@@ -119,7 +121,7 @@ class _Watched:
             for index, parameter in enumerate(group["params"]):
                 known = self.known.get(id(parameter))
                 if known is not None and known.ref() is parameter and known.dtype is parameter.dtype:
-                    known.group = {"lr": group.get("lr"), "eps": group.get("eps")}
+                    known.group = _settings(group)
                     continue
                 if not isinstance(parameter, torch.Tensor) or not parameter.dtype.is_floating_point or parameter.is_meta:
                     continue
@@ -156,6 +158,7 @@ class _Watched:
         found = []
         for t in self.known.values():
             lr, eps = t.group["lr"], t.group["eps"]
+            lr = lr.item() if isinstance(lr, torch.Tensor) and lr.numel() == 1 else lr
             facts = dict(
                 name=t.name, dtype=dtype_name(t.dtype), shape=t.shape, step=t.step, place=self.place, optimizer=self.kind,
                 lr=float(lr) if isinstance(lr, (int, float)) else -1.0, eps=float(eps) if isinstance(eps, (int, float)) else None,
@@ -166,16 +169,21 @@ class _Watched:
         return found
 
 
-_NOTHING = dict.fromkeys(("steps", "zero", "broken_gradient", "reached", "moved", "broken"), 0) | dict.fromkeys(
+_NOTHING = dict.fromkeys(("steps", "zero", "broken_gradient", "reached", "moved", "own", "broken"), 0) | dict.fromkeys(
     ("gradient_peak", "subnormal", "magnitude", "change"), 0.0
 )
+
+
+def _settings(group: dict) -> dict:
+    decay = group.get("weight_decay")
+    return {"lr": group.get("lr"), "eps": group.get("eps"), "decay": decay if isinstance(decay, (int, float)) else 0.0}
 
 
 class _Lane:
     """The samples of an optimizer's parameters of one dtype on one device, laid end to end."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, pairs: list[tuple[_Tracked, Any]]) -> None:
-        self.device = device
+        self.device, self.dtype = device, dtype
         self.tracked = [t for t, _ in pairs]
         self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(sample(local)) for t, p in pairs]
         total = sum(self.sizes)
@@ -183,6 +191,7 @@ class _Lane:
         self.reached = torch.zeros(total, dtype=torch.bool, device=device)
         self.moved = torch.zeros_like(self.reached)
         self.broken = torch.zeros_like(self.reached)
+        self.own = torch.zeros_like(self.reached)
         # per parameter: usable steps, zero gradients, broken ones, subnormals, nonzeros, sum of changes
         self.sums = torch.zeros(6, len(pairs), dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
         self.peak = torch.zeros(len(pairs), dtype=torch.float32, device=device)
@@ -244,6 +253,7 @@ class _Lane:
         self.reached |= hit
         changed = after != before
         self.moved |= changed & usable[self.owner]
+        self.own |= changed & usable[self.owner] & ~self._decayed(before, after)
         self.broken |= ~torch.isfinite(after) & torch.isfinite(before) & (there & finite)[self.owner]
         size = samples.abs()
         small = (size < _SMALLEST_NORMAL_HALF) & (size != 0)
@@ -252,6 +262,23 @@ class _Lane:
         self.sums += torch.stack([r.to(self.sums.dtype) for r in rows])
         self.peak = torch.maximum(self.peak, torch.where(finite, torch.maximum(-low, high), 0.0))
         self._look_at_state(optimizer, hit)
+
+    def _decayed(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        """Which elements moved as weight decay alone moves them: all of a parameter towards zero, by one share of their size.
+
+        The share is fitted to what the parameter's elements did, and is at most lr * weight_decay.
+        """
+        decays = [t.group["decay"] * (t.group["lr"] if isinstance(t.group["lr"], (int, float)) else 1.0) for t in self.tracked]
+        if self.dtype.itemsize < 4 or not any(decays):  # a narrow dtype rounds so small a share away
+            return torch.zeros_like(self.moved)
+        change = torch.nan_to_num(after - before, 0.0, 0.0, 0.0)
+        sizes, changes, both = (self._per_parameter(v) for v in (before * before, change * change, before * change))
+        share = both / sizes.clamp(min=torch.finfo(self.dtype).tiny)
+        most = torch.tensor(decays, dtype=before.dtype).to(self.device, non_blocking=True)
+        decay = (share < 0) & (share > -most * (1 + _OFF)) & (share * share * sizes > changes / 2)
+        expected = share[self.owner] * before
+        rounding = torch.finfo(self.dtype).eps * before.abs()
+        return decay[self.owner] & (before != 0) & ((change - expected).abs() <= _OFF * expected.abs() + rounding)
 
     def _look_at_state(self, optimizer: Any, hit: torch.Tensor) -> None:
         """Which floating tensors of the state are zero where the gradient is not."""
@@ -277,15 +304,16 @@ class _Lane:
             self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
 
     def read(self, dtype_name) -> list[dict]:
-        reached, moved, broken = (self._per_parameter(m.float()) for m in (self.reached, self.moved & self.reached, self.broken))
+        marks = (self.reached, self.moved & self.reached, self.own & self.reached, self.broken)
+        reached, moved, own, broken = (self._per_parameter(m.float()) for m in marks)
         magnitude = self.magnitude if self.magnitude is not None else torch.zeros_like(self.peak)
-        table = torch.cat([self.sums.float(), torch.stack([self.peak, reached, moved, broken, magnitude])]).tolist()
-        steps, zero, bad, small, nonzero, change, peak, reached, moved, broken, magnitude = table
+        table = torch.cat([self.sums.float(), torch.stack([self.peak, reached, moved, own, broken, magnitude])]).tolist()
+        steps, zero, bad, small, nonzero, change, peak, reached, moved, own, broken, magnitude = table
         states = [(name, dtype_name(dtype), *rows.tolist()) for (name, dtype), rows in self.states.items()]
         return [
             dict(
                 steps=int(steps[i]), zero=int(zero[i]), broken_gradient=int(bad[i]), gradient_peak=peak[i],
-                subnormal=small[i] / max(nonzero[i], 1.0), reached=int(reached[i]), moved=int(moved[i]), broken=int(broken[i]),
+                subnormal=small[i] / max(nonzero[i], 1.0), reached=int(reached[i]), moved=int(moved[i]), own=int(own[i]), broken=int(broken[i]),
                 magnitude=magnitude[i], change=change[i] / max(self.sizes[i] * steps[i], 1.0),
                 state=tuple(State(name, dtype, zeros[i], not broken_state[i]) for name, dtype, zeros, broken_state, has in states if has[i]),
             )  # fmt: skip

@@ -166,3 +166,17 @@ def test_device_memory_at_its_peak_and_time_of_a_half_unet_step(capsys):
     with capsys.disabled():
         print(f"\nSD1.5-size float16 step: time {min(b for _, b in rounds) / min(a for a, _ in rounds):.2f}x, peak memory {ratio:.4f}x")
     assert ratio <= 1.01
+
+
+@pytest.mark.parametrize(("fused", "before"), [(False, "state underflow"), (True, "overshoot")])
+def test_adapters_learn_in_float32(fused, before):
+    from adapters import loss_of, network
+
+    model = network().cuda()
+    numbers = torch.cuda.get_rng_state()
+    settings = dict(make_optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=fused), steps=12)
+    result = dtypetrace.retrain_lora(model, loss_of, **settings)
+    assert {v.before.verdict for v in result.adapters} == {before}
+    assert result.confirmed, result.why
+    assert torch.equal(numbers, torch.cuda.get_rng_state())
+    assert model[0].lora_up.weight.dtype is torch.float16 and not model[0].lora_up.weight.any()

@@ -1,0 +1,237 @@
+"""What retraining adapters showed: the verdict on each, whether the float32 run learns, and the views of that.
+
+Plain data and standard library; the picture comes from ``_curves``.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import asdict, dataclass
+from html import escape
+
+from ._curves import curves
+from ._training import LEAST_STEPS, MECHANISMS, SPACING
+from .records import State
+
+STANDARD_ERRORS = 2.0
+ROUNDINGS = 4.0
+"""Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by more is worse."""
+MOST_ROWS = 40
+_WIDTH = 108  # the table's
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One adapter in one run. Shares are 0 to 1, of its elements."""
+
+    dtype: str
+    verdict: str
+    """What the steps measured say: ``healthy``, or what kept it from learning (``_training.MECHANISMS``)."""
+    facts: tuple[str, ...]
+    gradient: float
+    """Norm in the last step that had one; shares over all steps follow. Steps that a loss scaler left out do not count."""
+    zeros: float
+    subnormal: float
+    """Share below float16's normal range, 2**-14."""
+    nonfinite: float
+    moved: float
+    """Share of the elements with a gradient that any step moved."""
+    change: float
+    """Mean change of an element in a step."""
+    resolution: float
+    """Mean size of the smallest change that an element can take in its dtype."""
+    state: tuple[State, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One adapter, in the run as it was (before) and in the one in float32 (after)."""
+
+    name: str
+    before: Side
+    after: Side
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: a number for each step in ``losses`` and ``changes`` (mean over the adapters' elements)."""
+
+    label: str
+    dtype: str
+    losses: tuple[float, ...]
+    changes: tuple[float, ...]
+    resolution: float
+    """Median over the adapters' matrices of the smallest change that their elements can take."""
+    skipped: int
+    """Steps that the loss scaler left out, and its scale at the end."""
+    scale: float
+    ended: str
+    """The exception that ended it, empty where it took all its steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retraining:
+    """The result of ``retrain_lora``: do the adapters learn, as they are and in float32, and by which mechanism do they not?"""
+
+    adapters: tuple[Verdict, ...]
+    before: Run
+    after: Run
+    untrained: tuple[float, ...]
+    """The loss of the same steps with the weights untrained, in the float32 run's precision."""
+    optimizer: str
+    computes: str
+    """The dtype that autocast computed in, in the float32 run; empty where it was off."""
+    steps: int
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the float32 run was measured to learn; the thresholds stand in ``retrain_lora``."""
+        return not self._wrong()
+
+    @property
+    def why(self) -> str:
+        """The facts behind ``confirmed``, a sentence a line."""
+        lines = []
+        if wrong := self._wrong():
+            lines += wrong
+        else:
+            moved = min(v.after.moved for v in self.adapters)
+            most = "all" if moved == 1 else f"at least {moved:.0%}"
+            lines.append(f"with the adapters in float32 {_all(len(self.adapters))}: {most} of the numbers with a gradient moved, each gradient finite")
+            lines.append(self._losses())
+        for name, members in self._by("before"):
+            if name != "healthy":
+                lines.append(f"as they are, in {members[0].before.dtype}, {_some(members, self.adapters)}: {_told(name, members[0].before.facts)}")
+        if all(v.before.verdict == "healthy" for v in self.adapters):
+            lines.append(f"as they are, in {self.before.dtype}, the adapters move as well")
+        return "\n".join(lines)
+
+    def _by(self, run: str) -> list[tuple[str, list[Verdict]]]:
+        """The adapters by their verdict in a run, the gravest first."""
+        groups: dict[str, list[Verdict]] = {}
+        for verdict in self.adapters:
+            groups.setdefault(getattr(verdict, run).verdict, []).append(verdict)
+        return sorted(groups.items(), key=lambda group: MECHANISMS.index(group[0]))
+
+    def _wrong(self) -> list[str]:
+        """What keeps the float32 run from being confirmed."""
+        after = self.after
+        if after.ended:
+            return [f"the run with the adapters in float32 ended in {after.ended}"]
+        found = [
+            f"in float32, {_some(members, self.adapters)}: {_told(name, members[0].after.facts)}" for name, members in self._by("after") if name != "healthy"
+        ]
+        taken = len(after.losses) - after.skipped
+        if taken < LEAST_STEPS and not found:
+            found.append(f"only {taken} of {self.steps} steps were taken, the loss scaler left the others out")
+        if not found and (broken := [v for v in self.adapters if v.after.nonfinite > 0]):
+            found.append(f"in float32, {_some(broken, self.adapters)}: some gradients were infinite or NaN")
+        if not all(map(math.isfinite, after.losses)):
+            found.append("in float32 the loss became infinite or NaN")
+        elif len(self.untrained) < len(after.losses):
+            found.append("the loss with untrained weights, to compare with, could not be computed")
+        elif not self._no_worse():
+            found.append(self._losses() + ": it got worse")
+        return found
+
+    def _later(self, losses: tuple[float, ...]) -> list[float]:
+        return list(losses[self.steps // 2 :])
+
+    def _no_worse(self) -> bool:
+        pairs = list(zip(self._later(self.after.losses), self._later(self.untrained)))
+        worse = [a - u for a, u in pairs]
+        mean = math.fsum(worse) / len(worse)
+        spread = math.sqrt(math.fsum((w - mean) ** 2 for w in worse) / max(len(worse) - 1, 1) / len(worse))
+        rounding = ROUNDINGS * SPACING.get(self.computes, SPACING["float32"]) * max(abs(u) for _, u in pairs)
+        return mean <= STANDARD_ERRORS * spread + rounding
+
+    def _losses(self) -> str:
+        after, untrained = (_mean(self._later(losses)) for losses in (self.after.losses, self.untrained))
+        return f"over the later half of {self.steps} steps the loss is {after:.5g}, {after - untrained:+.1e} against untrained weights on the same batches"
+
+    # ---------------------------------------------------------------- views
+
+    def to_dataframe(self):
+        """Two rows for each adapter, ``before`` and ``after``, as a pandas DataFrame."""
+        import pandas
+
+        rows = [
+            {"adapter": v.name, "run": run, **asdict(side), "facts": "; ".join(side.facts), "state": "; ".join(_state(s) for s in side.state)}
+            for v in self.adapters
+            for run, side in (("before", v.before), ("after", v.after))
+        ]
+        return pandas.DataFrame(rows)
+
+    def svg(self) -> str:
+        """The picture of both runs: how far a step moves the weights against their dtype's resolution, and the losses."""
+        return curves(self)
+
+    def __repr__(self) -> str:
+        head = "confirmed: in float32 the adapters learn" if self.confirmed else "not confirmed"
+        lines = [f"LoRA retraining, {len(self.adapters)} adapters, {self.steps} steps of {self.optimizer or 'no optimizer'}: {head}"]
+        for line in self.why.splitlines():
+            lines += textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="    ")
+        header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
+        lines += ["", f"{'':42}" + "".join(f"{h:>11}" for h in header)]
+        for members in self._pairs():
+            lines.append(members[0].name + (f", and {len(members) - 1} more like it" if len(members) > 1 else ""))
+            for label, sides in (("as they are", [v.before for v in members]), ("in float32", [v.after for v in members])):
+                numbers = "".join(f"{text:>11}" for text in _numbers(sides))
+                lines.append(f"  {label:<12}{sides[0].dtype:<10}{sides[0].verdict:<18}{numbers}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        title = "Confirmed: in float32 the adapters learn" if self.confirmed else "Not confirmed"
+        why = "".join(f"<li>{escape(line)}</li>" for line in self.why.splitlines())
+        rows = []
+        for members in self._pairs()[:MOST_ROWS]:
+            more = f"<br><small>and {len(members) - 1} more like it</small>" if len(members) > 1 else ""
+            for run in ("before", "after"):
+                sides = [getattr(v, run) for v in members]
+                first = f'<td rowspan="2" style="text-align:left">{escape(members[0].name)}{more}</td>' if run == "before" else ""
+                label = "as they are" if run == "before" else "in float32"
+                numbers = "".join(f"<td>{n}</td>" for n in _numbers(sides))
+                rows.append(f"<tr>{first}<td>{label}</td><td>{sides[0].dtype}</td><td>{escape(sides[0].verdict)}</td>{numbers}</tr>")
+        names = ("adapter", "run", "dtype", "verdict", "gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
+        header = "".join(f"<th>{name}</th>" for name in names)
+        return (
+            f'<div class="dtypetrace"><b>{title}</b> ({len(self.adapters)} adapters, {self.steps} steps of {escape(self.optimizer)})<ul>{why}</ul>'
+            f"{self.svg()}<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        )
+
+    def _pairs(self) -> list[list[Verdict]]:
+        """Adapters to which the same happened in both runs."""
+        groups: dict[tuple, list[Verdict]] = {}
+        for v in self.adapters:
+            groups.setdefault((v.before.verdict, v.before.dtype, v.after.verdict), []).append(v)
+        return list(groups.values())
+
+
+def _numbers(sides: list[Side]) -> tuple[str, ...]:
+    """Means over adapters: gradient norm, zeros, subnormals, moved, update, resolution."""
+    shares = [f"{_mean([getattr(s, name) for s in sides]):.0%}" for name in ("zeros", "subnormal", "moved")]
+    sizes = [f"{_mean([getattr(s, name) for s in sides]):.1e}" for name in ("gradient", "change", "resolution")]
+    return (sizes[0], *shares, *sizes[1:])
+
+
+def _told(name: str, facts: tuple[str, ...]) -> str:
+    return f"{name} ({'; '.join(facts)})" if facts else name
+
+
+def _state(state: State) -> str:
+    return f"{state.name} {state.dtype}: {state.zeros:.0%} zeros" + ("" if state.finite else ", not finite")
+
+
+def _some(members: list[Verdict], everyone: tuple[Verdict, ...]) -> str:
+    if len(members) == len(everyone):
+        return f"the adapter {members[0].name}" if len(members) == 1 else f"all {len(members)} adapters, {members[0].name} for one"
+    return f"{len(members)} of {len(everyone)} adapters, {members[0].name} for one"
+
+
+def _all(count: int) -> str:
+    return "the one adapter learns" if count == 1 else f"all {count} adapters learn"
+
+
+def _mean(numbers: list[float]) -> float:
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan

@@ -1,0 +1,389 @@
+"""The experiment on a model's adapters: the same steps with their weights as they are and in float32. Do they learn?"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import _compat
+from ._births import dtype_name
+from ._lora import Adapter, Snapshot, find_adapters, narrow, seed_all, to_float32
+from ._proof import Retraining, Run, Side, Verdict
+from ._training import Mechanism, compared, mechanism, of_adapter
+from ._updates import Updates, sample
+from .records import Update
+
+_SMALLEST_NORMAL_HALF = 2.0**-14
+
+
+def retrain_lora(
+    model: nn.Module,
+    compute_loss: Callable[..., torch.Tensor],
+    *,
+    make_optimizer: Callable[..., Any],
+    steps: int = 20,
+    autocast_dtype: torch.dtype | None = None,
+    scaler: Any = None,
+    seed: int = 0,
+    keep: bool = False,
+) -> Retraining:
+    """Trains the adapters of a model twice from the same start and seed, as they are and in float32, and says whether
+    they learn and what kept them from it.
+
+    model: the module that holds the adapters: PEFT's, any with ``lora_down`` and ``lora_up`` or ``lora_A`` and ``lora_B``, or
+    trainable weights beside frozen ones; ``nn.ModuleList([base, adapters])`` where they lie outside the base.
+    compute_loss: ``compute_loss(model)`` gives the scalar loss of one step; it is called ``3 * steps`` times, each time
+    with random numbers seeded by the step, and should draw the same batch for the same seed.
+    make_optimizer: ``make_optimizer(parameters)`` gives an optimizer over a list of trainable parameters; any object with
+    ``param_groups``, ``state`` and ``step()``. Both may leave their argument out. steps: at least 2, since in the first a
+    LoRA's down matrix rightly gets no gradient. autocast_dtype: what the program's autocast computes in, for both
+    runs; without it the run as they are has no autocast, and the float32 one computes in the base's dtype by autocast.
+    scaler: the program's GradScaler, of which each run gets a copy; without it the float32 run gets one where it computes in
+    float16. keep: leave the adapters in float32 and trained, instead of restoring everything (weights, dtypes, gradients,
+    buffers, modes, random numbers).
+
+    Returns a ``Retraining``: ``confirmed``, ``why``, ``adapters`` with their verdicts ``before`` and ``after``,
+    ``to_dataframe()``. An error that ends only one of the runs is told there, one that ends both is raised; the state is restored
+    then, too. Raises ValueError where there are no adapters or too few steps, TypeError for what cannot be called or is no loss.
+
+    The float32 run confirms that the adapters learn when in each of them half or more of the numbers that had a gradient
+    moved, otherwise than by weight decay alone (a suitable dtype moves all but a few per cent, an unsuitable one few); when at
+    least two steps were taken, with finite gradients that are zero throughout for no matrix (in the first step the down matrix's is);
+    and when the loss, over the later half of the steps, is not above that of the same batches with untrained weights,
+    by more than two standard errors of the difference plus four roundings of the compute dtype.
+
+    >>> dtypetrace.retrain_lora(unet, lambda m: loss_of(m, batch), make_optimizer=torch.optim.AdamW)    # doctest: +SKIP
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"dtypetrace.retrain_lora(model): got {type(model).__name__}, not a torch.nn.Module; pass the module that holds the adapters")
+    if steps < 2:
+        raise ValueError(f"dtypetrace.retrain_lora(steps={steps}): in the first step a LoRA's down matrix rightly gets no gradient; take 2 or more")
+    adapters = find_adapters(model)
+    experiment = _Experiment(model, adapters, _caller(compute_loss, "compute_loss"), _caller(make_optimizer, "make_optimizer"), steps, seed)
+    computes = autocast_dtype or _base_dtype(model, adapters)
+    computes = computes if computes is not None and computes.itemsize < 4 else None
+    snapshot = Snapshot(model, adapters)
+    done = False
+    try:
+        with torch.enable_grad():
+            snapshot.rewind()  # gradients that are there would be added to
+            before, failure = experiment.run("as they are", autocast_dtype, copy.deepcopy(scaler))
+            snapshot.rewind()
+            to_float32(adapters)
+            if scaler is None and computes is torch.float16:
+                scaler = torch.amp.GradScaler(experiment.device.type)
+            untrained = experiment.untrained(computes)
+            snapshot.rewind()
+            after, second = experiment.run("in float32", computes, copy.deepcopy(scaler))
+            if failure is not None and second is not None:
+                raise second
+            done = True
+    finally:
+        experiment.progress.close()
+        if not (keep and done):
+            snapshot.restore()
+    return Retraining(
+        adapters=tuple(_verdict(a, before, after) for a in adapters),
+        before=before.run,
+        after=after.run,
+        untrained=untrained,
+        optimizer=experiment.optimizer,
+        computes=dtype_name(computes) if computes else "",
+        steps=steps,
+    )
+
+
+def _caller(function: Callable, name: str) -> Callable:
+    """The function as one of one argument; one that needs none is called without."""
+    if not callable(function):
+        raise TypeError(f"dtypetrace.retrain_lora({name}): got {type(function).__name__}; pass a function")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a builtin
+        return function
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    needed = [p for p in places if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+    if len(needed) > 1:
+        raise TypeError(f"dtypetrace.retrain_lora({name}): it needs {len(needed)} arguments ({', '.join(p.name for p in needed)}); pass a function of one")
+    return function if needed or any(p.kind is p.VAR_POSITIONAL for p in places) else lambda _: function()
+
+
+def _base_dtype(model: nn.Module, adapters: list[Adapter]) -> torch.dtype | None:
+    """What most of the model's floating numbers are in, the adapters' where they are all there is."""
+    own = {id(p) for adapter in adapters for p in adapter.parameters.values()}
+    sizes = Counter()
+    for parameter in model.parameters():
+        if parameter.dtype.is_floating_point and id(parameter) not in own:
+            sizes[parameter.dtype] += parameter.numel()
+    chosen = sizes or Counter(p.dtype for adapter in adapters for p in adapter.parameters.values())
+    return chosen.most_common(1)[0][0] if chosen else None
+
+
+# ---------------------------------------------------------------- a run
+
+
+@dataclass
+class _Measured:
+    """A run, and what it did to each parameter of an adapter, by name."""
+
+    run: Run
+    updates: dict[str, Update]
+    gradients: dict[str, tuple[float, ...]]
+    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities and NaNs."""
+    resolutions: dict[str, float]
+
+
+class _Experiment:
+    """What both runs share."""
+
+    def __init__(self, model, adapters: list[Adapter], compute_loss: Callable, make_optimizer: Callable, steps: int, seed: int) -> None:
+        self.model, self.compute_loss, self.make_optimizer = model, compute_loss, make_optimizer
+        self.parameters = {name: p for adapter in adapters for name, p in adapter.parameters.items()}
+        self.device = next(iter(self.parameters.values())).device
+        self.steps, self.seed = steps, seed
+        self.optimizer = ""
+        self.progress = _Progress(3 * steps)
+
+    def run(self, label: str, computes: torch.dtype | None, scaler: Any) -> tuple[_Measured, Exception | None]:
+        """Takes the steps; the exception that ended them, if one did."""
+        meter = _Meter(self.parameters)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        optimizer, failure = None, None
+        try:
+            if trained:
+                seed_all(self.seed)
+                optimizer = self.make_optimizer(trained)
+                if not hasattr(optimizer, "param_groups"):
+                    raise TypeError(f"dtypetrace.retrain_lora(make_optimizer): it returned {type(optimizer).__name__}, which has no param_groups; return the optimizer")
+                self.optimizer = type(optimizer).__name__
+            for step in range(self.steps):
+                self.progress(label)
+                loss = self._loss(step, computes)
+                self._step(loss, optimizer, scaler, meter)
+        except Exception as error:  # the program's own, or what torch refuses: part of the answer
+            failure = error
+        return meter.read(label, optimizer, scaler, failure), failure
+
+    def untrained(self, computes: torch.dtype | None) -> tuple[float, ...]:
+        """The loss of each step, had nothing been learned before it."""
+        losses = []
+        with contextlib.suppress(Exception):  # what ends these ends the float32 run, too, and is told there
+            for step in range(self.steps):
+                self.progress("untrained")
+                losses.append(self._loss(step, computes).detach().float())
+        return tuple(torch.stack(losses).tolist()) if losses else ()
+
+    def _loss(self, step: int, computes: torch.dtype | None) -> torch.Tensor:
+        seed_all(self.seed + step)
+        with torch.autocast(self.device.type, dtype=computes) if computes else contextlib.nullcontext():
+            loss = self.compute_loss(self.model)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise TypeError(f"dtypetrace.retrain_lora(compute_loss): it returned {what}; return the scalar loss")
+        return loss.reshape(())
+
+    def _step(self, loss: torch.Tensor, optimizer: Any, scaler: Any, meter: _Meter) -> None:
+        if loss.requires_grad:
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        held = [p for group in optimizer.param_groups for p in group["params"]] if optimizer else []
+        gradients = [p.grad for p in held if p.grad is not None]
+        scales = scaler is not None and scaler.is_enabled() and bool(gradients)
+        if scales:
+            scaler.unscale_(optimizer)
+        # a scaler looks by itself, too; a fused step is called even then, and leaves the weights alone
+        left_out = scales and not all(bool(torch.isfinite(g).all()) for g in gradients) and bool(torch.isfinite(loss))
+        with meter.step(loss, optimizer, left_out):
+            if scales:
+                scaler.step(optimizer)
+            elif optimizer is not None and (gradients or scaler is None):
+                optimizer.step()
+        if scales:
+            scaler.update()
+        for parameter in {id(p): p for p in (*held, *self.parameters.values())}.values():
+            parameter.grad = None
+
+
+class _Meter:
+    """Measures the steps of one run."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.updates = Updates(_Names({id(p): n for n, p in parameters.items()}), numerics=True)
+        self.losses: list[torch.Tensor] = []
+        self.changes: list[torch.Tensor] = []
+        self.rows: dict[str, list[torch.Tensor]] = {}
+        self.start = self._samples()
+        self.skipped = 0
+
+    def _samples(self) -> list[torch.Tensor]:
+        home = next(iter(self.parameters.values())).device  # a model may be spread over several
+        return [sample(p.detach()).float().to(home) for p in self.parameters.values()]
+
+    @contextlib.contextmanager
+    def step(self, loss: torch.Tensor, optimizer: Any, left_out: bool):
+        """Around one optimizer step, with the gradients that it is given."""
+        with _compat.unseen(), torch.no_grad():
+            self.losses.append(loss.detach().float())
+            for name, parameter in self.parameters.items():
+                if parameter.grad is not None and not left_out:
+                    self.rows.setdefault(name, []).append(_gradient(parameter.grad))
+            before = torch.cat(self._samples())
+        measured = optimizer is not None and not left_out
+        self.skipped += left_out
+        if measured:
+            self.updates.begins(optimizer, -1)
+        with _Writes(self.updates.written):
+            yield
+        if measured:
+            self.updates.ends(optimizer)
+        with _compat.unseen(), torch.no_grad():
+            self.changes.append((torch.cat(self._samples()) - before).abs().mean())
+
+    def read(self, label: str, optimizer: Any, scaler: Any, failure: Exception | None) -> _Measured:
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer else set()
+        scale = scaler.get_scale() if scaler is not None else 0.0
+        known = {u.name: u for u in self.updates.read()}
+        updates = {
+            name: replace(known.get(name) or _unmeasured(name, p), frozen=not p.requires_grad, held=id(p) in held, skipped=self.skipped, scale=scale)
+            for name, p in self.parameters.items()
+        }
+        gradients = {}
+        for name, rows in self.rows.items():
+            table = torch.stack(rows)
+            gradients[name] = (table[-1, 0].item(), *table[:, 1:].mean(0).tolist())
+        end = self._samples()
+        resolutions = {
+            name: _resolution(e if bool(torch.isfinite(e).all()) else s, p.dtype) for (name, p), s, e in zip(self.parameters.items(), self.start, end)
+        }
+        narrowest = narrow(self.parameters.values())
+        run = Run(
+            label=label,
+            dtype=dtype_name((narrowest or list(self.parameters.values()))[0].dtype),
+            losses=tuple(torch.stack(self.losses).tolist()) if self.losses else (),
+            changes=tuple(torch.stack(self.changes).tolist()) if self.changes else (),
+            resolution=sorted(resolutions.values())[len(resolutions) // 2],
+            skipped=self.skipped,
+            scale=scale,
+            ended=f"{type(failure).__name__}: {failure}" if failure else "",
+        )
+        return _Measured(run, updates, gradients, resolutions)
+
+
+def _gradient(gradient: torch.Tensor) -> torch.Tensor:
+    values = gradient.detach().float()
+    size = values.abs()
+    shares = ((values == 0), (size < _SMALLEST_NORMAL_HALF) & (size != 0), ~torch.isfinite(values))
+    return torch.stack([values.norm(), *(s.float().mean() for s in shares)])
+
+
+def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
+    """Mean size of the smallest change that weights of a dtype can take: half the distance to the next number."""
+    info, weights = torch.finfo(dtype), weights.cpu().double()
+    half = torch.exp2(torch.frexp(weights).exponent.double() - 1) * info.eps / 2
+    return half.where(weights != 0, 0.0).clamp(min=info.smallest_normal * info.eps / 2).mean().item()
+
+
+def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
+    """A parameter that no measured step was given."""
+    return Update(
+        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), step=-1, place=-1, optimizer="", steps=0, lr=-1.0, eps=None,
+        gradient_dtype="", gradient_step=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0, reached=0, moved=0,
+        written=False, broken=0, magnitude=0.0, change=0.0,
+    )  # fmt: skip
+
+
+class _Writes(_compat.TorchDispatchMode):
+    """Notes where the memory begins that operators write to: a step that wrote nothing differs from one that was rounded away."""
+
+    def __init__(self, written: set[int]) -> None:
+        super().__init__()
+        self.written = written
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func._schema.is_mutable:
+            for declared, value in zip(func._schema.arguments, args):
+                if declared.alias_info is not None and declared.alias_info.is_write:
+                    tensors = value if isinstance(value, (list, tuple)) else (value,)
+                    self.written.update(t.data_ptr() for t in tensors if isinstance(t, torch.Tensor))
+        return func(*args, **(kwargs or {}))
+
+
+class _Names:
+    """In place of a recorder: only the names are known."""
+
+    dtype_name = staticmethod(dtype_name)
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self._names = names
+
+    def parameter_names(self) -> dict[int, str]:
+        return self._names
+
+    def step_of(self, tensor) -> int:
+        return -1
+
+
+class _Progress:
+    """One line that goes away again, on a terminal, once it takes longer than a second."""
+
+    def __init__(self, total: int) -> None:
+        self._began, self._done, self._total, self._shown = time.monotonic(), 0, total, 0
+
+    def __call__(self, label: str) -> None:
+        self._done += 1
+        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._began > 1:
+            line = f"dtypetrace: retraining {label}, step {self._done} of {self._total}"
+            sys.stderr.write("\r" + line.ljust(self._shown))
+            sys.stderr.flush()
+            self._shown = len(line)
+
+    def close(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r" + " " * self._shown + "\r")
+            sys.stderr.flush()
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def _verdict(adapter: Adapter, before: _Measured, after: _Measured) -> Verdict:
+    pairs = [(before.updates[n], after.updates[n]) for n in adapter.parameters]
+    found = of_adapter((b, compared(b, a)) for b, a in pairs)
+    cured = of_adapter((a, mechanism(a)) for _, a in pairs)
+    if before.run.ended:
+        found = Mechanism("refused", (before.run.ended,))
+    if after.run.ended:
+        cured = Mechanism("refused", (after.run.ended,))
+    return Verdict(adapter.name, _side(adapter, before, found), _side(adapter, after, cured))
+
+
+def _side(adapter: Adapter, measured: _Measured, found: Mechanism) -> Side:
+    """One adapter in one run, its matrices taken together by their sizes."""
+    updates = [measured.updates[n] for n in adapter.parameters]
+    sizes = [p.numel() for p in adapter.parameters.values()]
+    rows = [(measured.gradients[n], s) for n, s in zip(adapter.parameters, sizes) if n in measured.gradients]
+    shares = [sum(row[i] * s for row, s in rows) / max(sum(s for _, s in rows), 1) for i in (1, 2, 3)]
+    total = max(sum(sizes), 1)
+    return Side(
+        dtype=min(updates, key=lambda u: getattr(torch, u.dtype).itemsize).dtype,
+        verdict=found.name,
+        facts=found.facts,
+        gradient=sum(row[0] ** 2 for row, _ in rows) ** 0.5,
+        zeros=shares[0],
+        subnormal=shares[1],
+        nonfinite=shares[2],
+        moved=sum(u.moved for u in updates) / max(sum(u.reached for u in updates), 1),
+        change=sum(u.change * s for u, s in zip(updates, sizes)) / total,
+        resolution=sum(measured.resolutions[n] * s for n, s in zip(adapter.parameters, sizes)) / total,
+        state=tuple(s for u in updates for s in u.state),
+    )

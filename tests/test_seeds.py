@@ -20,7 +20,7 @@ SEEDS = {
     "adapters in float16 under Prodigy": ("seed_lora_prodigy", "DT304", "in float32"),
     "adapters in float16 under AdamW": ("seed_lora_adamw_underflow", "DT303", "in float32"),
     "adapters in float16 under SGD": ("seed_lora_sgd", "DT304", "in float32"),
-    "a fallback region of another dtype": ("seed_fallback_region", "DT106", "float16"),
+    "a fallback region of another dtype": ("seed_fallback_region", "DT101", "float16"),
     "an operation without a half kernel": ("seed_svd_half", "DT109", "float32"),
     "a scaler on bfloat16 adapters": ("seed_scaler_bf16_lora", "DT501", "leave the scaler out"),
     "a scaler on float16 adapters": ("seed_unscale_fp16", "DT116", "in float32"),

@@ -153,6 +153,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "empty pair": lambda work: _pair(_EmptyDispatchMode),
     "leanest pair": lambda work: _pair(_LeanDispatchMode),
     "dtypetrace": lambda work: dtypetrace.trace(work.model),
+    "dtypetrace, numerics": lambda work: dtypetrace.trace(work.model, numerics=True),
 }
 SLOW_CONTESTANTS: dict[str, Contestant] = {
     "DebugMode, modules": lambda work: DebugMode(record_nn_module=True),
@@ -321,6 +322,10 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
     traced = times["dtypetrace"]
     rows.append(Row("a step, watched over unwatched", traced.step / plain, times_over))
     rows.append(Row("the first step, watched over unwatched", traced.first / plain, times_over))
+    if not bars:  # on the meta device there are no values to look at
+        numerics = times["dtypetrace, numerics"]
+        rows.append(Row("added per op with numerics, over the empty pair", added["dtypetrace, numerics"] / added["empty pair"], times_over))
+        rows.append(Row("a step, watched with numerics over unwatched", numerics.step / plain, times_over))
     rows.append(Row("leaving the block (stacks become text)", traced.leaving, seconds))
     return rows
 

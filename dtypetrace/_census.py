@@ -148,7 +148,8 @@ def text(recording: Recording, most: int = 40) -> str:
         if r.outside:
             lines.append(f"outside autocast: {r.op} ran in float32 {r.outside:,} time{'s' if r.outside != 1 else ''}{at}")
         if r.no_kernel:
-            lines.append(f"no kernel: {r.op} is not implemented for {r.no_kernel}" + (f"; {_few(r.modules)} needs a wider dtype" if r.modules else ""))
+            wider = f"; {_few(r.modules)} need{'' if len(r.modules) > 1 else 's'} a wider dtype" if r.modules else ""
+            lines.append(f"no kernel: {r.op} is not implemented for {r.no_kernel}{wider}")
     return "\n".join(lines)
 
 

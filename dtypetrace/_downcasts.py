@@ -95,7 +95,8 @@ def _by_the_engine(run: Run) -> list[Finding]:
 def _unmirrored(run: Run, op: Op) -> bool:
     """Whether a gradient was narrowed although forward neither cast the value up there nor mixed dtypes."""
     forward = run.ops[op.of]
-    if forward.autocast or not op.inputs or op.inputs[0].dtype not in REAL or op.outputs[0] not in REAL or not wider(op.inputs[0].dtype, op.outputs[0]):
+    narrowed = op.inputs and {op.inputs[0].dtype, op.outputs[0]} <= REAL and wider(op.inputs[0].dtype, op.outputs[0])
+    if forward.autocast or not narrowed:
         return False
     took, gave = {i.dtype for i in forward.inputs if i.dtype in REAL}, {d for d in forward.outputs if d in REAL}
     if name_of(forward) in CASTS:  # a custom function's node is known by the first op inside it
@@ -148,4 +149,5 @@ def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
     at = origin.place if origin.place.stack else place
     edit = _edits.at_birth(run.recording, origin.kind, origin.place, wanted) if origin.place.stack else None
     why = f"give it dtype=torch.{wanted} where it is made" if origin.kind == "factory" else f"make it {wanted} where its dtype is decided"
-    return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (f"cast to {target.dtype} in the open where it is written, {short(place)}",))
+    openly = f"cast to {target.dtype} in the open where it is written, {short(place)}"
+    return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (openly,))

@@ -110,7 +110,8 @@ def _finding(run: Run, number: int, index: int, count: int, what: str, table: Op
     notes = [f"{what}: {dtype} tells {2 ** _BITS[dtype]:,} neighbours apart, no more"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"{culprit.shown} goes in at {short(run.place(op))}, and {table.op} makes the table of it")
-    flow = (*graph.flow(run.recording, step, dtype), FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=f"{table.op} makes a table of {dtype} numbers"))
+    makes = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=f"{table.op} makes a table of {dtype} numbers")
+    flow = (*graph.flow(run.recording, step, dtype), makes)
     return Finding(
         code="DT204", kind="downcast", severity="warning", title=TITLES["DT204"], phase=table.phase, op=table.op, aten=table.aten,
         module=table.module, count=table.count, predicted=False, site=place, operands=(culprit,), culprit=culprit, flow=flow,

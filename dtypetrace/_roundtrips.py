@@ -150,7 +150,8 @@ def _again(run: Run, numbers: list[int], chances: int) -> Finding:
     reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops))
     weight, to, place = run.operand(op, 0, op.outputs[0]), op.outputs[0], run.place(op)
     changed = f"in {chances} optimizer step{'s' if chances != 1 else ''}" if run.recording.meta.get("steps") else "with no optimizer step between"
-    notes = (f"{len(ops)} parameter{'s were' if len(ops) != 1 else ' was'} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
+    parameters = f"{len(ops)} parameter{'s were' if len(ops) != 1 else ' was'}"
+    notes = (f"{parameters} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
     flow = (*graph.flow(run.recording, op.inputs[0].step, to), FlowStep(place, op.op, op.module, to, to, "cast"))
     return Finding(
         code="DT205", kind="round-trip", severity="warning", title=TITLES["DT205"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,

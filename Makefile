@@ -63,6 +63,6 @@ $(VENV)/test.stamp: $(VENV)/models.stamp
 $(VENV)/browser.stamp: $(VENV)/test.stamp
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then touch $@; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Debian's chromium for the browser tests" \
-		&& apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; then touch $@; \
+		&& apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium fonts-dejavu-core >/dev/null; then touch $@; \
 	elif $(IN_VENV) -m playwright install chromium; then touch $@; \
 	else echo "make: no Chromium could be installed; the browser tests are skipped, or fail where CI is set" >&2; fi

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Iterator
 
 from ._costs import BYTES, name_of, result_bytes
 from ._silent import CASTS, MOVES, NAMED_CASTS, narrower, wider
@@ -134,7 +133,7 @@ def _returns(recording: Recording, rows: tuple[OpRow, ...], row: OpRow) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- parameters, gradients, operators
+# ---------------------------------------------------------------- parameters, gradients, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,22 +196,7 @@ def values(recording: Recording) -> list[tuple[Value, Op]]:
     return [(v, recording.ops[v.op]) for v in recording.values if v.made or v.bad or v.flushed or v.vanished]
 
 
-def operators(recording: Recording) -> dict[str, dict[str, int]]:
-    """For each op the calls that made a first output of each dtype (``""``: none)."""
-    found: dict[str, dict[str, int]] = {}
-    for op in recording.ops:
-        calls = found.setdefault(op.op, {})
-        dtype = op.outputs[0] if op.outputs else ""
-        calls[dtype] = calls.get(dtype, 0) + op.count
-    return found
-
-
 def user_line(where: Place) -> tuple[str, int]:
     """File and line of the user's own innermost frame; of the innermost of all where none is the user's."""
     frame = where.user_frame
     return (frame.file, frame.line) if frame is not None else ("", 0)
-
-
-def distinct_dtypes(recording: Recording) -> Iterator[str]:
-    """Every dtype that an op made or a parameter has."""
-    yield from {d for o in recording.ops for d in o.outputs} | {p.dtype for p in recording.parameters}

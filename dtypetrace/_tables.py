@@ -1,7 +1,7 @@
 """The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows stay small.
 
 A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text, dtypes,
-number, bytes, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
+number, bytes, flop, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
 entry's index); a group of one number column has its numbers in ``at`` and no ``values``. ``at`` holds differences, as
 neighbours often have the same entry. The first column of a group of
 texts is front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before.
@@ -13,8 +13,7 @@ import math
 import os
 from typing import Any, Callable, Sequence
 
-from . import _rows, report
-from ._strip import NAMES
+from . import _census, _rows, report
 from ._svg import shortened
 from .records import Place, Recording
 
@@ -123,14 +122,18 @@ def _ops(rows: Sequence[_rows.OpRow], short: _Short) -> dict[str, Any]:
 
 
 def _operators(recording: Recording) -> dict[str, Any]:
-    found = _rows.operators(recording)
-    present = {_rows.family(d) for calls in found.values() for d in calls}
-    names = list(found)
-    calls = [{f: sum(n for d, n in found[name].items() if _rows.family(d) == f) for f in NAMES} for name in names]
-    groups = [_group([("op", "text")], [_module(n) for n in names])]
-    groups += [_numbers(NAMES[f], [c[f] for c in calls]) for f in NAMES if f in present]
-    groups.append(_numbers("all", [sum(c.values()) for c in calls]))
-    return _table("operators", "Operators by dtype", "Calls of each operator, by the dtype of its result.", (len(groups) - 1, -1), groups, len(names))
+    rows = _census.operators(recording)
+    kinds = [("op", "text"), ("phase", "text"), *([("autocast", "text")] if any(r.autocast for r in rows) else ())]
+    kinds += [("no kernel for", "dtypes")] if any(r.no_kernel for r in rows) else []
+    fields = {"op": "op", "phase": "phase", "autocast": "autocast", "no kernel for": "no_kernel"}
+    groups = [_group(kinds, [tuple(shortened(getattr(r, fields[label]), _LONGEST) for label, _ in kinds) for r in rows])]
+    for name, label in (("f32", "float32"), ("bf16", "bfloat16"), ("f16", "float16"), ("other", "others")):
+        if any(getattr(r, name) for r in rows):
+            groups.append(_numbers(label, [getattr(r, name) for r in rows]))
+    if any(r.flops for r in rows):
+        groups.append(_numbers("FLOP", [r.flops for r in rows], "flop"))
+    about = "Calls of each operator that computes, by the dtype of its result, the costliest first. What only moves or casts numbers is left out."
+    return _table("operators", "Operators by dtype", about, (-1, 1), groups, len(rows))
 
 
 def _casts(recording: Recording, rows: Sequence[_rows.OpRow], short: _Short) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import programs
 import pytest
 import recordings
+from filelock import FileLock
 
 import dtypetrace
 from browser import Visit, launched, missing
@@ -31,12 +32,21 @@ def browser():
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory) -> dict[str, Path]:
-    """The reports that are looked at, by name, as files."""
-    folder = tmp_path_factory.mktemp("reports")
-    made = {name: folder / f"{name}.html" for name in ("demo", "clean", "mask", "sd15", "many", "few", "kinds")}
+    """The reports that are looked at, by name, as files: made once, whichever process comes first."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all processes of this session
+    made = {name: folder / f"report-{name}.html" for name in ("demo", "clean", "mask", "sd15", "many", "few", "kinds")}
+    with FileLock(folder / "reports.lock"):
+        if not made["kinds"].exists():
+            _make(folder, made)
+    return made
+
+
+def _make(folder: Path, made: dict[str, Path]) -> None:
     environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT))
+    (folder / "clean.py").write_text(CLEAN)
     for name, program in (("demo", ROOT / "examples" / "unet_mask.py"), ("clean", folder / "clean.py")):
-        (folder / "clean.py").write_text(CLEAN)
         command = [sys.executable, "-m", "dtypetrace", "run", "--html", made[name], program]
         subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, timeout=240)
     programs.run(folder, MASK).trace.report(made["mask"])
@@ -46,7 +56,6 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     recording, _ = recordings.many(400)
     findings = [f for kind in recordings.KINDS for f in (recordings.finding(kind), recordings.bare(kind))]
     made["kinds"].write_text(_html.render(recording, findings), "utf-8")
-    return made
 
 
 CLEAN = """

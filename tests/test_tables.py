@@ -7,7 +7,7 @@ import re
 import pytest
 import recordings
 
-from dtypetrace import _rows, _strip, _tables
+from dtypetrace import _census, _rows, _strip, _tables
 from dtypetrace.records import FLOATING
 
 
@@ -44,12 +44,13 @@ def test_rows_come_back_as_they_went_in():
         assert told[6] == f"/p/train.py:{row.place.user_frame.line}" and told[7].endswith(f":{row.place.line}")
 
 
-def test_operators_count_every_call():
+def test_operators_are_those_of_the_census():
     recording, _ = recordings.many(700)
     table = next(t for t in _tables.tables(recording, _rows.ops(recording)) if t["id"] == "operators")
-    shown = decoded(table)
-    assert sum(row[-1] for row in shown) == recording.meta["ops"]
-    assert all(sum(row[1:-1]) == row[-1] for row in shown)
+    rows = _census.operators(recording)
+    labels = [label for g in table["groups"] for label, _ in g["columns"]]
+    assert labels == ["op", "phase", "float32", "bfloat16", "float16", "others"]
+    assert [tuple(row) for row in decoded(table)] == [(r.op, r.phase, r.f32, r.bf16, r.f16, r.other) for r in rows]
 
 
 def test_entries_are_sorted_so_that_their_numbers_sort():

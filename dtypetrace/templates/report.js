@@ -115,12 +115,13 @@
   // ---------------------------------------------------------------- tables
 
   const PAGE = 50;
-  const NUMBERS = ["number", "bytes", "figure"];
+  const NUMBERS = ["number", "bytes", "flop", "figure"];
+  const UNITS = { bytes: "B", flop: "FLOP" };
   const tables = {};
   const DTYPE = /\b((?:b?float|complex|u?int)\d+\w*|bool)\b/;
-  function size(bytes) {
-    const power = bytes < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(bytes) / 3));
-    return (bytes / 1000 ** power).toPrecision(3).replace(/\.?0+$/, (zeros) => (zeros[0] === "." ? "" : zeros)) + " " + ["B", "kB", "MB", "GB", "TB"][power];
+  function size(amount, unit) {
+    const power = amount < 1000 ? 0 : Math.min(5, Math.floor(Math.log10(amount) / 3));
+    return `${Number((amount / 1000 ** power).toPrecision(3))} ${["", "k", "M", "G", "T", "P"][power]}${unit}`;
   }
   function family(name) {
     if (name === "bfloat16") return "bf16";
@@ -224,7 +225,7 @@
     cell({ kind, values, at }, row) {
       const value = values ? values[at[row]] : at[row];
       if (kind === "number") return make("td", { class: value ? "number" : "number zero" }, value ? value.toLocaleString("en") : "·");
-      if (kind === "bytes") return make("td", { class: "number" }, size(value));
+      if (kind in UNITS) return make("td", { class: value ? "number" : "number zero" }, value ? size(value, UNITS[kind]) : "·");
       if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
       if (kind === "flag") return make("td", {}, value ? "yes" : "");
       if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));

@@ -98,7 +98,8 @@ class Retraining:
         else:
             moved = min(v.after.moved for v in self.adapters)
             most = "all" if moved == 1 else f"at least {moved:.0%}"
-            lines.append(f"with the adapters in float32 {_all(len(self.adapters))}: {most} of the numbers with a gradient moved, each gradient finite")
+            who = "the one adapter learns" if len(self.adapters) == 1 else f"all {len(self.adapters)} adapters learn"
+            lines.append(f"with the adapters in float32 {who}: {most} of the numbers with a gradient moved, each gradient finite")
             lines.append(self._losses())
         for name, members in self._by("before"):
             if name != "healthy":
@@ -120,7 +121,9 @@ class Retraining:
         if after.ended:
             return [f"the run with the adapters in float32 ended in {after.ended}"]
         found = [
-            f"in float32, {_some(members, self.adapters)}: {_told(name, members[0].after.facts)}" for name, members in self._by("after") if name != "healthy"
+            f"in float32, {_some(members, self.adapters)}: {_told(name, members[0].after.facts)}"
+            for name, members in self._by("after")
+            if name != "healthy"
         ]
         taken = len(after.losses) - after.skipped
         if taken < LEAST_STEPS and not found:
@@ -148,7 +151,8 @@ class Retraining:
 
     def _losses(self) -> str:
         after, untrained = (_mean(self._later(losses)) for losses in (self.after.losses, self.untrained))
-        return f"over the later half of {self.steps} steps the loss is {after:.5g}, {after - untrained:+.1e} against untrained weights on the same batches"
+        compared = f"{after - untrained:+.1e} against untrained weights on the same batches"
+        return f"over the later half of {self.steps} steps the loss is {after:.5g}, {compared}"
 
     # ---------------------------------------------------------------- views
 
@@ -227,10 +231,6 @@ def _some(members: list[Verdict], everyone: tuple[Verdict, ...]) -> str:
     if len(members) == len(everyone):
         return f"the adapter {members[0].name}" if len(members) == 1 else f"all {len(members)} adapters, {members[0].name} for one"
     return f"{len(members)} of {len(everyone)} adapters, {members[0].name} for one"
-
-
-def _all(count: int) -> str:
-    return "the one adapter learns" if count == 1 else f"all {count} adapters learn"
 
 
 def _mean(numbers: list[float]) -> float:

@@ -114,7 +114,8 @@ def _caller(function: Callable, name: str) -> Callable:
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
     needed = [p for p in places if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     if len(needed) > 1:
-        raise TypeError(f"dtypetrace.retrain_lora({name}): it needs {len(needed)} arguments ({', '.join(p.name for p in needed)}); pass a function of one")
+        named = ", ".join(p.name for p in needed)
+        raise TypeError(f"dtypetrace.retrain_lora({name}): it needs {len(needed)} arguments ({named}); pass a function of one")
     return function if needed or any(p.kind is p.VAR_POSITIONAL for p in places) else lambda _: function()
 
 
@@ -163,9 +164,10 @@ class _Experiment:
             if trained:
                 seed_all(self.seed)
                 optimizer = self.make_optimizer(trained)
-                if not hasattr(optimizer, "param_groups"):
-                    raise TypeError(f"dtypetrace.retrain_lora(make_optimizer): it returned {type(optimizer).__name__}, which has no param_groups; return the optimizer")
                 self.optimizer = type(optimizer).__name__
+                if not hasattr(optimizer, "param_groups"):
+                    what = f"it returned {self.optimizer}, which has no param_groups; return the optimizer"
+                    raise TypeError(f"dtypetrace.retrain_lora(make_optimizer): {what}")
             for step in range(self.steps):
                 self.progress(label)
                 loss = self._loss(step, computes)

@@ -168,7 +168,8 @@ def test_an_optimizer_that_holds_other_weights():
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_scaler_that_still_backs_off(fused):
-    settings = dict(make_optimizer=partial(AdamW, lr=1e-4, fused=fused), autocast_dtype=torch.float16, scaler=torch.amp.GradScaler("cpu", init_scale=2.0**60))
+    settings = dict(make_optimizer=partial(AdamW, lr=1e-4, fused=fused), autocast_dtype=torch.float16)
+    settings["scaler"] = torch.amp.GradScaler("cpu", init_scale=2.0**60)
     result = dtypetrace.retrain_lora(network(torch.float32), loss_of, steps=4, **settings)
     assert afters(result) == {"scaler backing off"} and not result.confirmed
     assert result.after.skipped == 4 and result.after.scale == 2.0**56

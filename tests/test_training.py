@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import dtypetrace
-from dtypetrace._training import mechanism, vanishes
+from dtypetrace._training import MECHANISMS, compared, mechanism, of_adapter, vanishes
+from dtypetrace.records import State, Update
 
 
 def trained(optimizer_of, dtype, *, steps=4, scale=1.0, start=0.25, lr_at=None, **options):
@@ -258,3 +259,61 @@ def test_no_op_reads_a_value_on_the_host(monkeypatch):
     assert sum(v.measured for v in trace.recording.values) > 512, "more than one batch was folded"
     names = [e.name for e in profile.events()]
     assert names.count("aten::_local_scalar_dense") == names.count("aten::item") == 0
+
+
+# ---------------------------------------------------------------- an adapter, and two runs of it
+
+
+def measured(dtype="float32", **facts) -> Update:
+    """A parameter that moved as it should, but for what is said."""
+    moved = dict(
+        name="w", dtype=dtype, shape=(8, 8), step=-1, place=-1, optimizer="", steps=4, lr=1e-4, eps=1e-8, gradient_dtype=dtype, gradient_step=-1,
+        absent=0, zero=0, broken_gradient=0, gradient_peak=1.0, subnormal=0.0, reached=64, moved=64, written=True, broken=0, magnitude=0.1, change=1e-4,
+    )  # fmt: skip
+    return Update(**moved | facts)
+
+
+def named(*updates) -> str:
+    return of_adapter((u, mechanism(u)) for u in updates).name
+
+
+def test_an_adapter_is_judged_by_what_explains_the_rest():
+    lost = (State("exp_avg_sq", "float16", 1.0),)
+    up = measured("float16", moved=0, state=lost, magnitude=0.0)
+    down = measured("float16", steps=0, zero=4, reached=0, moved=0)
+    assert mechanism(down).name == "zero gradient"
+    assert named(down, up) == named(up, down) == "state underflow"
+    assert named(measured(), measured(frozen=True)) == "healthy"
+    assert named(measured(frozen=True), measured(frozen=True)) == "frozen"
+    assert named(measured(), measured(held=False)) == "not in the optimizer"
+
+
+def test_a_wide_matrix_may_wait_for_the_one_that_began_at_zero():
+    up, still = measured(magnitude=0.0), measured(moved=0)
+    assert named(up, still) == "healthy"
+    assert named(measured(), still) == "below resolution", "nothing began at zero: it waits for nothing"
+    assert named(up, measured("bfloat16", moved=0)) == "below resolution", "a narrow dtype is no place to wait in"
+    assert named(up, measured(steps=0, zero=4, reached=0, moved=0)) == "zero gradient"
+
+
+def test_steps_that_the_scaler_left_out():
+    none = dict(steps=0, reached=0, moved=0, gradient_dtype="", skipped=4)
+    assert mechanism(measured(**none, scale=2.0**20)).name == "scaler backing off"
+    assert mechanism(measured(**none | {"gradient_dtype": "float32", "broken_gradient": 4}, scale=0.5)).name == "broken gradient", "no scale's fault"
+    assert mechanism(measured(skipped=2, scale=2.0**20)).name == "healthy"
+
+
+def test_a_second_run_shows_what_the_first_lost():
+    lost = (State("exp_avg_sq", "float16", 1.0),)
+    assert compared(measured("float16", change=1.6e-4, state=lost), measured()).name == "overshoot"
+    assert compared(measured("float16", change=1.6e-4), measured()).name == "healthy", "no state was lost"
+    assert compared(measured("float16", change=1.4e-4, state=lost), measured()).name == "healthy"
+    assert compared(measured("float16", reached=20, moved=20), measured()).name == "gradient underflow"
+    assert compared(measured("float16", steps=0, zero=4, reached=0, moved=0), measured(reached=0)).name == "zero gradient", "zero in float32, too"
+
+
+def test_weights_that_only_decay():
+    assert mechanism(measured(own=20)).name == "decay only"
+    assert mechanism(measured(own=60)).name == "healthy"
+    assert mechanism(measured(own=-1)).name == "healthy", "nothing is known of it"
+    assert {"decay only", "healthy"} <= set(MECHANISMS)

@@ -147,7 +147,7 @@ class Healer(Ahead):
         return not handled(error, sys._getframe(1), self.recorder.places.hidden, self.opened)
 
     def _decide(self, call: Call, arguments: list) -> _Plan | None:
-        recording: Recording = self.recorder.snapshot()
+        recording: Recording = self.recorder.snapshot(whole=False)
         refused: Refused = recording.refused[call.refusal]
         in_line, _ = _judgement.in_line(recording, refused)
         culprit = _judgement.culprit(refused, in_line)

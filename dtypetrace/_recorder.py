@@ -472,8 +472,8 @@ class Recorder:
                         found[id(tensor)] = Parameter(full, dtype_name(tensor.dtype), tensor.numel(), self.step_of(tensor))
         return tuple(found.values())
 
-    def snapshot(self, **meta: Any) -> Recording:
-        """Everything recorded so far, as plain data."""
+    def snapshot(self, *, whole: bool = True, **meta: Any) -> Recording:
+        """Everything recorded so far, as plain data; ``whole`` is False for a verdict on one refusal, which asks for less."""
         places = self.places.resolve(self.user)
         names = self.modules.names(places)
 
@@ -493,6 +493,8 @@ class Recorder:
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
         facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(o.count for o in self.ops), "steps": self.steps_done}
+        if not whole:
+            return Recording(places, steps, ops, refused, names, meta=facts)
         values = self.values.read() if self.values is not None else ()
         return Recording(
             places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta}, values, self.updates.read(), tuple(self.plans)

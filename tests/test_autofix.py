@@ -305,3 +305,9 @@ def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
     first, second, *others = autofix.describe(problem)
     assert first == "DT101: x is float32, refused in linear"
     assert second.startswith("  safe: ") and any(line.startswith("  or: ") for line in others)
+
+
+def test_a_dtype_read_from_another_tensor_is_followed_while_healing(tmp_path):
+    text = "net = nn.Linear(4, 2).half()\nwide = torch.ones(1, 4)\nx = torch.ones(1, 4, dtype=torch.float32).to(wide.dtype)\nnet(x)"
+    plain, mended = programs.run(tmp_path, text), healed(tmp_path, text)
+    assert mended.only.culprit.origin.line == plain.only.culprit.origin.line == 2

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import Iterable
 
-from . import _changes, _judgement, _plan, _ranges, _source, _training, graph, refusals
+from . import _changes, _consequences, _judgement, _plan, _ranges, _source, _training, graph, refusals
 from ._codes import TITLES
 from ._remedies import remedy, short
 from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
@@ -25,30 +25,15 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     if healed:  # what the program handles by itself was none of healing's business
         told = [refused for refused in told if refused.healed or refused.left]
     found = _grouped((judge(recording, refused) for refused in told), healed)
-    found += _not_told(found, (*_ranges.find(recording), *_training.find(recording), *_training.lost_changes(recording), *_plan.find(recording), *_changes.find(recording)))
+    found += _consequences.left_out(found, (*_ranges.find(recording), *_training.find(recording), *_training.lost_changes(recording), *_plan.find(recording), *_changes.find(recording)))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f))))
 
 
 def _rank(f: Finding) -> tuple[int, ...]:
-    """Collisions first, then by reach: what costs a matmul costs most."""
+    """Collisions first, then settings, which are older than what they do; then by reach: what costs a matmul costs most."""
     reach = f.reach or Reach(0, 0, 0)
-    return f.kind != "collision", -reach.flops, -reach.bytes, -f.count
-
-
-def _not_told(told: list[Finding], silent: Iterable[Finding]) -> list[Finding]:
-    """Silent findings whose cause no refusal has named already: what an operand did before it was refused is a consequence."""
-    silent = list(silent)
-    measured = any(f.code in ("DT303", "DT304") for f in silent)
-    silent = [f for f in silent if not (measured and f.code == "DT503")]  # what a run has measured is not foretold
-    # a write that narrows is the cause of what it then rounds away
-    writes = {f.culprit.origin.place.stack[:1] for f in silent if f.code == "DT203" and f.culprit is not None}
-    silent = [f for f in silent if not (f.code == "DT307" and f.culprit.origin.place.stack[:1] in writes)]
-    if any(f.code == "DT302" and f.phase == "backward" and f.severity != "note" for f in silent):
-        # gradients that were flushed are why weights do not move: the cause leads
-        silent = [replace(f, severity="note") if f.code in ("DT304", "DT305") and f.phase == "optimizer" else f for f in silent]
-    causes = {f.culprit.origin.place.stack[:1] for f in told if f.culprit is not None} - {()}
-    return [f for f in silent if f.culprit is None or f.culprit.origin.place.stack[:1] not in causes]
+    return f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, -f.count
 
 
 def _asked_only(refused: Refused) -> bool:

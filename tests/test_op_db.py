@@ -283,8 +283,12 @@ def raised_by(call: Call) -> str:
 
 
 def misjudged(call: Call, base: Outcome, plain: Outcome, findings: tuple) -> list[str]:
-    """What is wrong with the findings of a call, given how it and its float32 twin ended untraced."""
+    """What is wrong with the findings of a call, given how it and its float32 twin ended untraced.
+
+    Of what succeeds only notes may be said: a value that ``out=`` or an in-place write narrows is one.
+    """
     found = []
+    findings = tuple(f for f in findings if f.severity != "note")
     told = [(o.name, o.dtype) for f in findings for o in f.operands]
     earlier = base.stage == "backward" and plain.stage == "forward"
     if plain.error is None or base.error is not None and not earlier:
@@ -335,6 +339,7 @@ def sweep(ops) -> list[str]:
                 plain = run(call)
                 watched, findings = traced(call)
                 wrong += changed_by_watching(op, call, plain, watched)
+                findings = [f for f in findings if f.severity != "note"]
                 if findings and (plain.error is None or not re.search(ABOUT_DTYPE, plain.error[1])):
                     wrong.append(f"{call.what}: a finding ({findings[0].code} at {findings[0].op}), ended in {plain.error}")
     return wrong

@@ -405,7 +405,8 @@ def test_a_terminal_is_as_wide_as_it_is(tmp_path):
     assert max(map(len, shown.splitlines())) == 90
 
 
-def test_the_stream_is_the_one_that_was_given(program, capsys):
+def test_the_stream_is_the_one_that_was_given(program, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # readline, where a test runner imports it, sets it for all that it starts
     out = io.StringIO()
     report.console(program.trace, file=out)
     assert out.getvalue().rstrip("\n") == text(program)

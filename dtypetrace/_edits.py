@@ -194,6 +194,8 @@ def _cast(frame: Frame, text: _source.Text, call: ast.Call, dtype: str) -> Edit 
 
 
 def _wrapped(frame: Frame, text: _source.Text, node: ast.expr, dtype: str) -> Edit | None:
+    if isinstance(text.parents.get(node), ast.Expr):
+        return None  # nothing takes the value, so that its cast would change nothing
     segment = _segment(text, node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
     return _edit(frame, text, node, f"{segment}.to({dtype})" if plain else f"({segment}).to({dtype})")

@@ -307,6 +307,18 @@ def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
     assert second.startswith("  safe: ") and any(line.startswith("  or: ") for line in others)
 
 
+def test_a_value_that_nothing_takes_is_not_cast(tmp_path):
+    text = "import torch\ndef main():\n    net = nn.Linear(4, 2).half()\n    return net(torch.ones(1, 4))\n"
+    edited = {}
+    for last in ("y = main()", "main()"):
+        patch = autofix.Patch()
+        (problem,) = autofix.gather(healed(tmp_path, text + last).recording, patch)
+        originals = {c.file: patch.sheets[c.file].original for cs in problem.changes.values() for c in cs}
+        pieces = [(c.file, p) for cs in problem.changes.values() for c in cs for p in c.pieces]
+        edited[last] = {originals[file].count("\n", 0, p.start) + 1 for file, p in pieces}
+    assert edited == {"y = main()": {4, 5}, "main()": {4}}
+
+
 def test_a_dtype_read_from_another_tensor_is_followed_while_healing(tmp_path):
     text = "net = nn.Linear(4, 2).half()\nwide = torch.ones(1, 4)\nx = torch.ones(1, 4, dtype=torch.float32).to(wide.dtype)\nnet(x)"
     plain, mended = programs.run(tmp_path, text), healed(tmp_path, text)

@@ -168,7 +168,7 @@ def find(recording: Recording) -> Iterable[Finding]:
     for u, m in judged:
         code = _code(u, m)
         if code is not None:
-            groups.setdefault((code, u.dtype, _born(recording, u).place.stack[-3:], u.place), []).append((u, m))
+            groups.setdefault((code, u.dtype, born(recording, u).place.stack[-3:], u.place), []).append((u, m))
     told = {u.place for (code, *_), members in groups.items() for u, _ in members if code in ("DT303", "DT304")}
     for (code, *_), members in groups.items():
         if code == "DT305" and members[0][0].place in told:
@@ -177,7 +177,6 @@ def find(recording: Recording) -> Iterable[Finding]:
         dead = all(u.moved == 0 for u, _ in judged if u.place == members[0][0].place)
         yield _finding(recording, code, members, quiet, dead)
     yield from _gradient_dtypes(recording)
-    yield from _cut_off(recording)
 
 
 def _code(u: Update, m: Mechanism) -> str | None:
@@ -192,7 +191,7 @@ def _code(u: Update, m: Mechanism) -> str | None:
     return None
 
 
-def _born(recording: Recording, u: Update) -> Origin:
+def born(recording: Recording, u: Update) -> Origin:
     return graph.origin(recording, u.step, u.dtype, u.name)
 
 
@@ -201,9 +200,9 @@ def _finding(recording: Recording, code: str, members: list[tuple[Update, Mechan
     if code == "DT303" and not any(_lost_state(u) or vanishes(u.eps, u.dtype) for u, _ in members):
         code = "DT301"  # nothing was lost on the way: the numbers simply outgrew the dtype
     site = graph.place_of(recording, worst.place)
-    origin = _born(recording, worst)
+    origin = born(recording, worst)
     operands = tuple(
-        Operand(i, u.name, u.dtype, u.shape, "", "parameter", _born(recording, u)) for i, (u, _) in enumerate(members[:MOST_SHOWN])
+        Operand(i, u.name, u.dtype, u.shape, "", "parameter", born(recording, u)) for i, (u, _) in enumerate(members[:MOST_SHOWN])
     )
     culprit = next((o for o in operands if o.name == worst.name), Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin))
     what = {
@@ -269,7 +268,7 @@ def _gradient_dtypes(recording: Recording) -> Iterable[Finding]:
         origin = graph.origin(recording, u.gradient_step, u.dtype, u.name + ".grad")
         site = graph.place_of(recording, u.place)
         gradient = Operand(0, u.name + ".grad", u.gradient_dtype, u.shape, "", "gradient", origin)
-        parameter = Operand(1, u.name, u.dtype, u.shape, "", "parameter", _born(recording, u))
+        parameter = Operand(1, u.name, u.dtype, u.shape, "", "parameter", born(recording, u))
         says = f"{u.optimizer}'s step takes {u.gradient_dtype} gradients of {u.dtype} weights"
         flow = (*graph.flow(recording, u.gradient_step, u.dtype), FlowStep(site, "step", "", u.gradient_dtype, u.dtype, "value", said=says))
         many = f"{len(members)} parameters, {u.name} among them" if len(members) > 1 else u.name
@@ -281,58 +280,6 @@ def _gradient_dtypes(recording: Recording) -> Iterable[Finding]:
             exception=None,
             notes=(f"{many}: the step rounds what was widened away again, and a reducer or another optimizer refuses it",),
         )  # fmt: skip
-
-
-def _cut_off(recording: Recording) -> Iterable[Finding]:
-    """DT305: parameters that never receive a gradient, because what they computed was cast to integers or booleans."""
-    learning = {u.place for u in recording.updates if u.gradient_dtype}
-    cut = [u for u in recording.updates if not u.gradient_dtype and u.absent >= LEAST_STEPS and u.place in learning]
-    groups: dict[int, list[Update]] = {}
-    for u in cut:
-        number = _cut_at(recording, u)
-        if number >= 0:
-            groups.setdefault(number, []).append(u)
-    for number, members in groups.items():
-        op, u = recording.ops[number], members[0]
-        site = graph.place_of(recording, op.place)
-        source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
-        origin = Origin("cast", None, op.op, site, True)
-        culprit = Operand(0, f"result of {op.op}", to, (), "", None, origin)
-        parameters = tuple(Operand(i, u.name, u.dtype, u.shape, "", "parameter", _born(recording, u)) for i, u in enumerate(members[:MOST_SHOWN], 1))
-        many = f"{len(members)} parameters, {u.name} among them, get" if len(members) > 1 else f"{u.name} gets"
-        said = f"{source} becomes {to}, and no gradient passes through {to}"
-        yield Finding(
-            code="DT305", kind="zero-gradient", severity="warning", title=TITLES["DT305"], phase="forward", op=op.op, aten=op.aten, module=op.module,
-            count=len(members), predicted=False, site=site, operands=(culprit, *parameters), culprit=culprit,
-            flow=(FlowStep(site, op.op, op.module, source, to, "cast", said=said),),
-            fix=Fix("gradient", site, (), False, "keep it floating (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"),
-            exception=None, notes=(f"{many} no gradient in {u.absent} steps, while others of the same optimizer do",),
-        )  # fmt: skip
-
-
-def _cut_at(recording: Recording, u: Update) -> int:
-    """The first op, downstream of a parameter, that makes integers or booleans of floating values which then float again."""
-    module = u.name.rpartition(".")[0]
-    mine = {
-        n for n, op in enumerate(recording.ops)
-        if any(i.holder == "parameter" and i.step == u.step for i in op.inputs) and (op.module == module or op.module.endswith("." + module) or not module)
-    }  # fmt: skip
-    below = _below(recording, mine)
-    for number in sorted(below):
-        op = recording.ops[number]
-        if op.phase == "forward" and op.outputs and op.outputs[0] not in FLOATING and any(i.dtype in FLOATING for i in op.inputs):
-            if any(o in FLOATING for n in _below(recording, {number}) for o in recording.ops[n].outputs):
-                return number
-    return -1
-
-
-def _below(recording: Recording, ops: set[int]) -> set[int]:
-    """These ops and all that took in what they made, at first hand or later. Producers come before consumers but in loops."""
-    found = set(ops)
-    for number, op in enumerate(recording.ops):
-        if number not in found and any(i.producer in found for i in op.inputs):
-            found.add(number)
-    return found
 
 
 # ---------------------------------------------------------------- averages, sums, counters

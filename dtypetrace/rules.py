@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from typing import Iterable
 
-from . import _changes, _consequences, _judgement, _plan, _ranges, _source, _training, graph, refusals
+from . import _changes, _consequences, _judgement, _no_gradient, _plan, _ranges, _source, _training, graph, refusals
 from ._codes import TITLES
 from ._remedies import remedy, short
 from .records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
@@ -25,7 +26,8 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     if healed:  # what the program handles by itself was none of healing's business
         told = [refused for refused in told if refused.healed or refused.left]
     found = _grouped((judge(recording, refused) for refused in told), healed)
-    found += _consequences.left_out(found, (*_ranges.find(recording), *_training.find(recording), *_training.lost_changes(recording), *_plan.find(recording), *_changes.find(recording)))
+    silent = (find(recording) for find in (_ranges.find, _training.find, _no_gradient.find, _training.lost_changes, _plan.find, _changes.find))
+    found += _consequences.left_out(found, chain.from_iterable(silent))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f))))
 

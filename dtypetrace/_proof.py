@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 
 from ._curves import curves
-from ._training import LEAST_STEPS, MECHANISMS, SPACING
-from .records import State
+from ._judgement import BYTES
+from ._training import LEAST_STEPS, MECHANISMS, SPACING, Mechanism, compared, mechanism, of_adapter
+from .records import State, Update
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
@@ -68,6 +70,57 @@ class Run:
     scale: float
     ended: str
     """The exception that ended it, empty where it took all its steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A run, and what it did to each parameter of its adapters, by name."""
+
+    run: Run
+    adapters: Mapping[str, tuple[str, ...]]
+    """The names of each adapter's parameters."""
+    updates: Mapping[str, Update]
+    gradients: Mapping[str, tuple[float, ...]]
+    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities and NaNs."""
+    resolutions: Mapping[str, float]
+
+
+def verdicts(before: Measured, after: Measured) -> tuple[Verdict, ...]:
+    """The verdict on each adapter that both runs have."""
+    return tuple(_verdict(name, parameters, before, after) for name, parameters in before.adapters.items() if after.adapters.get(name) == parameters)
+
+
+def _verdict(name: str, parameters: Sequence[str], before: Measured, after: Measured) -> Verdict:
+    pairs = [(before.updates[n], after.updates[n]) for n in parameters]
+    found = of_adapter((b, compared(b, a)) for b, a in pairs)
+    cured = of_adapter((a, mechanism(a)) for _, a in pairs)
+    if before.run.ended:
+        found = Mechanism("refused", (before.run.ended,))
+    if after.run.ended:
+        cured = Mechanism("refused", (after.run.ended,))
+    return Verdict(name, _side(parameters, before, found), _side(parameters, after, cured))
+
+
+def _side(parameters: Sequence[str], measured: Measured, found: Mechanism) -> Side:
+    """One adapter in one run, its matrices taken together by their sizes."""
+    updates = [measured.updates[n] for n in parameters]
+    sizes = [math.prod(u.shape) for u in updates]
+    rows = [(measured.gradients[n], s) for n, s in zip(parameters, sizes) if n in measured.gradients]
+    shares = [sum(row[i] * s for row, s in rows) / max(sum(s for _, s in rows), 1) for i in (1, 2, 3)]
+    total = max(sum(sizes), 1)
+    return Side(
+        dtype=min(updates, key=lambda u: BYTES.get(u.dtype, 1)).dtype,
+        verdict=found.name,
+        facts=found.facts,
+        gradient=sum(row[0] ** 2 for row, _ in rows) ** 0.5,
+        zeros=shares[0],
+        subnormal=shares[1],
+        nonfinite=shares[2],
+        moved=sum(u.moved for u in updates) / max(sum(u.reached for u in updates), 1),
+        change=sum(u.change * s for u, s in zip(updates, sizes)) / total,
+        resolution=sum(measured.resolutions[n] * s for n, s in zip(parameters, sizes)) / total,
+        state=tuple(s for u in updates for s in u.state),
+    )
 
 
 @dataclass(frozen=True, slots=True)

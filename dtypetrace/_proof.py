@@ -19,7 +19,11 @@ from .records import State, Update
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
 """Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by more is worse."""
+AS_THEY_ARE, IN_FLOAT32, UNTRAINED = "as they are", "in float32", "untrained"
+"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with no step kept."""
 MOST_ROWS = 40
+SHOWN = ("state underflow", "overshoot", "broken", "untouched", "below resolution")
+"""Mechanisms that steps showed stand, though an exception ended the run later."""
 _WIDTH = 108  # the table's
 
 
@@ -83,6 +87,20 @@ class Measured:
     gradients: Mapping[str, tuple[float, ...]]
     """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities and NaNs."""
     resolutions: Mapping[str, float]
+    computes: str = ""
+    """The dtype in which autocast let the adapters compute, where it did."""
+
+    @property
+    def mechanisms(self) -> dict[str, Mechanism]:
+        """What the run by itself says about each adapter."""
+        return {name: self.judged(of_adapter((u, mechanism(u)) for n in parameters if (u := self.updates[n]))) for name, parameters in self.adapters.items()}
+
+    def judged(self, found: Mechanism) -> Mechanism:
+        """A mechanism, unless the run ended before it could show one."""
+        if not self.run.ended:
+            return found
+        shown = found.name in SHOWN and any(u.steps or u.broken for u in self.updates.values())
+        return Mechanism(found.name, (*found.facts, self.run.ended)) if shown else Mechanism("refused", (self.run.ended,))
 
 
 def verdicts(before: Measured, after: Measured) -> tuple[Verdict, ...]:
@@ -92,12 +110,8 @@ def verdicts(before: Measured, after: Measured) -> tuple[Verdict, ...]:
 
 def _verdict(name: str, parameters: Sequence[str], before: Measured, after: Measured) -> Verdict:
     pairs = [(before.updates[n], after.updates[n]) for n in parameters]
-    found = of_adapter((b, compared(b, a)) for b, a in pairs)
-    cured = of_adapter((a, mechanism(a)) for _, a in pairs)
-    if before.run.ended:
-        found = Mechanism("refused", (before.run.ended,))
-    if after.run.ended:
-        cured = Mechanism("refused", (after.run.ended,))
+    found = before.judged(of_adapter((b, compared(b, a)) for b, a in pairs))
+    cured = after.judged(of_adapter((a, mechanism(a)) for _, a in pairs))
     return Verdict(name, _side(parameters, before, found), _side(parameters, after, cured))
 
 

@@ -54,7 +54,7 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         raise
 
 
-def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> None:
+def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Any = None) -> None:
     """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out."""
     from . import _html
 

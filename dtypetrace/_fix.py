@@ -73,8 +73,9 @@ def _retrained(repair: Repair, proven: bool) -> tuple[bool, Retraining | None]:
         return False, None
     _say(repr(retraining))
     already = repair.patched is not None and proven and repair.patched is not outcome
-    if retraining.confirmed and not already:
-        _say(f"help: {_relearn.remedy(outcome, outcome.adapters, failing)}")
+    helps = [_relearn.remedy(outcome, outcome.adapters, failing)] if retraining.confirmed and not already else [_relearn.advice(retraining)]
+    for text in filter(None, helps):
+        _say(f"help: {text}")
     return retraining.confirmed, retraining
 
 

@@ -58,6 +58,14 @@ def again(run: Callable[..., Outcome], patch: Patch, measured: Measured) -> Retr
     )  # fmt: skip
 
 
+def advice(retraining: Retraining) -> str:
+    """What else to change where float32 alone does not do, empty where nothing is known."""
+    quiet = any(v.after.verdict in ("zero gradient", "gradient underflow") for v in retraining.adapters)
+    if retraining.computes == "float16" and not retraining.after.scale and quiet:
+        return "scale the loss (torch.amp.GradScaler): gradients that are computed in float16 underflow where an adapter is still near zero; or take more steps"
+    return ""
+
+
 def remedy(outcome: Outcome, measured: Measured, names: list[str]) -> str:
     """What to change in the source, with the place where the adapters got their dtype."""
     first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in NARROW)

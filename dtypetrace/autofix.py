@@ -210,7 +210,7 @@ class Repair:
             if not self.patch.texts:
                 return Verdict(False, self._without_edit(), number)
             patched = self.patched = self.run(self.patch, shown=False)
-            if self.healed.left and not patched.left:  # the first healed run that came to its end is what to compare with
+            if self.healed.left and not patched.left and patched.error is None:  # the first healed run that came to its end is what to compare with
                 self.healed = patched
             if not patched.refused and not self._broken(patched):
                 return self._compared(patched, number)

@@ -22,7 +22,7 @@ def fix(words: list[str], *, as_module: bool, steps: int | None, source: str | N
     """
     name = os.path.basename(words[0])
     _say(f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; what it writes, it writes each time")
-    repair = Repair(Runner(words, as_module, steps, source))
+    repair = Repair(Runner(words, as_module, steps, source, numerics=html is not None))
     try:
         healed = repair.find()
         _needs_stdin(name, healed)

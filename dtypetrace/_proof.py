@@ -6,15 +6,16 @@ Plain data and standard library; the picture comes from ``_curves``.
 from __future__ import annotations
 
 import math
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 
-from ._curves import curves
+from ._curves import curves, panels
 from ._judgement import BYTES
 from ._training import LEAST_STEPS, MECHANISMS, SPACING, Mechanism, compared, mechanism, of_adapter
-from .records import State, Update
+from .records import Recording, State, Update
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
@@ -22,6 +23,7 @@ ROUNDINGS = 4.0
 AS_THEY_ARE, IN_FLOAT32, UNTRAINED = "as they are", "in float32", "untrained"
 """The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with no step kept."""
 MOST_ROWS = 40
+NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
 SHOWN = ("state underflow", "overshoot", "broken", "untouched", "below resolution")
 """Mechanisms that steps showed stand, though an exception ended the run later."""
 _WIDTH = 108  # the table's
@@ -238,6 +240,10 @@ class Retraining:
         """The picture of both runs: how far a step moves the weights against their dtype's resolution, and the losses."""
         return curves(self)
 
+    def panels(self) -> tuple[str, str]:
+        """The picture's two halves, updates and losses, each by itself."""
+        return panels(self)
+
     def __repr__(self) -> str:
         head = "confirmed: in float32 the adapters learn" if self.confirmed else "not confirmed"
         lines = [f"LoRA retraining, {len(self.adapters)} adapters, {self.steps} steps of {self.optimizer or 'no optimizer'}: {head}"]
@@ -252,22 +258,38 @@ class Retraining:
                 lines.append(f"  {label:<12}{sides[0].dtype:<10}{sides[0].verdict:<18}{numbers}")
         return "\n".join(lines)
 
+    def report(self, path: str | os.PathLike) -> None:
+        """Writes verdict, picture and table as one HTML file that opens anywhere and loads nothing."""
+        from . import report
+
+        report.write_html(path, Recording(), (), retraining=self)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a few words."""
+        return "Confirmed: in float32 the adapters learn" if self.confirmed else "Not confirmed: in float32 the adapters were not seen to learn"
+
+    def rows(self) -> list[tuple[str, int, tuple[tuple[str, str, str, tuple[str, ...]], ...]]]:
+        """What the tables show: an adapter's name, how many more are like it, and for each run its label, dtype, verdict and
+        numbers (``NUMBERS``)."""
+        found = []
+        for members in self._pairs()[:MOST_ROWS]:
+            runs = ((AS_THEY_ARE, [v.before for v in members]), (IN_FLOAT32, [v.after for v in members]))
+            found.append((members[0].name, len(members) - 1, tuple((label, s[0].dtype, s[0].verdict, _numbers(s)) for label, s in runs)))
+        return found
+
     def _repr_html_(self) -> str:
-        title = "Confirmed: in float32 the adapters learn" if self.confirmed else "Not confirmed"
         why = "".join(f"<li>{escape(line)}</li>" for line in self.why.splitlines())
         rows = []
-        for members in self._pairs()[:MOST_ROWS]:
-            more = f"<br><small>and {len(members) - 1} more like it</small>" if len(members) > 1 else ""
-            for run in ("before", "after"):
-                sides = [getattr(v, run) for v in members]
-                first = f'<td rowspan="2" style="text-align:left">{escape(members[0].name)}{more}</td>' if run == "before" else ""
-                label = "as they are" if run == "before" else "in float32"
-                numbers = "".join(f"<td>{n}</td>" for n in _numbers(sides))
-                rows.append(f"<tr>{first}<td>{label}</td><td>{sides[0].dtype}</td><td>{escape(sides[0].verdict)}</td>{numbers}</tr>")
-        names = ("adapter", "run", "dtype", "verdict", "gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
-        header = "".join(f"<th>{name}</th>" for name in names)
+        for name, like, runs in self.rows():
+            more = f"<br><small>and {like} more like it</small>" if like else ""
+            first = f'<td rowspan="2" style="text-align:left">{escape(name)}{more}</td>'
+            for label, dtype, verdict, numbers in runs:
+                rows.append(f"<tr>{first}<td>{label}</td><td>{dtype}</td><td>{escape(verdict)}</td>{''.join(f'<td>{n}</td>' for n in numbers)}</tr>")
+                first = ""
+        header = "".join(f"<th>{name}</th>" for name in ("adapter", "run", "dtype", "verdict", *NUMBERS))
         return (
-            f'<div class="dtypetrace"><b>{title}</b> ({len(self.adapters)} adapters, {self.steps} steps of {escape(self.optimizer)})<ul>{why}</ul>'
+            f'<div class="dtypetrace"><b>{self.headline}</b> ({len(self.adapters)} adapters, {self.steps} steps of {escape(self.optimizer)})<ul>{why}</ul>'
             f"{self.svg()}<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         )
 

@@ -116,6 +116,7 @@ class _Run:
             script=self.program.file or None,
             source=source,
             steps=self.request["steps"],
+            numerics=self.request["numerics"],
             autofix=_keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value))(),
         )
         self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.step_of)

@@ -120,6 +120,8 @@ class Runner:
     as_module: bool = False
     steps: int | None = None
     source: str | None = None
+    numerics: bool = False
+    """Whether to measure values in the run that is shown."""
 
     def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
         """Runs it with a patch; ``shown``: what it prints goes to stderr, else nowhere; ``adapters``: which of ``_proof``'s three runs."""
@@ -131,6 +133,7 @@ class Runner:
                 "steps": self.steps,
                 "source": self.source,
                 "adapters": adapters,
+                "numerics": self.numerics and shown,
                 "texts": patch.texts,
                 "encodings": {file: patch.sheets[file].encoding for file in patch.texts},
                 "answer": str(answer),

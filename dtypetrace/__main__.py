@@ -123,7 +123,10 @@ class Fix:
     healed, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
     stdout gets the diff. Nothing is written without --write.
 
-    The exit status is 0 when the patch is proven or nothing is to be done, 1 when it is not, 2 for bad usage.
+    Where adapters (LoRA and kin) in float16 or bfloat16 do not learn, it runs twice more with them in float32, and both
+    runs are compared: what kept each adapter from learning, and whether float32 cures it.
+
+    The exit status is 0 when the patch is proven and adapters learn, or nothing is to be done, 1 when not, 2 for bad usage.
     """
 
     name = "fix"
@@ -135,6 +138,7 @@ class Fix:
         parser.add_argument("--write", action="store_true", help="change the files, if the patch is proven")
         parser.add_argument("--force", action="store_true", help="with --write: also if it is not")
         parser.add_argument("--steps", type=_count, metavar="N", help="end each run after N optimizer steps")
+        parser.add_argument("--html", type=Path, metavar="F", help="write the report of the healed run, and of the adapters' runs, as one HTML file")
         parser.add_argument("--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
@@ -147,7 +151,10 @@ class Fix:
             raise UsageError(f"--source {options.source}: no such folder. Give the folder that holds your own code")
         words = [program.name, *program.argv[1:]]
         source = str(options.source.resolve()) if options.source else None
-        return SystemExit(_fix.fix(words, as_module=options.as_module, steps=options.steps, source=source, write=options.write, force=options.force))
+        html = _writable("--html", options.html) if options.html else None
+        return SystemExit(
+            _fix.fix(words, as_module=options.as_module, steps=options.steps, source=source, write=options.write, force=options.force, html=html)
+        )
 
 
 class Show:

@@ -1,6 +1,7 @@
 """The picture of a retraining, as SVG text: how far each step moved the weights, against what their dtype can hold, and the losses.
 
-Plain attributes, so it shows in a notebook, in a report and by itself; the text takes the page's colour.
+Plain attributes, so it shows in a notebook and by itself; the text takes the page's colour. Each line has its dtype's family
+as its class, so that a page can colour it as it colours that dtype elsewhere.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import math
 from html import escape
 from typing import TYPE_CHECKING
+
+from ._rows import family
 
 if TYPE_CHECKING:
     from ._proof import Retraining
@@ -19,28 +22,47 @@ _FLOOR = 1e-12
 
 
 def curves(result: Retraining) -> str:
-    """Two panels side by side, 800 by 234 units."""
-    before, after = result.before, result.after
-    updates = [
-        (f"as they are, {before.dtype}", before.changes, COLOURS.get(before.dtype, COLOURS[""]), ""),
-        ("in float32", after.changes, COLOURS["float32"], "6 3" if before.dtype == "float32" else ""),
-    ]
-    losses = [
-        ("untrained", result.untrained, COLOURS[""], "2 3"),
-        (f"as they are, {before.dtype}", before.losses, COLOURS.get(before.dtype, COLOURS[""]), ""),
-        ("in float32", after.losses, COLOURS["float32"], "6 3" if before.dtype == "float32" else ""),
-    ]
-    lines = {f"half a step of {run.dtype}": (run.resolution, COLOURS.get(run.dtype, COLOURS[""])) for run in (before, after)}
-    width = 2 * (_LEFT + _WIDTH) + _GAP
+    """Two panels side by side, 808 by 250 units."""
+    width = _LEFT + _WIDTH
+    return _drawing(result, 2 * width + _GAP, _updates(result, _LEFT), _losses(result, width + _GAP + _LEFT // 2))
+
+
+def panels(result: Retraining) -> tuple[str, str]:
+    """The same as two pictures, each 372 by 250 units, for a page that lays them out itself."""
+    return _drawing(result, _LEFT + _WIDTH + 10, _updates(result, _LEFT)), _drawing(result, _LEFT + _WIDTH + 10, _losses(result, _LEFT))
+
+
+def _drawing(result: Retraining, width: int, *parts: str) -> str:
     height = _TOP + _HEIGHT + _BOTTOM + 36
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="curves" viewBox="0 0 {width} {height}" width="{width}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="11" fill="currentColor" style="max-width:100%;height:auto">'
-        f"<title>{escape(_said(result))}</title>"
-        + _panel(_LEFT, "mean change of a weight in a step", updates, lines, result.steps, logarithmic=True)
-        + _panel(2 * _LEFT + _WIDTH + _GAP - _LEFT // 2, "loss", losses, {}, result.steps, logarithmic=False)
-        + "</svg>"
+        f"<title>{escape(_said(result))}</title>{''.join(parts)}</svg>"
     )
+
+
+def _updates(result: Retraining, x: int) -> str:
+    before, after = result.before, result.after
+    series = [
+        (f"as they are, {before.dtype}", before.changes, before.dtype, ""),
+        ("in float32", after.changes, "float32", "6 3" if before.dtype == "float32" else ""),
+    ]
+    lines = {f"half a step of {run.dtype}": (run.resolution, run.dtype) for run in (before, after)}
+    return _panel(x, "mean change of a weight in a step", series, lines, result.steps, logarithmic=True)
+
+
+def _losses(result: Retraining, x: int) -> str:
+    before, after = result.before, result.after
+    series = [
+        ("untrained", result.untrained, "", "2 3"),
+        (f"as they are, {before.dtype}", before.losses, before.dtype, ""),
+        ("in float32", after.losses, "float32", "6 3" if before.dtype == "float32" else ""),
+    ]
+    return _panel(x, "loss", series, {}, result.steps, logarithmic=False)
+
+
+def _inked(dtype: str, what: str = "stroke") -> str:
+    return f'class="{family(dtype) or "none"}" color="{COLOURS.get(dtype, COLOURS[""])}" {what}="currentColor"'
 
 
 def _said(result: Retraining) -> str:
@@ -71,16 +93,17 @@ def _panel(x: float, title: str, series: list[tuple], lines: dict, steps: int, *
     if logarithmic:
         marks = [(low, "0"), *((n, f"1e{n}") for n in range(high, low, -max(1, -(-(high - low) // 5))))]
     else:
-        marks = [(at, f"{at:.4g}") for at in (low + (high - low) * n / 4 for n in range(5))]
+        digits = max(4, 2 - math.floor(math.log10((high - low) / 4 / max(abs(low), abs(high)))))  # so that neighbours differ
+        marks = [(at, f"{at:.{digits}g}") for at in (low + (high - low) * n / 4 for n in range(5))]
     for at, label in marks:
         y = _TOP + _HEIGHT * (1 - (at - low) / (high - low))
         parts.append(f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     parts.append(f'<text x="{x}" y="{_TOP + _HEIGHT + 16}">1</text>')
     parts.append(f'<text x="{x + _WIDTH}" y="{_TOP + _HEIGHT + 16}" text-anchor="end">step {steps}</text>')
-    for label, (value, colour) in lines.items():
-        parts.append(f'<path d="M{x} {up(value):.1f}h{_WIDTH}" stroke="{colour}" stroke-dasharray="1 4" stroke-width="2"/>')
-        parts.append(f'<text x="{x + _WIDTH - 4}" y="{up(value) - 4:.1f}" text-anchor="end" fill="{colour}">{escape(label)}</text>')
-    for row, (label, numbers, colour, dashes) in enumerate(series):
+    for label, (value, dtype) in lines.items():
+        parts.append(f'<path d="M{x} {up(value):.1f}h{_WIDTH}" {_inked(dtype)} stroke-dasharray="1 4" stroke-width="2"/>')
+        parts.append(f'<text x="{x + _WIDTH - 4}" y="{up(value) - 4:.1f}" text-anchor="end" {_inked(dtype, "fill")}>{escape(label)}</text>')
+    for row, (label, numbers, dtype, dashes) in enumerate(series):
         points, ends = [], ""
         for step, value in enumerate(numbers):
             if not math.isfinite(value):
@@ -88,7 +111,7 @@ def _panel(x: float, title: str, series: list[tuple], lines: dict, steps: int, *
                 break
             points.append(f"{across(step):.1f},{up(value):.1f}")
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
+        parts.append(f'<polyline points="{" ".join(points)}" fill="none" {_inked(dtype)} stroke-width="2"{dash}/>')
         y = _TOP + _HEIGHT + 32 + 14 * row
-        parts.append(f'<path d="M{x} {y - 4}h18" stroke="{colour}" stroke-width="2"{dash}/><text x="{x + 24}" y="{y}">{escape(label + ends)}</text>')
+        parts.append(f'<path d="M{x} {y - 4}h18" {_inked(dtype)} stroke-width="2"{dash}/><text x="{x + 24}" y="{y}">{escape(label + ends)}</text>')
     return "".join(parts)

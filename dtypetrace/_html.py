@@ -14,6 +14,7 @@ from typing import Any, Sequence
 
 from . import _rows, _strip, _tables, _tree, report
 from ._pictures import Pictures
+from ._proof import NUMBERS, Retraining
 from ._svg import columns, draw, shortened
 from .records import Edit, Finding, Frame, Place, Recording
 
@@ -105,10 +106,14 @@ class Page:
     legend: list[tuple[str, str]]
     ticks: bool
     tables: list[dict[str, Any]]
+    adapters: Retraining | None = None
 
 
-def page(recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> Page:
-    """The view of a trace. ``source=False`` leaves the program's text out."""
+def page(recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None) -> Page:
+    """The view of a trace. ``source=False`` leaves the program's text out; ``retraining`` is shown as well, or alone where
+    nothing was traced."""
+    if retraining is not None and not recording.meta:
+        return _retraining_alone(retraining)
     pictures = Pictures(recording)
     seen: Counter[str] = Counter()
     anchors = []
@@ -138,7 +143,21 @@ def page(recording: Recording, findings: Sequence[Finding], *, source: bool = Tr
         legend=[(f, _strip.NAMES[f]) for f in _strip.NAMES if families[f]],
         ticks=any(r.change for r in rows),
         tables=_tables.tables(recording, rows),
+        adapters=retraining,
     )
+
+
+def _retraining_alone(retraining: Retraining) -> Page:
+    tone = "clean" if retraining.confirmed else "warning"
+    return Page(
+        title=f"dtypetrace: {retraining.headline}", verdict=f"{retraining.headline}.", tone=tone, summary=_retrained(retraining), facts=[], not_seen=[], cards=[],
+        modules=[], module_lines=0, strips=[], legend=[], ticks=False, tables=[], adapters=retraining,
+    )  # fmt: skip
+
+
+def _retrained(r: Retraining) -> str:
+    many = f"{len(r.adapters)} adapter{'s' if len(r.adapters) != 1 else ''}"
+    return f"{many}, {r.steps} steps of {r.optimizer or 'no optimizer'}, as they are and in float32"
 
 
 def verdict(findings: Sequence[Finding]) -> str:
@@ -274,9 +293,9 @@ def change(recording: Recording, edit: Edit) -> Change | None:
 # ---------------------------------------------------------------- rendering
 
 
-def render(recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> str:
+def render(recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None) -> str:
     """The report as one HTML document that loads nothing."""
-    shown = page(recording, findings, source=source)
+    shown = page(recording, findings, source=source, retraining=retraining)
     return clean(template("report.html.j2").render(
         page=shown, css=asset("report.css"), js=asset("report.js"), script_hash=_hash(asset("report.js")), data=_data(shown.tables),
     ))  # fmt: skip
@@ -290,6 +309,7 @@ def _environment() -> Any:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
+    made.globals.update(numbers=NUMBERS, retrained=_retrained)
     made.filters.update(dtype=_dtype, drawn=Markup, short=shortened, family=_rows.family, inked=inked)
     return made
 

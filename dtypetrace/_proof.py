@@ -6,18 +6,26 @@ Plain data and standard library; the picture comes from ``_curves``.
 from __future__ import annotations
 
 import math
+import os
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 
-from ._curves import curves
-from ._training import LEAST_STEPS, MECHANISMS, SPACING
-from .records import State
+from ._curves import curves, panels
+from ._judgement import BYTES
+from ._training import LEAST_STEPS, MECHANISMS, SPACING, Mechanism, compared, mechanism, of_adapter
+from .records import Recording, State, Update
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
 """Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by more is worse."""
+AS_THEY_ARE, IN_FLOAT32, UNTRAINED = "as they are", "in float32", "untrained"
+"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with no step kept."""
 MOST_ROWS = 40
+NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
+SHOWN = ("state underflow", "overshoot", "broken", "untouched", "below resolution")
+"""Mechanisms that steps showed stand, though an exception ended the run later."""
 _WIDTH = 108  # the table's
 
 
@@ -68,6 +76,67 @@ class Run:
     scale: float
     ended: str
     """The exception that ended it, empty where it took all its steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A run, and what it did to each parameter of its adapters, by name."""
+
+    run: Run
+    adapters: Mapping[str, tuple[str, ...]]
+    """The names of each adapter's parameters."""
+    updates: Mapping[str, Update]
+    gradients: Mapping[str, tuple[float, ...]]
+    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities and NaNs."""
+    resolutions: Mapping[str, float]
+    computes: str = ""
+    """The dtype in which autocast let the adapters compute, where it did."""
+
+    @property
+    def mechanisms(self) -> dict[str, Mechanism]:
+        """What the run by itself says about each adapter."""
+        return {name: self.judged(of_adapter((u, mechanism(u)) for n in parameters if (u := self.updates[n]))) for name, parameters in self.adapters.items()}
+
+    def judged(self, found: Mechanism) -> Mechanism:
+        """A mechanism, unless the run ended before it could show one."""
+        if not self.run.ended:
+            return found
+        shown = found.name in SHOWN and any(u.steps or u.broken for u in self.updates.values())
+        return Mechanism(found.name, (*found.facts, self.run.ended)) if shown else Mechanism("refused", (self.run.ended,))
+
+
+def verdicts(before: Measured, after: Measured) -> tuple[Verdict, ...]:
+    """The verdict on each adapter that both runs have."""
+    return tuple(_verdict(name, parameters, before, after) for name, parameters in before.adapters.items() if after.adapters.get(name) == parameters)
+
+
+def _verdict(name: str, parameters: Sequence[str], before: Measured, after: Measured) -> Verdict:
+    pairs = [(before.updates[n], after.updates[n]) for n in parameters]
+    found = before.judged(of_adapter((b, compared(b, a)) for b, a in pairs))
+    cured = after.judged(of_adapter((a, mechanism(a)) for _, a in pairs))
+    return Verdict(name, _side(parameters, before, found), _side(parameters, after, cured))
+
+
+def _side(parameters: Sequence[str], measured: Measured, found: Mechanism) -> Side:
+    """One adapter in one run, its matrices taken together by their sizes."""
+    updates = [measured.updates[n] for n in parameters]
+    sizes = [math.prod(u.shape) for u in updates]
+    rows = [(measured.gradients[n], s) for n, s in zip(parameters, sizes) if n in measured.gradients]
+    shares = [sum(row[i] * s for row, s in rows) / max(sum(s for _, s in rows), 1) for i in (1, 2, 3)]
+    total = max(sum(sizes), 1)
+    return Side(
+        dtype=min(updates, key=lambda u: BYTES.get(u.dtype, 1)).dtype,
+        verdict=found.name,
+        facts=found.facts,
+        gradient=sum(row[0] ** 2 for row, _ in rows) ** 0.5,
+        zeros=shares[0],
+        subnormal=shares[1],
+        nonfinite=shares[2],
+        moved=sum(u.moved for u in updates) / max(sum(u.reached for u in updates), 1),
+        change=sum(u.change * s for u, s in zip(updates, sizes)) / total,
+        resolution=sum(measured.resolutions[n] * s for n, s in zip(parameters, sizes)) / total,
+        state=tuple(s for u in updates for s in u.state),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +240,10 @@ class Retraining:
         """The picture of both runs: how far a step moves the weights against their dtype's resolution, and the losses."""
         return curves(self)
 
+    def panels(self) -> tuple[str, str]:
+        """The picture's two halves, updates and losses, each by itself."""
+        return panels(self)
+
     def __repr__(self) -> str:
         head = "confirmed: in float32 the adapters learn" if self.confirmed else "not confirmed"
         lines = [f"LoRA retraining, {len(self.adapters)} adapters, {self.steps} steps of {self.optimizer or 'no optimizer'}: {head}"]
@@ -185,22 +258,38 @@ class Retraining:
                 lines.append(f"  {label:<12}{sides[0].dtype:<10}{sides[0].verdict:<18}{numbers}")
         return "\n".join(lines)
 
+    def report(self, path: str | os.PathLike) -> None:
+        """Writes verdict, picture and table as one HTML file that opens anywhere and loads nothing."""
+        from . import report
+
+        report.write_html(path, Recording(), (), retraining=self)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a few words."""
+        return "Confirmed: in float32 the adapters learn" if self.confirmed else "Not confirmed: in float32 the adapters were not seen to learn"
+
+    def rows(self) -> list[tuple[str, int, tuple[tuple[str, str, str, tuple[str, ...]], ...]]]:
+        """What the tables show: an adapter's name, how many more are like it, and for each run its label, dtype, verdict and
+        numbers (``NUMBERS``)."""
+        found = []
+        for members in self._pairs()[:MOST_ROWS]:
+            runs = ((AS_THEY_ARE, [v.before for v in members]), (IN_FLOAT32, [v.after for v in members]))
+            found.append((members[0].name, len(members) - 1, tuple((label, s[0].dtype, s[0].verdict, _numbers(s)) for label, s in runs)))
+        return found
+
     def _repr_html_(self) -> str:
-        title = "Confirmed: in float32 the adapters learn" if self.confirmed else "Not confirmed"
         why = "".join(f"<li>{escape(line)}</li>" for line in self.why.splitlines())
         rows = []
-        for members in self._pairs()[:MOST_ROWS]:
-            more = f"<br><small>and {len(members) - 1} more like it</small>" if len(members) > 1 else ""
-            for run in ("before", "after"):
-                sides = [getattr(v, run) for v in members]
-                first = f'<td rowspan="2" style="text-align:left">{escape(members[0].name)}{more}</td>' if run == "before" else ""
-                label = "as they are" if run == "before" else "in float32"
-                numbers = "".join(f"<td>{n}</td>" for n in _numbers(sides))
-                rows.append(f"<tr>{first}<td>{label}</td><td>{sides[0].dtype}</td><td>{escape(sides[0].verdict)}</td>{numbers}</tr>")
-        names = ("adapter", "run", "dtype", "verdict", "gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
-        header = "".join(f"<th>{name}</th>" for name in names)
+        for name, like, runs in self.rows():
+            more = f"<br><small>and {like} more like it</small>" if like else ""
+            first = f'<td rowspan="2" style="text-align:left">{escape(name)}{more}</td>'
+            for label, dtype, verdict, numbers in runs:
+                rows.append(f"<tr>{first}<td>{label}</td><td>{dtype}</td><td>{escape(verdict)}</td>{''.join(f'<td>{n}</td>' for n in numbers)}</tr>")
+                first = ""
+        header = "".join(f"<th>{name}</th>" for name in ("adapter", "run", "dtype", "verdict", *NUMBERS))
         return (
-            f'<div class="dtypetrace"><b>{title}</b> ({len(self.adapters)} adapters, {self.steps} steps of {escape(self.optimizer)})<ul>{why}</ul>'
+            f'<div class="dtypetrace"><b>{self.headline}</b> ({len(self.adapters)} adapters, {self.steps} steps of {escape(self.optimizer)})<ul>{why}</ul>'
             f"{self.svg()}<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         )
 

@@ -15,7 +15,7 @@ import sys
 import traceback
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from ._patch import show_patched
 from ._run import AfterImport, Program, show
@@ -72,11 +72,13 @@ def main() -> None:
     from . import report, rules, saved
 
     error = program.execute()
+    measured = run.measured(error)
     for armed in (watch, seeds):
         armed.remove()
     trace = run.stop(error)
     ending = show(error)
     answer: dict[str, Any] = {"status": ending.code if isinstance(ending, SystemExit) else 130, "error": _told(error), "ledger": ledger, "failure": run.failure}
+    answer["adapters"] = saved.packed(measured) if measured is not None else None
     if trace is not None:
         saved.save(request["trace"], trace.recording, (), source=False)
         answer["root"] = str(trace.root)
@@ -96,12 +98,14 @@ class _Run:
     def __init__(self, request: dict, program: Program, ledger: list[dict]) -> None:
         self.request, self.program, self.ledger = request, program, ledger
         self.trace: Any = None
+        self.adapters: Any = None
         self.failure = ""
 
     def start(self) -> None:
         import torch
 
         from ._heal import Healer
+        from ._rerun import Adapters
         from ._trace import Trace
 
         torch.manual_seed(0)
@@ -112,9 +116,23 @@ class _Run:
             script=self.program.file or None,
             source=source,
             steps=self.request["steps"],
-            autofix=_keeping_ledger(Healer, self.ledger)(),
+            numerics=self.request["numerics"],
+            autofix=_keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value))(),
         )
+        self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.step_of)
+        self.adapters.install()  # before the trace: at the last step that it watches it ends the program
         self.trace.start()
+
+    def measured(self, error: BaseException | None) -> Any:
+        """What the run did to its adapters, while their tensors are known; None where it trains none."""
+        told = _told(error)
+        try:
+            if self.adapters is not None:
+                self.adapters.remove()
+                return self.adapters.read(f"{told['type']}: {told['message']}" if told else "")
+        except Exception:
+            self.failure = traceback.format_exc()
+        return None
 
     def stop(self, error: BaseException | None) -> Any:
         try:
@@ -125,8 +143,9 @@ class _Run:
         return self.trace
 
 
-def _keeping_ledger(healer: type, ledger: list[dict]) -> type:
-    """The healer, writing down the value that each backward pass begins from and the gradients' norm after it."""
+def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, float], None]) -> type:
+    """The healer, writing down the value that each backward pass begins from and the gradients' norm after it; ``began``
+    is told of each value, too."""
     import torch
 
     from . import _witness
@@ -137,12 +156,15 @@ def _keeping_ledger(healer: type, ledger: list[dict]) -> type:
         def before_backward(self, thread: Any, frame: Any, args: tuple, kwargs: dict) -> None:
             super().before_backward(thread, frame, args, kwargs)
             self.depth += 1
-            if self.depth > 1 or len(ledger) >= _MOST_VALUES:
+            if self.depth > 1:
                 return
             first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
             values = [v for v in (first if isinstance(first, (list, tuple)) else [first]) if isinstance(v, torch.Tensor)]
             with torch.no_grad():
-                ledger.append({"value": sum(v.detach().double().sum().item() for v in values), "norm": None})
+                value = sum(v.detach().double().sum().item() for v in values)
+            began(first, value)
+            if len(ledger) < _MOST_VALUES:
+                ledger.append({"value": value, "norm": None})
 
         def after_backward(self) -> None:
             super().after_backward()

@@ -9,21 +9,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from . import _compat
 from ._births import dtype_name
-from ._lora import Adapter, Snapshot, find_adapters, narrow, seed_all, to_float32
-from ._proof import Retraining, Run, Side, Verdict
-from ._training import Mechanism, compared, mechanism, of_adapter
-from ._updates import Updates, sample
-from .records import Update
-
-_SMALLEST_NORMAL_HALF = 2.0**-14
+from ._lora import Adapter, Snapshot, find_adapters, seed_all, to_float32
+from ._meter import Meter
+from ._proof import Measured, Retraining, verdicts
 
 
 def retrain_lora(
@@ -93,7 +87,7 @@ def retrain_lora(
         if not (keep and done):
             snapshot.restore()
     return Retraining(
-        adapters=tuple(_verdict(a, before, after) for a in adapters),
+        adapters=verdicts(before, after),
         before=before.run,
         after=after.run,
         untrained=untrained,
@@ -133,31 +127,21 @@ def _base_dtype(model: nn.Module, adapters: list[Adapter]) -> torch.dtype | None
 # ---------------------------------------------------------------- a run
 
 
-@dataclass
-class _Measured:
-    """A run, and what it did to each parameter of an adapter, by name."""
-
-    run: Run
-    updates: dict[str, Update]
-    gradients: dict[str, tuple[float, ...]]
-    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities and NaNs."""
-    resolutions: dict[str, float]
-
-
 class _Experiment:
     """What both runs share."""
 
     def __init__(self, model, adapters: list[Adapter], compute_loss: Callable, make_optimizer: Callable, steps: int, seed: int) -> None:
         self.model, self.compute_loss, self.make_optimizer = model, compute_loss, make_optimizer
+        self.adapters = adapters
         self.parameters = {name: p for adapter in adapters for name, p in adapter.parameters.items()}
         self.device = next(iter(self.parameters.values())).device
         self.steps, self.seed = steps, seed
         self.optimizer = ""
         self.progress = _Progress(3 * steps)
 
-    def run(self, label: str, computes: torch.dtype | None, scaler: Any) -> tuple[_Measured, Exception | None]:
+    def run(self, label: str, computes: torch.dtype | None, scaler: Any) -> tuple[Measured, Exception | None]:
         """Takes the steps; the exception that ended them, if one did."""
-        meter = _Meter(self.parameters)
+        meter = Meter(self.adapters)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         optimizer, failure = None, None
         try:
@@ -174,7 +158,9 @@ class _Experiment:
                 self._step(loss, optimizer, scaler, meter)
         except Exception as error:  # the program's own, or what torch refuses: part of the answer
             failure = error
-        return meter.read(label, optimizer, scaler, failure), failure
+        scale = scaler.get_scale() if scaler is not None else 0.0
+        ended = f"{type(failure).__name__}: {failure}" if failure else ""
+        return meter.read(label, [optimizer] if hasattr(optimizer, "param_groups") else [], scale, ended), failure
 
     def untrained(self, computes: torch.dtype | None) -> tuple[float, ...]:
         """The loss of each step, had nothing been learned before it."""
@@ -194,7 +180,7 @@ class _Experiment:
             raise TypeError(f"dtypetrace.retrain_lora(compute_loss): it returned {what}; return the scalar loss")
         return loss.reshape(())
 
-    def _step(self, loss: torch.Tensor, optimizer: Any, scaler: Any, meter: _Meter) -> None:
+    def _step(self, loss: torch.Tensor, optimizer: Any, scaler: Any, meter: Meter) -> None:
         if loss.requires_grad:
             (loss if scaler is None else scaler.scale(loss)).backward()
         held = [p for group in optimizer.param_groups for p in group["params"]] if optimizer else []
@@ -215,126 +201,6 @@ class _Experiment:
             parameter.grad = None
 
 
-class _Meter:
-    """Measures the steps of one run."""
-
-    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
-        self.parameters = parameters
-        self.updates = Updates(_Names({id(p): n for n, p in parameters.items()}), numerics=True)
-        self.losses: list[torch.Tensor] = []
-        self.changes: list[torch.Tensor] = []
-        self.rows: dict[str, list[torch.Tensor]] = {}
-        self.start = self._samples()
-        self.skipped = 0
-
-    def _samples(self) -> list[torch.Tensor]:
-        home = next(iter(self.parameters.values())).device  # a model may be spread over several
-        return [sample(p.detach()).float().to(home) for p in self.parameters.values()]
-
-    @contextlib.contextmanager
-    def step(self, loss: torch.Tensor, optimizer: Any, left_out: bool):
-        """Around one optimizer step, with the gradients that it is given."""
-        with _compat.unseen(), torch.no_grad():
-            self.losses.append(loss.detach().float())
-            for name, parameter in self.parameters.items():
-                if parameter.grad is not None and not left_out:
-                    self.rows.setdefault(name, []).append(_gradient(parameter.grad))
-            before = torch.cat(self._samples())
-        measured = optimizer is not None and not left_out
-        self.skipped += left_out
-        if measured:
-            self.updates.begins(optimizer, -1)
-        with _Writes(self.updates.written):
-            yield
-        if measured:
-            self.updates.ends(optimizer)
-        with _compat.unseen(), torch.no_grad():
-            self.changes.append((torch.cat(self._samples()) - before).abs().mean())
-
-    def read(self, label: str, optimizer: Any, scaler: Any, failure: Exception | None) -> _Measured:
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer else set()
-        scale = scaler.get_scale() if scaler is not None else 0.0
-        known = {u.name: u for u in self.updates.read()}
-        updates = {
-            name: replace(known.get(name) or _unmeasured(name, p), frozen=not p.requires_grad, held=id(p) in held, skipped=self.skipped, scale=scale)
-            for name, p in self.parameters.items()
-        }
-        gradients = {}
-        for name, rows in self.rows.items():
-            table = torch.stack(rows)
-            gradients[name] = (table[-1, 0].item(), *table[:, 1:].mean(0).tolist())
-        end = self._samples()
-        resolutions = {
-            name: _resolution(e if bool(torch.isfinite(e).all()) else s, p.dtype) for (name, p), s, e in zip(self.parameters.items(), self.start, end)
-        }
-        narrowest = narrow(self.parameters.values())
-        run = Run(
-            label=label,
-            dtype=dtype_name((narrowest or list(self.parameters.values()))[0].dtype),
-            losses=tuple(torch.stack(self.losses).tolist()) if self.losses else (),
-            changes=tuple(torch.stack(self.changes).tolist()) if self.changes else (),
-            resolution=sorted(resolutions.values())[len(resolutions) // 2],
-            skipped=self.skipped,
-            scale=scale,
-            ended=f"{type(failure).__name__}: {failure}" if failure else "",
-        )
-        return _Measured(run, updates, gradients, resolutions)
-
-
-def _gradient(gradient: torch.Tensor) -> torch.Tensor:
-    values = gradient.detach().float()
-    size = values.abs()
-    shares = ((values == 0), (size < _SMALLEST_NORMAL_HALF) & (size != 0), ~torch.isfinite(values))
-    return torch.stack([values.norm(), *(s.float().mean() for s in shares)])
-
-
-def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
-    """Mean size of the smallest change that weights of a dtype can take: half the distance to the next number."""
-    info, weights = torch.finfo(dtype), weights.cpu().double()
-    half = torch.exp2(torch.frexp(weights).exponent.double() - 1) * info.eps / 2
-    return half.where(weights != 0, 0.0).clamp(min=info.smallest_normal * info.eps / 2).mean().item()
-
-
-def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
-    """A parameter that no measured step was given."""
-    return Update(
-        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), step=-1, place=-1, optimizer="", steps=0, lr=-1.0, eps=None,
-        gradient_dtype="", gradient_step=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0, reached=0, moved=0,
-        written=False, broken=0, magnitude=0.0, change=0.0,
-    )  # fmt: skip
-
-
-class _Writes(_compat.TorchDispatchMode):
-    """Notes where the memory begins that operators write to: a step that wrote nothing differs from one that was rounded away."""
-
-    def __init__(self, written: set[int]) -> None:
-        super().__init__()
-        self.written = written
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func._schema.is_mutable:
-            for declared, value in zip(func._schema.arguments, args):
-                if declared.alias_info is not None and declared.alias_info.is_write:
-                    tensors = value if isinstance(value, (list, tuple)) else (value,)
-                    self.written.update(t.data_ptr() for t in tensors if isinstance(t, torch.Tensor))
-        return func(*args, **(kwargs or {}))
-
-
-class _Names:
-    """In place of a recorder: only the names are known."""
-
-    dtype_name = staticmethod(dtype_name)
-
-    def __init__(self, names: dict[int, str]) -> None:
-        self._names = names
-
-    def parameter_names(self) -> dict[int, str]:
-        return self._names
-
-    def step_of(self, tensor) -> int:
-        return -1
-
-
 class _Progress:
     """One line that goes away again, on a terminal, once it takes longer than a second."""
 
@@ -353,39 +219,3 @@ class _Progress:
         if self._shown:
             sys.stderr.write("\r" + " " * self._shown + "\r")
             sys.stderr.flush()
-
-
-# ---------------------------------------------------------------- verdicts
-
-
-def _verdict(adapter: Adapter, before: _Measured, after: _Measured) -> Verdict:
-    pairs = [(before.updates[n], after.updates[n]) for n in adapter.parameters]
-    found = of_adapter((b, compared(b, a)) for b, a in pairs)
-    cured = of_adapter((a, mechanism(a)) for _, a in pairs)
-    if before.run.ended:
-        found = Mechanism("refused", (before.run.ended,))
-    if after.run.ended:
-        cured = Mechanism("refused", (after.run.ended,))
-    return Verdict(adapter.name, _side(adapter, before, found), _side(adapter, after, cured))
-
-
-def _side(adapter: Adapter, measured: _Measured, found: Mechanism) -> Side:
-    """One adapter in one run, its matrices taken together by their sizes."""
-    updates = [measured.updates[n] for n in adapter.parameters]
-    sizes = [p.numel() for p in adapter.parameters.values()]
-    rows = [(measured.gradients[n], s) for n, s in zip(adapter.parameters, sizes) if n in measured.gradients]
-    shares = [sum(row[i] * s for row, s in rows) / max(sum(s for _, s in rows), 1) for i in (1, 2, 3)]
-    total = max(sum(sizes), 1)
-    return Side(
-        dtype=min(updates, key=lambda u: getattr(torch, u.dtype).itemsize).dtype,
-        verdict=found.name,
-        facts=found.facts,
-        gradient=sum(row[0] ** 2 for row, _ in rows) ** 0.5,
-        zeros=shares[0],
-        subnormal=shares[1],
-        nonfinite=shares[2],
-        moved=sum(u.moved for u in updates) / max(sum(u.reached for u in updates), 1),
-        change=sum(u.change * s for u, s in zip(updates, sizes)) / total,
-        resolution=sum(measured.resolutions[n] * s for n, s in zip(adapter.parameters, sizes)) / total,
-        state=tuple(s for u in updates for s in u.state),
-    )

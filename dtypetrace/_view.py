@@ -50,11 +50,12 @@ class View(ABC):
 
         return autofix.diff(self.recording)
 
-    def report(self, path: str | os.PathLike, *, source: bool = True) -> None:
-        """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out."""
+    def report(self, path: str | os.PathLike, *, source: bool = True, retraining: Any = None) -> None:
+        """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out;
+        ``retraining``, what ``retrain_lora`` gave, is shown in it."""
         from . import report
 
-        report.write_html(path, self.recording, self.findings, source=source)
+        report.write_html(path, self.recording, self.findings, source=source, retraining=retraining)
 
     def show(self, *, source: bool = True) -> None:
         """Displays the whole HTML report below a notebook's cell. Raises RuntimeError outside a notebook."""

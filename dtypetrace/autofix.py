@@ -20,6 +20,7 @@ from typing import Any, Callable, Sequence
 
 from . import saved
 from ._patch import Change, Patch, Unpatchable, forget_patched, objection, show_patched
+from ._proof import AS_THEY_ARE, Measured
 from ._ways import Problem, gather
 from .records import FLOATING, Cast, Place, Recording
 
@@ -94,6 +95,8 @@ class Outcome:
     ledger: tuple[dict, ...]
     root: str
     """The folder that holds the user's own code; empty where nothing was watched."""
+    adapters: Measured | None = None
+    """What the run did to adapters; None where it trains none."""
 
     @property
     def left(self) -> bool:
@@ -117,9 +120,11 @@ class Runner:
     as_module: bool = False
     steps: int | None = None
     source: str | None = None
+    numerics: bool = False
+    """Whether to measure values in the run that is shown."""
 
-    def __call__(self, patch: Patch, *, shown: bool) -> Outcome:
-        """Runs it with a patch; ``shown``: what it prints goes to stderr, else nowhere."""
+    def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
+        """Runs it with a patch; ``shown``: what it prints goes to stderr, else nowhere; ``adapters``: which of ``_proof``'s three runs."""
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
@@ -127,6 +132,8 @@ class Runner:
                 "as_module": self.as_module,
                 "steps": self.steps,
                 "source": self.source,
+                "adapters": adapters,
+                "numerics": self.numerics and shown,
                 "texts": patch.texts,
                 "encodings": {file: patch.sheets[file].encoding for file in patch.texts},
                 "answer": str(answer),
@@ -144,7 +151,8 @@ class Runner:
             if told["failure"]:
                 raise RunFailed(f"internal error; please report this:\n{told['failure']}")
             recording = saved.load(trace)[0] if trace.exists() else Recording()
-            return Outcome(replace(recording, sources=None), told["status"], told["error"], tuple(told["ledger"]), told.get("root", ""))
+            measured = saved.unpacked(Measured, told["adapters"]) if told["adapters"] else None
+            return Outcome(replace(recording, sources=None), told["status"], told["error"], tuple(told["ledger"]), told.get("root", ""), measured)
 
 
 # ---------------------------------------------------------------- the repair
@@ -167,11 +175,16 @@ class Repair:
     patch: Patch = field(default_factory=Patch)
     problems: list[Problem] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
+    found: Outcome | None = None
+    """The first run, healed and not patched."""
     healed: Outcome | None = None
+    """The run that patched ones are compared with."""
+    patched: Outcome | None = None
+    """The last run of the patched program."""
 
     def find(self) -> Outcome:
         """Runs the program healed, once, and gathers the causes that it met."""
-        self.healed = self.run(self.patch, shown=True)
+        self.found = self.healed = self.run(self.patch, shown=True)
         self.problems = self._gather(self.healed)
         return self.healed
 
@@ -199,8 +212,8 @@ class Repair:
             self.patch.set(_changes(self.problems))
             if not self.patch.texts:
                 return Verdict(False, self._without_edit(), number)
-            patched = self.run(self.patch, shown=False)
-            if self.healed.left and not patched.left:  # the first healed run that came to its end is what to compare with
+            patched = self.patched = self.run(self.patch, shown=False)
+            if self.healed.left and not patched.left and patched.error is None:  # the first healed run that came to its end is what to compare with
                 self.healed = patched
             if not patched.refused and not self._broken(patched):
                 return self._compared(patched, number)

@@ -54,11 +54,12 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         raise
 
 
-def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> None:
-    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out."""
+def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Any = None) -> None:
+    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out; ``retraining`` is
+    a ``Retraining`` to show in it."""
     from . import _html
 
-    write_atomically(path, _html.render(recording, findings, source=source))
+    write_atomically(path, _html.render(recording, findings, source=source, retraining=retraining))
 
 
 def write_json(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding]) -> None:

@@ -91,6 +91,16 @@ def _places(value: Any) -> typing.Iterator[Place]:
             yield from _places(item)
 
 
+def packed(value: Any) -> Any:
+    """A dataclass of plain values, without places, as JSON-able data."""
+    return _Table().pack(value)
+
+
+def unpacked(kind: type, data: Any) -> Any:
+    """The dataclass that was packed. Raises ValueError for what does not fit its fields."""
+    return _Reader([], []).unpack(kind, data)
+
+
 class _Table:
     """Packs values; frames and places are numbered as they are met."""
 

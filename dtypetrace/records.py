@@ -154,6 +154,8 @@ class Op:
     device: str = ""
     peak: float | None = None
     """Largest number that its first call gave, measured where integers are cast to fewer than 24 bits of precision."""
+    uncached: str = ""
+    """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``, ``inference``), else empty."""
 
 
 @dataclass(frozen=True, slots=True)

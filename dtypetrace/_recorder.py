@@ -198,7 +198,7 @@ class Recorder:
     def _inner_mark(self, wrapper: Tensor):
         """The mark of the tensor inside a wrapper (a DTensor) that has the wrapper's dtype, None for a plain tensor."""
         inner = wrapper.__tensor_flatten__()[0] if hasattr(wrapper, "__tensor_flatten__") else ()
-        marks = (self.origins.of(t) for t in (getattr(wrapper, name) for name in inner) if t.dtype is wrapper.dtype)
+        marks = (self.origins.of(t) for t in (getattr(wrapper, name) for name in inner) if isinstance(t, Tensor) and t.dtype is wrapper.dtype)
         return next((m for m in marks if m is not None), None)
 
     # ------------------------------------------------------------ dispatch: every operator

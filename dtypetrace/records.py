@@ -12,7 +12,7 @@ import linecache
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Mapping
 
-from ._measures import Parameter, Plan, State, Trial, Update, Value  # noqa: F401 - part of the data, in a file of their own
+from ._measures import Parameter, Plan, Shared, State, Trial, Update, Value  # noqa: F401 - part of the data, in a file of their own
 
 SCHEMA = 1
 

@@ -35,6 +35,7 @@ LIKE = frozenset(
     for name in "ones_like zeros_like full_like empty_like rand_like randn_like new_ones new_zeros new_full new_empty".split()
 )
 TO_COPY = torch.ops.aten._to_copy.default
+TO_DTYPE = torch.ops.aten.to.dtype
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})

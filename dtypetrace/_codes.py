@@ -44,6 +44,8 @@ TITLES: dict[str, str] = {
     "DT401": "autocast computes in a dtype that does not suit the weights it casts",
     "DT402": "quantised weights cannot be trained, and nothing beside them is",
     "DT403": "an optimizer trains parameters that the model no longer has",
+    "DT404": "gradients pass through float16 between ranks, and no loss scaler keeps them in its range",
+    "DT405": "gradients and the buckets of DDP disagree about their dtype",
     "DT501": "a loss scaler is used where nothing is float16",
     "DT502": "a loss scaler is used with float16 weights",
     "DT503": "an optimizer cannot train weights of this dtype",

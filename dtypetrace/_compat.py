@@ -58,6 +58,7 @@ __all__ = [
     "TorchFunctionMode",
     "any_autocast_enabled",
     "body_with_modes_on",
+    "bucket_facts",
     "current_autograd_node",
     "current_graph_task_id",
     "dispatch_mode_count",
@@ -75,6 +76,7 @@ __all__ = [
     "register_module_parameter_registration_hook",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
+    "sharded_policy",
     "unseen",
 ]
 
@@ -160,6 +162,19 @@ class unseen:
     def __exit__(self, *error) -> None:
         for guard in reversed(self._guards):
             guard.__exit__(*error)
+
+
+def sharded_policy(module):
+    """The ``MixedPrecisionPolicy`` that ``fully_shard`` was given for a module, None where it was not called on it."""
+    state = getattr(module, "_get_fsdp_state", None)
+    return getattr(state(), "_mp_policy", None) if callable(state) else None
+
+
+def bucket_facts(ddp) -> tuple[tuple[str, ...], str]:
+    """The C++ names of the dtypes that DDP made its buckets in, and its communication hook's name (empty for none)."""
+    dtypes = ddp._get_ddp_logging_data().get("dtypes", "")
+    hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(ddp, "_comm_hooks", ())]
+    return tuple(d.strip() for d in dtypes.split(",") if d.strip()), hooks[-1] if hooks else ""
 
 
 @contextmanager

@@ -125,6 +125,20 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """What DDP or FSDP was told of dtypes for one module; a dtype is empty where it was told none."""
+
+    module: str
+    by: str
+    """The wrapper's class, or ``fully_shard``."""
+    computes: str = ""
+    reduces: str = ""
+    """What gradients are averaged over the ranks in."""
+    built: tuple[str, ...] = ()
+    """The dtypes of the buckets that DDP made for gradients when it was built."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The settings that decide in which dtypes a run will compute, before it does."""
 
@@ -147,3 +161,7 @@ class Plan:
     """Parameters that the optimizer holds and the model no longer has, by their shapes."""
     asked: bool = False
     """Whether the program asked for a judgement; else it is given only where the run trains."""
+    shared: tuple[Shared, ...] = ()
+    """What averages its gradients over several ranks."""
+    cast_gradients: tuple[str, ...] = ()
+    """Parameters that hold a gradient of another dtype than their own."""

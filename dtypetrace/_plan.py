@@ -48,6 +48,7 @@ def judge(recording: Recording, plan: Plan) -> Iterable[Finding]:
             if chosen := [p for p in trained if p.dtype == dtype]:
                 severity = "error" if dtype == "float16" else "warning"
                 yield _finding(recording, plan, code, severity, chosen, f"{len(chosen)} of the {len(trained)} trained parameters are {dtype}, and so are their gradients: {chosen[0].name} is one", what)
+    yield from _among_ranks(recording, plan, trained)
     if plan.autocast in ("float16", "bfloat16"):
         other = {"float16": "bfloat16", "bfloat16": "float16"}[plan.autocast]
         yield from _autocast(recording, plan, [p for p in plan.parameters if p.dtype == other], plan.autocast)
@@ -62,6 +63,41 @@ def judge(recording: Recording, plan: Plan) -> Iterable[Finding]:
 
 _NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
 _WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast compute in float16"
+
+
+def _among_ranks(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterable[Finding]:
+    """What DDP or FSDP was told, against the loss scaler, autocast and the gradients that are there."""
+    autocasts = {plan.autocast} if plan.autocast else {op.autocast.partition(":")[2] for op in recording.ops if op.autocast}
+    scaled = plan.scaler or any(op.aten.startswith(_CHECKS) for op in recording.ops)
+    for shared in plan.shared:
+        below = [p for p in trained if p.name.startswith(shared.module)] or trained
+        if not below:
+            continue
+        whose = f"{shared.by} of {shared.module}" if shared.module else shared.by
+        if "float16" in (shared.computes, shared.reduces) and not scaled:
+            first = "computes" if shared.computes == "float16" else "averages gradients"
+            yield _finding(
+                recording, plan, "DT404", "warning", below, f"{whose} {first} in float16, and no gradient is scaled for it: below 6e-08 they become zero",
+                "reduce gradients in bfloat16 or float32, or scale the loss (ShardedGradScaler under FSDP)"
+                if shared.computes != "float16" else "set param_dtype to bfloat16, or scale the loss (ShardedGradScaler under FSDP)",
+            )  # fmt: skip
+        other = {"float16": "bfloat16", "bfloat16": "float16"}.get(shared.computes)
+        if other in autocasts:
+            yield _finding(
+                recording, plan, "DT401", "warning", below, f"{whose} casts the parameters to {shared.computes}; autocast then computes in {other}",
+                f"leave autocast out, or let both compute in {shared.computes}",
+            )  # fmt: skip
+        recast = [p for p in below if shared.built and p.dtype not in shared.built]
+        if recast:
+            yield _finding(
+                recording, plan, "DT405", "warning", recast, f"{_many(recast)}: {recast[0].dtype} now, while DDP made its buckets for {' and '.join(shared.built)}",
+                "cast the model before DDP is built",
+            )  # fmt: skip
+        elif shared.built and plan.asked and (cast := [p for p in below if p.name in plan.cast_gradients]):
+            yield _finding(
+                recording, plan, "DT405", "error", cast, f"{_many(cast)}: its gradient has another dtype than it, which DDP's next synchronised backward refuses",
+                "leave gradients in their parameter's dtype, or drop them before the next backward (zero_grad(set_to_none=True))",
+            )  # fmt: skip
 
 
 def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], computes: str) -> Iterable[Finding]:

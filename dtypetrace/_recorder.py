@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from . import _compat, _source, _witness
-from ._births import LIFT_FRESH, LIKE, TO_COPY, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
+from ._births import LIFT_FRESH, LIKE, TO_COPY, TO_DTYPE, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
 from ._modules import Modules, clean_name
 from ._origins import Origins, RawStep
 from ._places import Places, UserCode
@@ -50,7 +50,7 @@ class Thread:
 class _Op:
     """The growing form of :class:`records.Op`."""
 
-    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root", "of", "shape", "device", "peak")
+    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root", "of", "shape", "device", "peak", "uncached")
 
 
 def _peak(integers: Tensor, cast: Tensor) -> Tensor | None:
@@ -198,7 +198,7 @@ class Recorder:
     def _inner_mark(self, wrapper: Tensor):
         """The mark of the tensor inside a wrapper (a DTensor) that has the wrapper's dtype, None for a plain tensor."""
         inner = wrapper.__tensor_flatten__()[0] if hasattr(wrapper, "__tensor_flatten__") else ()
-        marks = (self.origins.of(t) for t in (getattr(wrapper, name) for name in inner) if t.dtype is wrapper.dtype)
+        marks = (self.origins.of(t) for t in (getattr(wrapper, name) for name in inner) if isinstance(t, Tensor) and t.dtype is wrapper.dtype)
         return next((m for m in marks if m is not None), None)
 
     # ------------------------------------------------------------ dispatch: every operator
@@ -247,11 +247,17 @@ class Recorder:
         dtypes = tuple([t.dtype for t in inputs])
         # the id, for the hash of an operator is computed in Python
         key = (id(func), place, module, phase, made, dtypes if len(dtypes) < 8 else tuple(dict.fromkeys(dtypes)))
+        uncached = ""
+        if (func is TO_COPY or func is TO_DTYPE) and call is not None and call[4] and isinstance(inputs[0], nn.Parameter):
+            # one weight's casts are counted by themselves, apart from those that autocast keeps; it turns gradients on to make these
+            uncached = "" if torch.is_grad_enabled() and inputs[0].requires_grad else "frozen" if not inputs[0].requires_grad else "inference"
+            key = (*key, uncached, id(inputs[0]))
         number = self._op_numbers.get(key)
         if number is None:
             if phase == "optimizer" and self.step_was_left():
                 return self.saw(func, args, kwargs, out, frame)
             number = self._new_op(key, func, place, module, phase, inputs, out, call, thread, forward_op)
+            self.ops[number].uncached = uncached
         else:
             self.ops[number].count += 1
 
@@ -488,7 +494,7 @@ class Recorder:
             for s in self.origins.steps
         )  # fmt: skip
         ops = tuple(
-            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device, _read(o))
+            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached)
             for o in self.ops
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)

@@ -1,5 +1,5 @@
 """Round trips (DT202): a value cast away and back, with nothing between that needed the other dtype; and weights that
-are cast anew at each call (DT205).
+are cast anew at each call (DT205), by the program or by autocast.
 
 Between the two casts only copies, views and joins happened: the same numbers came back at the price of two casts and
 twice the memory. A norm, a softmax or a loss in between is arithmetic, and no round trip. Away means to a wider dtype
@@ -20,7 +20,7 @@ _OFTEN = 3
 
 
 def find(run: Run) -> list[Finding]:
-    return [*_detours(run), *_recast(run)]
+    return [*_detours(run), *_recast(run), *_uncached(run)]
 
 
 # ---------------------------------------------------------------- away and back
@@ -158,4 +158,45 @@ def _again(run: Run, numbers: list[int], chances: int) -> Finding:
         count=reach.ops, predicted=False, site=place, operands=(weight,), culprit=weight, flow=flow,
         fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, f"cast it to {to} once, before the loop", ()),
         exception=None, notes=notes, reach=reach,
+    )  # fmt: skip
+
+
+def _uncached(run: Run) -> list[Finding]:
+    """Weights that autocast casts at each use, since it keeps only casts that a gradient can flow through. One for each model.
+
+    A frozen weight never changes, another may at each optimizer step. It is a warning where the casts wrote more bytes than
+    all of the model's arithmetic gave, of weights that the run does not train: those are float32 on purpose.
+    """
+    steps = int(run.recording.meta.get("steps", 0))
+    models: dict[str, list[int]] = {}
+    for number, op in enumerate(run.ops):
+        if op.uncached and op.op not in NAMED_CASTS and op.outputs and op.phase in FORWARD:
+            if op.count >= _OFTEN * (max(steps, 1) if op.uncached == "inference" else 1):
+                models.setdefault(run.root(op.module), []).append(number)
+    return [_by_autocast(run, numbers, steps) for numbers in models.values() if any(_multiplied(run, n) for n in numbers)]
+
+
+def _by_autocast(run: Run, numbers: list[int], steps: int) -> Finding:
+    op = max((run.ops[n] for n in numbers), key=result_bytes)
+    ops = [run.ops[n] for n in numbers]
+    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops))
+    weight, to, place, given = run.operand(op, 0, op.outputs[0]), op.outputs[0], run.place(op), run.given(op.module)
+    trained = {u.step for u in run.recording.updates} & {o.inputs[0].step for o in ops} and op.uncached == "inference"
+    serious = not trained and reach.bytes > given and op.count >= _OFTEN * max(steps, 1)
+    frozen = all(o.uncached == "frozen" for o in ops)
+    why = "these are frozen" if frozen else "this is inference mode"
+    notes = (
+        f"{len(ops)} parameter{'s' if len(ops) != 1 else ''} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written anew, "
+        f"where the model's own arithmetic gave {quantity(given, 'B')}",
+        f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
+    )
+    change = (
+        f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once" if trained
+        else f"cast the model's matrices to {to} once, before the loop, and leave autocast on for the rest"
+    )  # fmt: skip
+    flow = (*graph.flow(run.recording, op.inputs[0].step, to), FlowStep(place, op.op, op.module, weight.dtype, to, "autocast", said=f"autocast casts {weight.name} to {to} here, {op.count:,} times"))
+    return Finding(
+        code="DT205", kind="round-trip", severity="warning" if serious else "note", title=TITLES["DT205"], phase=op.phase, op=op.op, aten=op.aten,
+        module=op.module, count=reach.ops, predicted=False, site=place, operands=(weight,), culprit=weight, flow=flow,
+        fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()), exception=None, notes=notes, reach=reach,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from torch import nn
 from . import _compat
 from ._births import dtype_name
 from ._modules import clean_name
-from .records import Parameter, Plan, Trial
+from .records import Parameter, Plan, Shared, Trial
 
 
 def plan_of(
@@ -39,7 +39,36 @@ def plan_of(
             trials=trials,
             asked=asked,
             stale=_stale(optimizer, others, named) if optimizer is not None else (),
+            shared=tuple(_shared(model)),
+            cast_gradients=tuple(n for n, p in trained if p.grad is not None and p.grad.dtype is not p.dtype),
         )
+
+
+_CPP = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+
+
+def _shared(model: nn.Module) -> Iterable[Shared]:
+    """What DDP and both kinds of FSDP were told, wrapper by wrapper."""
+    for name, module in model.named_modules():
+        name = clean_name(name, model)
+        kind = type(module).__name__
+        policy = _compat.sharded_policy(module)
+        if policy is not None:
+            yield Shared(name, "fully_shard", _name(policy.param_dtype), _name(policy.reduce_dtype or policy.param_dtype))
+        elif kind == "FullyShardedDataParallel":
+            policy = module.mixed_precision
+            computes, reduces = getattr(policy, "param_dtype", None), getattr(policy, "reduce_dtype", None)
+            yield Shared(name, kind, _name(computes), _name(reduces or computes))
+        elif isinstance(module, nn.parallel.DistributedDataParallel):
+            policy = module.mixed_precision
+            built, hook = _compat.bucket_facts(module)
+            squeezed = "float16" if hook.startswith("fp16_compress") else "bfloat16" if hook.startswith("bf16_compress") else ""
+            reduces = squeezed or _name(getattr(policy, "reduce_dtype", None))
+            yield Shared(name, kind, _name(getattr(policy, "param_dtype", None)), reduces, tuple(_CPP.get(d, d) for d in built))
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return dtype_name(dtype) if dtype is not None else ""
 
 
 def _is_quantised(parameter) -> bool:

@@ -103,6 +103,9 @@ class Run:
 
     def dominant(self, module: str) -> str | None:
         """The dtype of most parameters of the model that a module belongs to, else of the run, None where there are none."""
+        told = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
+        if told is not None:
+            return told  # FSDP computes with copies of the parameters, in the dtype that it was told
         sizes = self._sizes.get(self.root(module)) if module else None
         return sizes.most_common(1)[0][0] if sizes else self._of_run
 

@@ -12,7 +12,7 @@ import linecache
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Mapping
 
-from ._measures import Parameter, Plan, State, Trial, Update, Value  # noqa: F401 - part of the data, in a file of their own
+from ._measures import Parameter, Plan, Shared, State, Trial, Update, Value  # noqa: F401 - part of the data, in a file of their own
 
 SCHEMA = 1
 
@@ -154,6 +154,8 @@ class Op:
     device: str = ""
     peak: float | None = None
     """Largest number that its first call gave, measured where integers are cast to fewer than 24 bits of precision."""
+    uncached: str = ""
+    """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``, ``inference``), else empty."""
 
 
 @dataclass(frozen=True, slots=True)

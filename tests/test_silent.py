@@ -168,6 +168,62 @@ def test_a_weight_that_is_cast_at_each_call_and_one_that_changes_between(tmp_pat
     assert run(tmp_path, text.replace("STEP", "optimizer.step()")).findings == ()
 
 
+AUTOCAST = """
+net = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32))FROZEN  #!
+x = torch.randn(ROWS, 32)
+with torch.GRADIENTS(), torch.autocast("cpu", dtype=<half>):
+    for _ in range(6):
+        x = net(x)
+"""
+
+
+@pytest.mark.parametrize(("gradients", "frozen", "rows", "severity"), [
+    ("no_grad", ".requires_grad_(False)", 1, "warning"), ("enable_grad", ".requires_grad_(False)", 1, "warning"), ("inference_mode", "", 1, "warning"),
+    ("no_grad", ".requires_grad_(False)", 200, "note"), ("no_grad", "", 1, None), ("enable_grad", "", 1, None),
+])  # fmt: skip
+def test_weights_that_autocast_does_not_keep(gradients, frozen, rows, severity, tmp_path):
+    """Which they are is torch's own affair: so many casts were counted. They matter where few rows meet large weights."""
+    program = run(tmp_path, AUTOCAST.replace("GRADIENTS", gradients).replace("FROZEN", frozen).replace("ROWS", str(rows)), "bfloat16")
+    if severity is None:
+        assert program.findings == ()
+        return
+    f = found(program, "DT205", severity)
+    assert (f.count, f.reach.bytes, f.culprit.name) == (24, 6 * 2 * 2 * (32 * 32 + 32), "0.weight")
+
+
+def test_weights_that_a_run_trains_stay_wide(tmp_path):
+    """A frozen base that is cast once a step costs what a trained one costs; a trained one is evaluated as it is."""
+    base = """
+    net = nn.Linear(32, 32)FROZEN  #!
+    head = nn.Linear(32, 2)
+    optimizer = torch.optim.SGD([p for m in (net, head) for p in m.parameters() if p.requires_grad], 0.1)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = head(net(torch.randn(1, 32))).float().sum()
+        loss.backward()
+        optimizer.step()
+    """
+    assert found(run(tmp_path, base.replace("FROZEN", ".requires_grad_(False)")), "DT205", "note").count == 6
+    evaluated = base.replace("FROZEN", "") + """
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(10):
+            net(torch.randn(1, 32))
+    """
+    f = found(run(tmp_path, evaluated), "DT205", "note")
+    assert f.count == 20 and "stays float32" in f.fix.why
+
+
+def test_weights_of_one_shape_in_one_place_are_counted_each_by_itself(tmp_path):
+    text = """
+    weights = nn.ParameterList([nn.Parameter(torch.randn(8, 8)) for _ in range(6)])
+    x = torch.randn(2, 8)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        for w in weights:
+            x = F.linear(x, w)
+    """
+    assert run(tmp_path, text).findings == ()
+
+
 # ---------------------------------------------------------------- downcasts
 
 

@@ -119,17 +119,28 @@ def _never(*_args) -> bool:
     return False
 
 
-def force_eager():
+def force_eager(ran: Callable[[], None]):
     """Run compiled functions eagerly; returns the function that restores the stance as it was.
 
     Under a dispatch mode they would run eagerly anyhow, but torch would remember that and leave
-    them uncompiled for good (pytorch issue 190286); under this stance it does not.
+    them uncompiled for good (pytorch issue 190286); under this stance it does not. ``ran`` is told
+    of each call of a compiled function: that one was made says little, a library makes them when imported.
     """
     from torch._dynamo import eval_frame
 
-    prior = eval_frame._set_stance(eval_frame.DynamoStance("force_eager"))
+    prior, look_up = eval_frame._set_stance(eval_frame.DynamoStance("force_eager")), eval_frame._callback_from_stance
+
+    def callback_from_stance(callback):
+        chosen = look_up(callback)
+        if callable(callback) and chosen is None:
+            ran()
+        return chosen
+
+    eval_frame._callback_from_stance = callback_from_stance
 
     def restore() -> None:
+        if eval_frame._callback_from_stance is callback_from_stance:
+            eval_frame._callback_from_stance = look_up
         eval_frame._set_stance(prior)
 
     return restore

@@ -264,6 +264,38 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
     return before[-1] if plain and (index == 0 or "norm" not in op) else None
 
 
+def handed(place: Place, module: str, node: ast.AST | None, made: Place) -> ast.AST | None:
+    """The expression of the user's own call that a library handed on, under names of its own, to an operand's place.
+
+    node is the operand in the innermost frame, made is where the operand was. None where a function on the way gave its
+    argument another value, or was called in a way that does not tell one argument from another.
+    """
+    makers = {(frame.file, frame.function) for frame in made.stack}
+    for frame, caller in zip(place.stack, place.stack[1:]):
+        text = text_of(frame.file)
+        if not isinstance(node, ast.Name) or text is None:
+            return None
+        function = function_around(text, node)
+        inside = not makers or (frame.file, frame.function) in makers  # then an assignment may have been its birth
+        if not isinstance(function, ast.FunctionDef) or inside and _assignments_in(function, node.id):
+            return None
+        node = _given(function, isinstance(text.parents.get(function), ast.ClassDef), node.id, call_at(caller), module)
+        if caller.user:
+            return node
+    return None
+
+
+def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | None, module: str) -> ast.AST | None:
+    """What a call gives for a function's argument. A module that is called runs its ``forward``."""
+    called = (dotted(call.func) or "").rpartition(".")[2] if call is not None else ""
+    if not called or called != function.name and not (function.name == "forward" and called in module.split(".")):
+        return None
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][method:]
+    given = {**dict(zip(names, call.args)), **{k.arg: k.value for k in call.keywords}}
+    plain = not any(isinstance(a, ast.Starred) for a in call.args) and None not in given
+    return given.get(name) if plain and len(call.args) <= len(names) else None
+
+
 def augmented(frame: Frame) -> ast.AugAssign | None:
     """The statement of the form ``x += y`` that the frame was running, if it was one."""
     node, text = expression_at(frame), text_of(frame.file)

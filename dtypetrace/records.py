@@ -222,6 +222,8 @@ class Refused:
     casts: tuple[Cast, ...] = ()
     predicted: bool = False  # found before the call that would have raised
     after: int = -1  # how many of the recording's ops had run before it, -1 where that was not counted
+    derived: bool = False
+    """Whether the engine ran it: its place is that of the forward op whose backward it is, or of the call of ``backward``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def remedy(
     # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
     reached = not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and site.stack
     passed = reached and site.stack[0] is site.user_frame
-    at_site = _at_site(refused, culprit, chosen, wanted, site) if passed or reached and culprit.written else ""
+    at_site = _at_site(refused, culprit, chosen, wanted, site) if passed or reached and culprit.handed else ""
     if refused.code == "DT116":
         # where the forward runs under autocast, that cast is all that keeps them from float32
         edit = _edits.at_birth(recording, origin.kind, here, "float32") if origin.kind == "cast" and any(op.autocast for op in recording.ops) else None
@@ -60,7 +60,7 @@ def remedy(
         made = (f"give it dtype={_spell(wanted)} where it is made, {short(flow[1].place)}",) if len(flow) > 2 else ()
         return Fix("dtype", here, (), False, f"leave the default dtype alone here, or make it {wanted}", (*made, *others))
     if origin.kind != "worker" and origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
-        return _from_library(recording, culprit, chosen, wanted, others)
+        return _from_library(recording, culprit, chosen, flow, wanted, others)
     if refused.phase == "optimizer" and refused.wants == "agree" and origin.kind == "cast" and any(_decided(recording, p.step) == here for p in refused.model or recording.parameters):
         why = "leave this cast out, or make it before the optimizer is made: the optimizer's state keeps the dtype that the weights had"
         return Fix("dtype", here, (), False, why)
@@ -107,7 +107,9 @@ def _at_site(refused: Refused, culprit: Operand, chosen: Witness, wanted: str | 
     return f"cast all of {refused.module} to {wanted} instead, once it is put together, so that nothing in it disagrees"
 
 
-def _from_library(recording: Recording, culprit: Operand, chosen: Witness, wanted: str, others: tuple[str, ...]) -> Fix:
+def _from_library(
+    recording: Recording, culprit: Operand, chosen: Witness, flow: tuple[FlowStep, ...], wanted: str, others: tuple[str, ...]
+) -> Fix:
     """A library is not the user's to edit: its value is cast where the user's own line gets it."""
     origin = culprit.origin
     own = _edits.from_user(origin.place)
@@ -119,7 +121,10 @@ def _from_library(recording: Recording, culprit: Operand, chosen: Witness, wante
         edit = _edits.at_birth(recording, "parameter", own, wanted) if a_class and origin.kind == "parameter" else None
         if origin.kind != "parameter":
             out = graph.handed_out(recording, origin.place, culprit.dtype, chosen.producer)
-            out = own if not out.stack and own.stack and _edits.assigns(own, culprit.written) else out
+            # what is a tensor where it is used is one where its name is assigned
+            used = next((s.place.stack[0] for s in flow[1:-1] if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
+            names = _source.taken(used) if used else [culprit.written] * culprit.handed
+            out = own if not out.stack and own.stack and any(_edits.assigns(own, name) for name in names) else out
             edit = _edits.at_widening(recording, out, wanted) if out.stack else None
             own = out if edit else own
         given = f"is taken from {called}()" if a_class and origin.kind != "parameter" else f"{called}() gives"

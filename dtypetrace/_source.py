@@ -201,6 +201,14 @@ def argument(frame: Frame, op: str, module: str, name: str, index: int) -> str:
     return plain(operand_node(frame, op, module, name, index))
 
 
+def taken(frame: Frame) -> list[str]:
+    """How the program writes the operands of the operator or call that the frame was in, where that is plain."""
+    node = expression_at(frame)
+    if isinstance(node, ast.BinOp):
+        return [plain(node.left), plain(node.right)]
+    return [plain(a) for a in (*node.args, *(k.value for k in node.keywords))] if isinstance(node, ast.Call) else []
+
+
 def passed(frame: Frame, name: str, position: int) -> str:
     """How the program writes an argument of the call that the frame was in, else the argument's own name."""
     item = "[" + name.partition("[")[2] if "[" in name else ""  # one of several that were passed as one

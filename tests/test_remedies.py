@@ -389,3 +389,45 @@ def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):
     text = "class Schedule:\n    def __init__(self):\n        self.steps = torch.linspace(0, 1, 4)\n"
     program, f = found(tmp_path, library(tmp_path, text) + HALF.replace("import torch\n", "from torch import nn\n") + "t = lib.Schedule().steps[None]  #!\nnet(x * t)")
     assert f.fix.why == "cast what is taken from lib.Schedule() to float16 here"
+    assert [edit.after for edit in f.fix.edits] == ["lib.Schedule().steps[None].to(torch.float16)"]
+
+
+EMBED = """
+class Embed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+    def forward(self, sample, condition=None):
+        if condition is not None:
+            sample = sample + condition
+        sample = self.inner(sample)
+        return sample
+    def doubled(self, sample):
+        twice = sample * 2
+        return self.inner(twice)
+def many():
+    return torch.ones(2, 4), torch.ones(2, 4)
+def table(size):
+    return torch.linspace(0, 1, size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "after"),
+    [
+        ("wave = lib.table(4)  #!\nembed(wave)", "wave", ["lib.table(4).to(torch.float16)"]),
+        ("wave = lib.table(4)  #!\nembed(sample=wave)", "wave", ["lib.table(4).to(torch.float16)"]),
+        ("embed(lib.table(4))  #!", "lib.table(4)", ["lib.table(4).to(torch.float16)"]),
+        ("wave = lib.table(4)  #!\nembed(x * wave)", "x * wave", ["lib.table(4).to(torch.float16)"]),
+        ("wave, _ = lib.many()  #!\nembed(wave)", "wave", []),
+        ("wave = lib.table(4)  #!\nembed(*[wave])", "sample", []),
+        ("wave = lib.table(4)  #!\nembed(x, wave)", "sample", []),  # what meets the layer is made of both
+        ("wave = lib.table(4)  #!\nembed.doubled(wave)", "twice", []),
+    ],
+)
+def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown, after, tmp_path):
+    program = programs.run(tmp_path, "import torch\nembed = lib.Embed().half()\n" + text, before=library(tmp_path, EMBED) + HALF)
+    f = program.findings[0]
+    assert f.culprit.shown == shown and program.at(f.fix.place).endswith("#!")
+    assert [edit.after for edit in f.fix.edits] == after
+    assert any(other.startswith(f"cast {shown} at the call, program.py:") for other in f.fix.alternatives) is (shown not in ("sample", "twice"))

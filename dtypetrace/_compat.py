@@ -27,6 +27,7 @@ try:
         _push_on_torch_function_stack as push_function_mode,
     )
     from torch._C._autograd import _get_sequence_nr as next_sequence_number, _top_saved_tensors_default_hooks as top_saved_tensors_hooks
+    from torch._C._functorch import get_unwrapped as functorch_inner, is_functorch_wrapped_tensor as of_functorch
     from torch._ops import OpOverload
     from torch.autograd import _make_grads as make_seeds
     from torch.autograd.graph import _engine_run_backward as run_engine
@@ -64,8 +65,10 @@ __all__ = [
     "force_eager",
     "function_mode_at",
     "function_mode_count",
+    "functorch_inner",
     "module_internals",
     "next_sequence_number",
+    "of_functorch",
     "pop_function_mode",
     "push_dispatch_mode",
     "push_function_mode",

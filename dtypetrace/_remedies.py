@@ -22,7 +22,7 @@ def remedy(
     wanted = wanted_dtype(refused, culprit, in_line)
     # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
     reached = not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and site.stack
-    passed = reached and site.stack[0] is site.user_frame
+    passed = reached and site.stack[0] is site.user_frame and not _source.raises(site.stack[0])
     at_site = _at_site(refused, culprit, chosen, wanted, site) if passed or reached and culprit.handed else ""
     if refused.code == "DT116":
         # where the forward runs under autocast, that cast is all that keeps them from float32

@@ -311,6 +311,14 @@ def augmented(frame: Frame) -> ast.AugAssign | None:
     return statement if isinstance(statement, ast.AugAssign) and start_of(text, statement) == (frame.line, frame.column) else None
 
 
+def raises(frame: Frame) -> bool:
+    """Whether the frame was raising an exception: what it checked was passed to it by its caller."""
+    node, text = expression_at(frame), text_of(frame.file)
+    while text is not None and isinstance(node, ast.expr):
+        node = text.parents.get(node)
+    return isinstance(node, ast.Raise)
+
+
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:
     """The innermost ``with`` statement around the frame's line whose items mention a name (``autocast``)."""
     text = text_of(frame.file)

@@ -135,6 +135,21 @@ def test_what_an_optimizer_holds_is_not_cast_at_a_call(tmp_path):
     assert f.code == "DT115" and not f.fix.alternatives
 
 
+def test_a_check_that_raises_is_no_call_to_cast_in(tmp_path):
+    text = """
+    import torch
+    def scaled(x, scale):
+        if x.dtype != scale.dtype:
+            raise TypeError(f"expected both to have the same dtype, got {x.dtype} and {scale.dtype}")
+        return x * scale
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()
+    s = torch.ones(4)  #!
+    scaled(net(torch.ones(2, 4).half()), s)
+    """
+    _, f = found(tmp_path, text)
+    assert not f.fix.alternatives and f.fix.edits
+
+
 # ---------------------------------------------------------------- what the user called and passed
 
 

@@ -140,7 +140,7 @@ def assigns(place: Place, name: str) -> bool:
     frame = place.stack[0]
     text, node = _source.text_of(frame.file), _source.expression_at(frame)
     statement = text.parents.get(node) if text is not None and node is not None else None
-    if not name or node is None:
+    if not name or node is None or "..." in name:
         return False
     return isinstance(statement, ast.Assign) and [_source.dotted(target) for target in statement.targets] == [name] or _source.plain(node) == name
 

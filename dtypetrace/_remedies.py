@@ -141,6 +141,8 @@ def _under_autocast(recording: Recording, refused: Refused) -> str:
         return ""
     if len(half) != 1 or {w.dtype for w in refused.witnesses if w.dtype in FLOATING} - half != {"float32"}:
         return ""
+    if weight.dtype not in half and any(p.trained and p.dtype in half for p in refused.model):
+        return ""  # a float32 weight among those that are trained in half is no plan
     region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={_spell(*half)})'
     if weight.dtype in half:
         return f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"

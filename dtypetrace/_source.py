@@ -228,10 +228,14 @@ def passed_node(frame: Frame, name: str, position: int) -> ast.AST | None:
 
 
 def plain(node: ast.AST | None) -> str:
-    """An expression's text, empty where it is long or is no name for a tensor."""
+    """An expression's text, empty where it is no name for a tensor or is long; of a long call its end, ``(...).softmax(-1)``."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = unparse(node)
+    if isinstance(node, ast.Call) and len(text) > _LONGEST:
+        name = dotted(node.func)
+        given = ", ".join(map(unparse, (*node.args, *node.keywords)))
+        text = f"{name}(...)" if name else f"(...).{node.func.attr}({given})" if isinstance(node.func, ast.Attribute) else text
     return text if len(text) <= _LONGEST and "\n" not in text else ""
 
 

@@ -501,7 +501,7 @@ def _names(recorder, root: nn.Module | None, holders=()) -> dict[Any, tuple[str,
 
 def _census(recorder, root: nn.Module, names) -> tuple[Parameter, ...]:
     return tuple(
-        Parameter(names[id(p)][0], recorder.dtype_name(p.dtype), p.numel(), recorder.step_of(p))
+        Parameter(names[id(p)][0], recorder.dtype_name(p.dtype), p.numel(), recorder.step_of(p), p.requires_grad)
         for p in root.parameters()
         if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
     )

@@ -38,7 +38,9 @@ def found(tmp_path, text: str):
         ("first = net[0]; w = torch.ones(4, 4); h = first(w[:2])", {"weight", "w[:2]"}),
         ("from torch import mm; w = torch.ones(4, 4); mm(x, w)", {"x", "w"}),
         ("w = torch.ones(4, 4); torch.mm(*(x, w))", {"input", "mat2"}),
-        ("w = torch.ones(4, 4); F.linear(x.mul(2).add(1).mul(2).add(1).mul(2).add(1), w)", {"input", "w"}),
+        ("w = torch.ones(4, 4); F.linear(x.mul(2).add(1).mul(2).add(1).mul(2).add(1), w)", {"(...).add(1)", "w"}),
+        ("w = torch.ones(4, 4); F.linear(torch.cat([x.mul(2).add(1), x.mul(2).add(1)], dim=-1)[:, :4] + 1, w)", {"input", "w"}),
+        ("w = torch.ones(4, 4); F.linear(torch.cat([x.mul(2), x.mul(2).add(1)], dim=0), w)", {"torch.cat(...)", "w"}),
         ("p = nn.Parameter(torch.ones(2)); g = torch.ones(2).half(); p.grad = g", {"p", "g"}),
         ("p = torch.zeros(3); g = torch.ones(2).half(); p[torch.tensor([0, 1])] = g", {"p", "g"}),
         ("torch.cdist(x, x1 := x)", {"x"}),
@@ -322,6 +324,8 @@ def test_trained_weights_stay_float32_under_autocast(cast, data, dtype, rest, tm
 @pytest.mark.parametrize(
     "program",
     [
+        # all that is trained is half precision, but for one
+        "net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\ntorch.optim.SGD(net.parameters())\nnet[1].float()\nnet(torch.ones(2, 4).half())",
         TRAINING.format(cast=".half()", data="", optimizer="SGD"),  # nothing is trained
         TRAINING.format(cast=".half()", data="", optimizer="SGD([nn.Parameter(torch.ones(2))])\nnet.requires_grad_(False)"),  # not this
         TRAINING.format(cast=".double()", data="", optimizer="SGD(net.parameters(), lr=0.1)"),  # no half precision

@@ -252,10 +252,8 @@ class Births:
             else:
                 continue
             for name, tensor in parts:
-                if self.origins.of(tensor) is None:
-                    with _compat.DisableTorchFunction():
-                        step = RawStep("input", "", place, -1, (), tensor.dtype, name=name)
-                    self.origins.mark(tensor, self.origins.step(step), -1)
+                with _compat.DisableTorchFunction():
+                    self.recorder.mark_of(tensor, place, name)
 
     def registered(self, name: str, tensor: Tensor, frame: FrameType | None) -> None:
         """A parameter or buffer was set on a module; one that its constructor has just made is a ``parameter``."""

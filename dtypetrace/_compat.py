@@ -27,6 +27,7 @@ try:
         _push_on_torch_function_stack as push_function_mode,
     )
     from torch._C._autograd import _get_sequence_nr as next_sequence_number, _top_saved_tensors_default_hooks as top_saved_tensors_hooks
+    from torch._C._functorch import get_unwrapped as functorch_inner, is_functorch_wrapped_tensor as of_functorch
     from torch._ops import OpOverload
     from torch.autograd import _make_grads as make_seeds
     from torch.autograd.graph import _engine_run_backward as run_engine
@@ -65,8 +66,10 @@ __all__ = [
     "force_eager",
     "function_mode_at",
     "function_mode_count",
+    "functorch_inner",
     "module_internals",
     "next_sequence_number",
+    "of_functorch",
     "pop_function_mode",
     "push_dispatch_mode",
     "push_function_mode",
@@ -121,17 +124,28 @@ def _never(*_args) -> bool:
     return False
 
 
-def force_eager():
+def force_eager(ran: Callable[[], None]):
     """Run compiled functions eagerly; returns the function that restores the stance as it was.
 
     Under a dispatch mode they would run eagerly anyhow, but torch would remember that and leave
-    them uncompiled for good (pytorch issue 190286); under this stance it does not.
+    them uncompiled for good (pytorch issue 190286); under this stance it does not. ``ran`` is told
+    of each call of a compiled function: that one was made says little, a library makes them when imported.
     """
     from torch._dynamo import eval_frame
 
-    prior = eval_frame._set_stance(eval_frame.DynamoStance("force_eager"))
+    prior, look_up = eval_frame._set_stance(eval_frame.DynamoStance("force_eager")), eval_frame._callback_from_stance
+
+    def callback_from_stance(callback):
+        chosen = look_up(callback)
+        if callable(callback) and chosen is None:
+            ran()
+        return chosen
+
+    eval_frame._callback_from_stance = callback_from_stance
 
     def restore() -> None:
+        if eval_frame._callback_from_stance is callback_from_stance:
+            eval_frame._callback_from_stance = look_up
         eval_frame._set_stance(prior)
 
     return restore

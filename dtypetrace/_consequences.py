@@ -19,6 +19,8 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     for f in silent:
         if _birth(f) in collided:
             continue  # what an operand did before it was refused
+        if any(step.how == "cast" and step.place.stack[:1] in collided for step in f.flow):
+            continue  # the cast that a refusal goes back to
         if f.code == "DT503" and codes & {"DT303", "DT304"}:
             continue  # what a run has measured is not foretold
         if f.code == "DT307" and _birth(f) in narrowed:

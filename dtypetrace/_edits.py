@@ -97,6 +97,8 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     loaded = next((n for n in loads if n is not node), loads[0] if loads else None)
     if loaded is None:
         return None
+    while isinstance(parent := text.parents.get(loaded), ast.Subscript) and parent.value is loaded:
+        loaded = parent  # load(file)["model"]
     cast = f"value.to(torch.{wanted}) if value.is_floating_point() else value"
     return _edit(frame, text, loaded, f"{{name: {cast} for name, value in {_segment(text, loaded)}.items()}}")
 
@@ -134,11 +136,23 @@ def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | Non
 
 
 def assigns(place: Place, name: str) -> bool:
-    """Whether the expression at a place is what a name is given, so that it is a tensor where the name is one."""
+    """Whether the expression at a place is what a name is given, or the operand itself: a tensor where the operand is one."""
     frame = place.stack[0]
     text, node = _source.text_of(frame.file), _source.expression_at(frame)
     statement = text.parents.get(node) if text is not None and node is not None else None
-    return isinstance(statement, ast.Assign) and bool(name) and [_source.dotted(target) for target in statement.targets] == [name]
+    if not name or node is None or "..." in name:
+        return False
+    return isinstance(statement, ast.Assign) and [_source.dotted(target) for target in statement.targets] == [name] or _source.plain(node) == name
+
+
+def loads_state(place: Place) -> bool:
+    """Whether what a place loads is handed to ``load_state_dict`` as it is: a dictionary of tensors, then."""
+    frame = place.stack[0] if place.stack else None
+    text, node = (_source.text_of(frame.file), _source.expression_at(frame)) if frame else (None, None)
+    while text is not None and isinstance(parent := text.parents.get(node), ast.Subscript):
+        node = parent
+    call = text.parents.get(node) if text is not None else None
+    return isinstance(call, ast.Call) and (_source.dotted(call.func) or "").endswith("load_state_dict") and call.args[:1] == [node]
 
 
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:

@@ -103,7 +103,11 @@ def _ran_before(recording: Recording, refused: Refused, sides: list[Witness]) ->
     site = graph.place_of(recording, refused.place).stack[:1]
     known: set[tuple[str, int]] = set()
     # a healed call runs after it was refused: that is no past
-    for op in recording.ops[: refused.after if refused.after >= 0 else None]:
+    past = list(recording.ops[: refused.after if refused.after >= 0 else None])
+    # nor are the other calls that one line makes inside torch, such as an attention's three projections
+    while past and graph.place_of(recording, past[-1].place).stack[:1] == site:
+        past.pop()
+    for op in past:
         if op.op == refused.op and op.module == refused.module and op.phase in ("forward", "recompute") and not op.autocast:
             operands = [(i.dtype, i.step) for i in op.inputs if i.dtype in FLOATING]
             # a transpose and the like have one operand; they ran as a part of the refused call too

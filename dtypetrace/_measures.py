@@ -13,6 +13,8 @@ class Parameter:
     dtype: str
     size: int
     step: int = -1
+    trained: bool = False
+    """Whether it requires a gradient."""
 
 
 @dataclass(frozen=True, slots=True)

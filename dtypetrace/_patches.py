@@ -69,7 +69,10 @@ class Patches:
         """Sets the force_eager stance once dynamo is there. Importing it takes most of a second, so not before."""
         if "torch._dynamo.eval_frame" in sys.modules and not any(p._eager for p in _installed):
             self._eager = True
-            self._undo.append(_compat.force_eager())
+            self._undo.append(_compat.force_eager(self._ran_eagerly))
+
+    def _ran_eagerly(self) -> None:
+        self.recorder.not_seen[_RAN_EAGERLY] = None
 
     def _logs_use(self, original: Callable) -> Callable:
         """torch.compile begins with this call, also where it was imported by name, and so does every optimizer."""
@@ -82,7 +85,6 @@ class Patches:
                 import torch._dynamo  # noqa: F401 - as torch.compile itself does next
 
                 self.mind_compile()
-                self.recorder.not_seen[_RAN_EAGERLY] = None
 
         return _log_api_usage_once
 

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import sysconfig
+from functools import lru_cache
 from itertools import islice
 from opcode import opmap
 from pathlib import Path
@@ -183,16 +184,16 @@ _TO_CALL = 4
 
 def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
     line, end_line, column, end_column = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
-    file = _cell(code.co_filename) or _absolute(code.co_filename)
+    file = _cell(code.co_filename) or _command(code) or _absolute(code.co_filename)
     line = line or code.co_firstlineno
     return Frame(
         file=file,
         line=line,
         function=code.co_qualname,
         user=user,
-        column=_characters(code.co_filename, line, column),
+        column=_characters(file, line, column),
         end_line=end_line,
-        end_column=_characters(code.co_filename, end_line, end_column),
+        end_column=_characters(file, end_line, end_column),
     )
 
 
@@ -210,6 +211,32 @@ def _cell(filename: str) -> str | None:
         size, _, lines, _ = entry
         linecache.cache[name] = size, None, lines, name  # None: there is no file with which to compare it
     return name
+
+
+def _command(code: CodeType) -> str | None:
+    """``-c`` for the program that the interpreter was given there, by which its text is found, too.
+
+    Not under Python's own name for it, ``<string>``: what ``exec`` runs has that name, too, and tracebacks would change.
+    """
+    if code.co_filename != "<string>" or hasattr(sys.modules.get("__main__"), "__file__") or "-c" not in sys.orig_argv[:-1]:
+        return None
+    text = sys.orig_argv[sys.orig_argv.index("-c") + 1]
+    if code not in _compiled(text):
+        return None
+    linecache.cache.setdefault("-c", (len(text), None, text.splitlines(keepends=True), "-c"))
+    return "-c"
+
+
+@lru_cache(maxsize=1)
+def _compiled(text: str) -> tuple[CodeType, ...]:
+    """A program's code and that of every function in it."""
+    try:
+        found = [compile(text, "<string>", "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return ()
+    for code in found:
+        found += [c for c in code.co_consts if isinstance(c, CodeType)]
+    return tuple(found)
 
 
 def _absolute(filename: str) -> str:

@@ -186,20 +186,30 @@ class Recorder:
         self.optimizer = None
         return True
 
-    def mark_of(self, tensor: Tensor, place: int = -1):
+    def mark_of(self, tensor: Tensor, place: int = -1, name: str = ""):
         """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
         mark = self.origins.of(tensor)
         if mark is None:
             inner = self._inner_mark(tensor)
-            number = inner.step if inner else self.origins.step(RawStep("input", "", place, -1, (), tensor.dtype))
+            number = inner.step if inner else self.origins.step(RawStep("input", "", place, -1, (), tensor.dtype, name=name))
             mark = self.origins.mark(tensor, number, inner.op if inner else -1)
         return mark
 
     def _inner_mark(self, wrapper: Tensor):
-        """The mark of the tensor inside a wrapper (a DTensor) that has the wrapper's dtype, None for a plain tensor."""
-        inner = wrapper.__tensor_flatten__()[0] if hasattr(wrapper, "__tensor_flatten__") else ()
-        marks = (self.origins.of(t) for t in (getattr(wrapper, name) for name in inner) if isinstance(t, Tensor) and t.dtype is wrapper.dtype)
-        return next((m for m in marks if m is not None), None)
+        """The mark of what a tensor merely stands for, in the same dtype: inside a wrapper (a DTensor, what vmap and grad
+        hand in), or below a view that nobody saw made (``as_subclass``). None where it stands for itself."""
+        if _compat.of_functorch(wrapper):
+            inner = [_compat.functorch_inner(wrapper)]
+        elif hasattr(wrapper, "__tensor_flatten__"):
+            inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
+        else:
+            with _compat.DisableTorchFunction():  # a subclass would hand out another object than the one that was marked
+                inner = [wrapper._base] if wrapper._base is not None else []
+        for tensor in inner:
+            mark = self.origins.of(tensor) or _compat.of_functorch(tensor) and self._inner_mark(tensor)
+            if mark and tensor.dtype is wrapper.dtype:
+                return mark
+        return None
 
     # ------------------------------------------------------------ dispatch: every operator
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from . import _edits, _source, graph
 from ._judgement import BYTES, HALF, OTHER_FORM, STORED
-from .records import FLOATING, Fix, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
+from .records import FLOATING, Edit, Fix, FlowStep, Operand, Place, Recording, Refused, Witness
 
 
 def remedy(
@@ -21,10 +21,13 @@ def remedy(
     here = origin.place if origin.place.stack else site
     wanted = wanted_dtype(refused, culprit, in_line)
     # a gradient, an optimizer's state and a destination are nothing that a cast in the call would help
-    passed = refused.phase not in ("backward", "optimizer") and refused.code != "DT111" and site.stack and site.stack[0] is site.user_frame
-    at_site = _at_site(refused, culprit, chosen, wanted, site) if passed else ""
+    reached = not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and site.stack
+    passed = reached and site.stack[0] is site.user_frame and not _source.raises(site.stack[0])
+    at_site = _at_site(refused, culprit, chosen, wanted, site) if passed or reached and culprit.handed else ""
     if refused.code == "DT116":
-        return Fix("plan", here, (), True, "keep the trainable weights in float32 and let autocast compute in half")
+        # where the forward runs under autocast, that cast is all that keeps them from float32
+        edit = _edits.at_birth(recording, origin.kind, here, "float32") if origin.kind == "cast" and any(op.autocast for op in recording.ops) else None
+        return Fix("plan", here, (edit,) if edit else (), True, "keep the trainable weights in float32 and let autocast compute in half")
     autocast = _under_autocast(recording, refused)
     others = tuple(other for other in (autocast, at_site) if other)
     if autocast and chosen.trained:  # an edit that casts it would undo what the weights are trained in
@@ -39,8 +42,15 @@ def remedy(
     if refused.wants == "kernel":
         why, number = _kernel(refused, culprit, in_line)
         call = (recording, site, refused.op, refused.module, chosen.argument, chosen.index)
-        edit = _edits.at_call(*call, number, (chosen.passed, chosen.position)) if number and passed else None
-        return Fix("cast", site, (edit,) if edit else (), True, why, (f"keep {culprit.dtype} from being chosen at {short(here)}",))
+        given = chosen.passed, chosen.position
+        edits: tuple[Edit, ...] = ()
+        if passed and number:
+            edit = _edits.at_call(*call, number, given)
+            edits = (edit,) if edit else ()
+        elif passed and culprit.dtype in HALF:
+            edits = _edits.in_fallback(*call, culprit.dtype, "float32", given)
+            why = why if len(edits) != 1 else f"compute {refused.op} in float32, and cast what it gives back where {culprit.dtype} is needed"
+        return Fix("cast", site, edits, True, why, (f"keep {culprit.dtype} from being chosen at {short(here)}",))
     if wanted is None or wanted == culprit.dtype:
         return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", others)
     if origin.kind == "autocast" and (body := graph.in_region(origin.place)) is not None:
@@ -50,7 +60,7 @@ def remedy(
         made = (f"give it dtype={_spell(wanted)} where it is made, {short(flow[1].place)}",) if len(flow) > 2 else ()
         return Fix("dtype", here, (), False, f"leave the default dtype alone here, or make it {wanted}", (*made, *others))
     if origin.kind != "worker" and origin.place.stack and not origin.place.stack[0].user and origin.place.user_frame is not origin.place.stack[0]:
-        return _from_library(recording, origin, wanted, others)
+        return _from_library(recording, culprit, chosen, flow, wanted, others)
     if refused.phase == "optimizer" and refused.wants == "agree" and origin.kind == "cast" and any(_decided(recording, p.step) == here for p in refused.model or recording.parameters):
         why = "leave this cast out, or make it before the optimizer is made: the optimizer's state keeps the dtype that the weights had"
         return Fix("dtype", here, (), False, why)
@@ -66,7 +76,7 @@ def remedy(
     if ready.stack and (edit := _edits.at_widening(recording, ready, wanted)) is not None:
         why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
         return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {short(here)} on, where range and precision allow",))
-    edit = _edits.at_birth(recording, origin.kind, here, wanted)
+    edit = _edits.at_load(recording, here, wanted) if origin.kind == "load" and _edits.loads_state(here) else _edits.at_birth(recording, origin.kind, here, wanted)
     return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted, origin.op), others)
 
 
@@ -97,8 +107,11 @@ def _at_site(refused: Refused, culprit: Operand, chosen: Witness, wanted: str | 
     return f"cast all of {refused.module} to {wanted} instead, once it is put together, so that nothing in it disagrees"
 
 
-def _from_library(recording: Recording, origin: Origin, wanted: str, others: tuple[str, ...]) -> Fix:
+def _from_library(
+    recording: Recording, culprit: Operand, chosen: Witness, flow: tuple[FlowStep, ...], wanted: str, others: tuple[str, ...]
+) -> Fix:
     """A library is not the user's to edit: its value is cast where the user's own line gets it."""
+    origin = culprit.origin
     own = _edits.from_user(origin.place)
     called = _source.called(origin.place)
     if origin.op == "from_pretrained":
@@ -106,6 +119,14 @@ def _from_library(recording: Recording, origin: Origin, wanted: str, others: tup
     else:
         a_class = called.rpartition(".")[2][:1].isupper()  # it gives the module, or an object that holds the tensor
         edit = _edits.at_birth(recording, "parameter", own, wanted) if a_class and origin.kind == "parameter" else None
+        if origin.kind != "parameter":
+            out = graph.handed_out(recording, origin.place, culprit.dtype, chosen.producer)
+            # what is a tensor where it is used is one where its name is assigned
+            used = next((s.place.stack[0] for s in flow[1:-1] if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
+            names = _source.taken(used) if used else [culprit.written] * culprit.handed
+            out = own if not out.stack and own.stack and any(_edits.assigns(own, name) for name in names) else out
+            edit = _edits.at_widening(recording, out, wanted) if out.stack else None
+            own = out if edit else own
         given = f"is taken from {called}()" if a_class and origin.kind != "parameter" else f"{called}() gives"
         why = f"cast what {given} to {wanted} here"
     return Fix("dtype", own, (edit,) if edit else (), edit is not None, why, others)
@@ -120,6 +141,8 @@ def _under_autocast(recording: Recording, refused: Refused) -> str:
         return ""
     if len(half) != 1 or {w.dtype for w in refused.witnesses if w.dtype in FLOATING} - half != {"float32"}:
         return ""
+    if weight.dtype not in half and any(p.trained and p.dtype in half for p in refused.model):
+        return ""  # a float32 weight among those that are trained in half is no plan
     region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={_spell(*half)})'
     if weight.dtype in half:
         return f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"

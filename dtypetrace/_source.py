@@ -201,6 +201,14 @@ def argument(frame: Frame, op: str, module: str, name: str, index: int) -> str:
     return plain(operand_node(frame, op, module, name, index))
 
 
+def taken(frame: Frame) -> list[str]:
+    """How the program writes the operands of the operator or call that the frame was in, where that is plain."""
+    node = expression_at(frame)
+    if isinstance(node, ast.BinOp):
+        return [plain(node.left), plain(node.right)]
+    return [plain(a) for a in (*node.args, *(k.value for k in node.keywords))] if isinstance(node, ast.Call) else []
+
+
 def passed(frame: Frame, name: str, position: int) -> str:
     """How the program writes an argument of the call that the frame was in, else the argument's own name."""
     item = "[" + name.partition("[")[2] if "[" in name else ""  # one of several that were passed as one
@@ -220,10 +228,14 @@ def passed_node(frame: Frame, name: str, position: int) -> ast.AST | None:
 
 
 def plain(node: ast.AST | None) -> str:
-    """An expression's text, empty where it is long or is no name for a tensor."""
+    """An expression's text, empty where it is no name for a tensor or is long; of a long call its end, ``(...).softmax(-1)``."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = unparse(node)
+    if isinstance(node, ast.Call) and len(text) > _LONGEST:
+        name = dotted(node.func)
+        given = ", ".join(map(unparse, (*node.args, *node.keywords)))
+        text = f"{name}(...)" if name else f"(...).{node.func.attr}({given})" if isinstance(node.func, ast.Attribute) else text
     return text if len(text) <= _LONGEST and "\n" not in text else ""
 
 
@@ -264,11 +276,51 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
     return before[-1] if plain and (index == 0 or "norm" not in op) else None
 
 
+def handed(place: Place, module: str, node: ast.AST | None, made: Place) -> ast.AST | None:
+    """The expression of the user's own call that a library handed on, under names of its own, to an operand's place.
+
+    node is the operand in the innermost frame, made is where the operand was. None where a function on the way gave its
+    argument another value, or was called in a way that does not tell one argument from another.
+    """
+    makers = {(frame.file, frame.function) for frame in made.stack}
+    for frame, caller in zip(place.stack, place.stack[1:]):
+        text = text_of(frame.file)
+        if not isinstance(node, ast.Name) or text is None:
+            return None
+        function = function_around(text, node)
+        inside = not makers or (frame.file, frame.function) in makers  # then an assignment may have been its birth
+        if not isinstance(function, ast.FunctionDef) or inside and _assignments_in(function, node.id):
+            return None
+        node = _given(function, isinstance(text.parents.get(function), ast.ClassDef), node.id, call_at(caller), module)
+        if caller.user:
+            return node
+    return None
+
+
+def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | None, module: str) -> ast.AST | None:
+    """What a call gives for a function's argument. A module that is called runs its ``forward``."""
+    called = (dotted(call.func) or "").rpartition(".")[2] if call is not None else ""
+    if not called or called != function.name and not (function.name == "forward" and called in module.split(".")):
+        return None
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][method:]
+    given = {**dict(zip(names, call.args)), **{k.arg: k.value for k in call.keywords}}
+    plain = not any(isinstance(a, ast.Starred) for a in call.args) and None not in given
+    return given.get(name) if plain and len(call.args) <= len(names) else None
+
+
 def augmented(frame: Frame) -> ast.AugAssign | None:
     """The statement of the form ``x += y`` that the frame was running, if it was one."""
     node, text = expression_at(frame), text_of(frame.file)
     statement = text.parents.get(node) if node is not None and text is not None else None
     return statement if isinstance(statement, ast.AugAssign) and start_of(text, statement) == (frame.line, frame.column) else None
+
+
+def raises(frame: Frame) -> bool:
+    """Whether the frame was raising an exception: what it checked was passed to it by its caller."""
+    node, text = expression_at(frame), text_of(frame.file)
+    while text is not None and isinstance(node, ast.expr):
+        node = text.parents.get(node)
+    return isinstance(node, ast.Raise)
 
 
 def enclosing_with(frame: Frame, word: str) -> ast.With | None:

@@ -73,7 +73,7 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
                 or arguments
             )
         passed = _passed(recorder, frame) if not engine else {}
-        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, passed=passed)
+        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, passed=passed, derived=engine or phase == "backward" and op in _BACKWARDS)
 
 
 def _passed(recorder, frame: FrameType | None) -> dict[Any, tuple[str, int]]:
@@ -306,7 +306,7 @@ def array_name(value: Any) -> str:
 # ---------------------------------------------------------------- operands
 
 
-def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=(), passed={}) -> None:
+def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=(), passed={}, derived=False) -> None:
     dtypes = tuple((name, str(v.dtype) if isinstance(v, Tensor) else "") for name, v in arguments)
     key = (op, aten, place, module, phase, dtypes, type(error).__name__, meaning.pattern)
 
@@ -333,6 +333,7 @@ def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments
             model=_census(recorder, root, names) if root is not None else (),
             run=_run_census(recorder),
             after=len(recorder.ops),
+            derived=derived,
         )
 
     recorder.add_refusal(key, error, make)
@@ -500,7 +501,7 @@ def _names(recorder, root: nn.Module | None, holders=()) -> dict[Any, tuple[str,
 
 def _census(recorder, root: nn.Module, names) -> tuple[Parameter, ...]:
     return tuple(
-        Parameter(names[id(p)][0], recorder.dtype_name(p.dtype), p.numel(), recorder.step_of(p))
+        Parameter(names[id(p)][0], recorder.dtype_name(p.dtype), p.numel(), recorder.step_of(p), p.requires_grad)
         for p in root.parameters()
         if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
     )

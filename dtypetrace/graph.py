@@ -342,17 +342,30 @@ def table(recording: Recording, origin: Place, dtype: str) -> Place:
     Nowhere where nothing needs the width of its dtype on the way, as a schedule's ``cumprod`` and an angle's ``cos`` do:
     such a table is cast when it is ready, not where it begins.
     """
+    passed = _common_way(recording, origin, dtype, -1)
+    return place_of(recording, recording.ops[passed[0]].place) if any(recording.ops[n].op in _PRECISE for n in passed) else NOWHERE
+
+
+def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -> Place:
+    """The last of the user's own lines that all of a library's value passes before it meets anything else; else nowhere.
+
+    producer: the op that made the operand that was refused, which it meets where it meets nothing before.
+    """
+    own = (place_of(recording, recording.ops[n].place) for n in _common_way(recording, origin, dtype, producer))
+    return next((place for place in own if place.stack and place.stack[0].user), NOWHERE)
+
+
+def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) -> list[int]:
+    """The ops that every use of an origin came through before it met another floating tensor, the last of them first."""
     roots = {n for n, s in enumerate(recording.steps) if not s.parents and s.to == dtype and place_of(recording, s.place) == origin}
     ways: list[list[int]] = []
     for op in recording.ops:
         own = [i for i in op.inputs if i.step in roots]
         if own and any(i.step not in roots and i.dtype in FLOATING for i in op.inputs):
             ways += [_upstream(recording, i.producer, roots) for i in own]
-    if not ways:
-        return NOWHERE
-    ready = next((n for n in ways[0] if all(n in way for way in ways)), -1)
-    passed = ways[0][ways[0].index(ready) :] if ready >= 0 else ()
-    return place_of(recording, recording.ops[ready].place) if any(recording.ops[n].op in _PRECISE for n in passed) else NOWHERE
+    ways = ways or [_upstream(recording, producer, roots)]
+    ready = next((n for n in ways[0] if all(n in way for way in ways)), None)
+    return ways[0][ways[0].index(ready) :] if ready is not None else []
 
 
 def _upstream(recording: Recording, op: int, roots: set[int]) -> list[int]:

@@ -224,6 +224,8 @@ class Refused:
     casts: tuple[Cast, ...] = ()
     predicted: bool = False  # found before the call that would have raised
     after: int = -1  # how many of the recording's ops had run before it, -1 where that was not counted
+    derived: bool = False
+    """Whether the engine ran it: its place is that of the forward op whose backward it is, or of the call of ``backward``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,8 @@ class Operand:
     origin: Origin
     written: str = ""
     """How the call writes it (``q * turn``), where that is plain and it has no name of its own. Not in the JSON report."""
+    handed: bool = False
+    """Whether that call is the user's own further out, which handed it on to a library's. Not in the JSON report."""
 
     @property
     def shown(self) -> str:
@@ -425,7 +429,7 @@ def to_plain(value: Any) -> Any:
             "via": value.via,
         }
     if is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name != "written"}
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in ("written", "handed")}
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list, frozenset, set)):

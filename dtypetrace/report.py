@@ -339,9 +339,14 @@ def _lead(page: Page, recording: Recording, frame: Frame, margin: int) -> list[t
     node = _source.expression_at(frame) if recording.sources is None and not before.strip(" \t)]}.") else None
     if node is None or node.lineno >= frame.line:
         return []
-    first, _, _ = page.clipped(page.printable(recording.line(frame.file, node.lineno)), 0, 1, page.width - margin - 3)
-    between = [(f"{'.' * 3:>{margin}}", "blue")] if frame.line - node.lineno > 1 else []
-    return [(f"{str(node.lineno).rjust(margin)} | {first}", ""), *between]
+    return _begun(page, recording, frame.file, node.lineno, frame.line, margin)
+
+
+def _begun(page: Page, recording: Recording, file: str, begin: int, line: int, margin: int) -> list[tuple[str, str]]:
+    """The line on which something begins that goes on to another line."""
+    first, _, _ = page.clipped(page.printable(recording.line(file, begin)), 0, 1, page.width - margin - 3)
+    between = [(f"{'.' * 3:>{margin}}", "blue")] if line - begin > 1 else []
+    return [(f"{str(begin).rjust(margin)} | {first}", ""), *between]
 
 
 def _code(line: str) -> str:
@@ -380,6 +385,8 @@ def _changed_lines(page: Page, recording: Recording, edit: Edit, margin: int) ->
     changed = [(number, new) for number, new in enumerate(after) if number >= len(before) or new != before[number]]
     gutter, room = f"{' ' * margin} | ", page.width - margin - 3
     lines = [(gutter.rstrip(), "")]
+    if changed and changed[0][0]:  # what the changed line is the end of
+        lines += _begun(page, recording, edit.file, edit.start[0], edit.start[0] + changed[0][0], margin)
     for number, new in changed[:4]:
         marks = _marks(page, before[number] if number < len(before) else "", new)
         if columns(page.printable(new)) > room:
@@ -389,15 +396,23 @@ def _changed_lines(page: Page, recording: Recording, edit: Edit, margin: int) ->
         if columns(page.printable(new)) > room:
             mark = "+" if set(marks.strip()) == {"+"} else "~"
             marks = " " * columns(line[: span[0]]) + mark * columns(line[span[0] : span[1]])
-        lines += [(f"{str(edit.start[0] + number).rjust(margin)} | {line}", "green"), (gutter + marks, "green")]
+        lines.append((f"{str(edit.start[0] + number).rjust(margin)} | {line}", "green"))
+        if marks.strip():  # nothing is new where something was only taken out
+            lines.append((gutter + marks, "green"))
     return lines
 
 
 def _marks(page: Page, old: str, new: str) -> str:
     """What stands under a changed line: ``+`` below what is new, ``~`` below what takes another's place."""
-    words, marks = [_WORD.findall(old), _WORD.findall(new)], ""
-    for how, _, _, begin, end in difflib.SequenceMatcher(None, *words, autojunk=False).get_opcodes():
-        marks += {"equal": " ", "insert": "+", "replace": "~", "delete": ""}[how] * columns(page.printable("".join(words[1][begin:end])))
+    words = [_WORD.findall(old), _WORD.findall(new)]
+    # what both end with is the same text, whatever else would match: of two brackets the outer one was there
+    tail = next((n for n, (a, b) in enumerate(zip(*map(reversed, words))) if a != b), min(map(len, words)))
+    head = next((n for n, (a, b) in enumerate(zip(*words)) if a != b), min(map(len, words)))
+    tail = min(tail, min(map(len, words)) - head)
+    marks = " " * columns(page.printable("".join(words[1][:head])))
+    middle = [part[head : len(part) - tail] for part in words]
+    for how, _, _, begin, end in difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
+        marks += {"equal": " ", "insert": "+", "replace": "~", "delete": ""}[how] * columns(page.printable("".join(middle[1][begin:end])))
     return marks.rstrip()
 
 

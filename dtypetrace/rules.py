@@ -137,11 +137,19 @@ def judge(recording: Recording, refused: Refused) -> Finding:
 
 
 def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place, refused: Refused) -> Operand:
-    name, written = witness.name or witness.argument, ""
-    if witness.passed and not witness.name and site.stack:
-        written = _source.passed(site.stack[0], witness.passed, witness.position)
-    elif not witness.name and site.stack and refused.phase != "backward":
-        written = _source.argument(site.stack[0], refused.op, refused.module, witness.argument, witness.index)
+    name, written, handed = witness.name or witness.argument, "", ""
+    if not witness.name and site.stack and not refused.derived:
+        frame = site.stack[0]
+        if frame.user and witness.passed:
+            written = _source.passed(frame, witness.passed, witness.position)
+        elif frame.user:
+            written = _source.argument(frame, refused.op, refused.module, witness.argument, witness.index)
+        else:
+            node = _source.operand_node(frame, refused.op, refused.module, witness.argument, witness.index)
+            node = _source.passed_node(frame, witness.passed, witness.position) if witness.passed else node
+            made = graph.place_of(recording, recording.ops[witness.producer].place) if witness.producer >= 0 else graph.NOWHERE
+            handed = _source.plain(_source.handed(site, refused.module, node, made))
+            written = handed or _source.plain(node)
     if witness.dtype.startswith("python"):
         place = graph.scalar_place(site, witness.name)
         name = _source.written(place.stack[0], witness.name) or name if place.stack else name
@@ -152,7 +160,7 @@ def _operand(recording: Recording, witness: Witness, in_line: str | None, site: 
         origin = Origin("conversion", name, None, place)
     else:
         origin = graph.origin(recording, witness.step, in_line, witness.name or None)
-    return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written)
+    return Operand(witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed))
 
 
 # ---------------------------------------------------------------- who is out of line

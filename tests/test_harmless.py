@@ -1287,10 +1287,17 @@ def test_what_is_compiled_runs_eagerly_inside_and_compiled_after(make, made, fre
     assert process() == before
     whole(trace)
     assert {"linear", "relu"} <= {op.op for op in trace.recording.ops}
-    if made == "inside":
-        assert any("compile" in reason for reason in trace.recording.not_seen)
+    assert any("compile" in reason for reason in trace.recording.not_seen)
     assert use(f, model) == watched
     assert backend.graphs >= 1 and backend.runs > runs
+
+
+def test_what_is_compiled_and_never_called_is_not_missed(fresh_dynamo):
+    """Libraries decorate functions when they are imported."""
+    with dtypetrace.trace() as trace:
+        compiled_by_decorator(Counts())
+        mlp()(torch.randn(4, 8)).sum().backward()
+    assert not any("compile" in reason for reason in trace.recording.not_seen)
 
 
 @pytest.mark.parametrize("inside", ["torch.compile", "by_name", "torch.nn.Module.compile"])

@@ -41,6 +41,14 @@ BIRTHS = {
     "asarray": ("conversion asarray", "import numpy as np\nx = torch.asarray(np.ones((2, 4)))  #!"),
     "Tensor of a list": ("conversion -", "x = torch.Tensor([[1.0, 2, 3, 4]])  #!"),
     "FloatTensor of a list": ("conversion -", "x = torch.FloatTensor([[1.0, 2, 3, 4]])  #!"),
+    # ---- views that no mode sees made
+    "another class over the same numbers": ("factory ones", "class Named(torch.Tensor):\n    pass\nx = torch.ones(2, 4).as_subclass(Named)  #!"),
+    "a class that looks at every call": (
+        "factory ones",
+        "class Named(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+        "        return super().__torch_function__(func, types, args, kwargs or {})\n"
+        "y = torch.ones(2, 4)  #!\nx = y.as_subclass(Named)",
+    ),
     # ---- casts
     "float": ("cast float", "x = torch.ones(2, 4, dtype=torch.float16).float()  #!"),
     "to": ("cast to", "x = torch.ones(2, 4, dtype=torch.float16).to(torch.float64)  #!"),

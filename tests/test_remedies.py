@@ -38,7 +38,9 @@ def found(tmp_path, text: str):
         ("first = net[0]; w = torch.ones(4, 4); h = first(w[:2])", {"weight", "w[:2]"}),
         ("from torch import mm; w = torch.ones(4, 4); mm(x, w)", {"x", "w"}),
         ("w = torch.ones(4, 4); torch.mm(*(x, w))", {"input", "mat2"}),
-        ("w = torch.ones(4, 4); F.linear(x.mul(2).add(1).mul(2).add(1).mul(2).add(1), w)", {"input", "w"}),
+        ("w = torch.ones(4, 4); F.linear(x.mul(2).add(1).mul(2).add(1).mul(2).add(1), w)", {"(...).add(1)", "w"}),
+        ("w = torch.ones(4, 4); F.linear(torch.cat([x.mul(2).add(1), x.mul(2).add(1)], dim=-1)[:, :4] + 1, w)", {"input", "w"}),
+        ("w = torch.ones(4, 4); F.linear(torch.cat([x.mul(2), x.mul(2).add(1)], dim=0), w)", {"torch.cat(...)", "w"}),
         ("p = nn.Parameter(torch.ones(2)); g = torch.ones(2).half(); p.grad = g", {"p", "g"}),
         ("p = torch.zeros(3); g = torch.ones(2).half(); p[torch.tensor([0, 1])] = g", {"p", "g"}),
         ("torch.cdist(x, x1 := x)", {"x"}),
@@ -133,6 +135,21 @@ def test_what_an_optimizer_holds_is_not_cast_at_a_call(tmp_path):
     """
     _, f = found(tmp_path, text)
     assert f.code == "DT115" and not f.fix.alternatives
+
+
+def test_a_check_that_raises_is_no_call_to_cast_in(tmp_path):
+    text = """
+    import torch
+    def scaled(x, scale):
+        if x.dtype != scale.dtype:
+            raise TypeError(f"expected both to have the same dtype, got {x.dtype} and {scale.dtype}")
+        return x * scale
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()
+    s = torch.ones(4)  #!
+    scaled(net(torch.ones(2, 4).half()), s)
+    """
+    _, f = found(tmp_path, text)
+    assert not f.fix.alternatives and f.fix.edits
 
 
 # ---------------------------------------------------------------- what the user called and passed
@@ -307,6 +324,8 @@ def test_trained_weights_stay_float32_under_autocast(cast, data, dtype, rest, tm
 @pytest.mark.parametrize(
     "program",
     [
+        # all that is trained is half precision, but for one
+        "net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\ntorch.optim.SGD(net.parameters())\nnet[1].float()\nnet(torch.ones(2, 4).half())",
         TRAINING.format(cast=".half()", data="", optimizer="SGD"),  # nothing is trained
         TRAINING.format(cast=".half()", data="", optimizer="SGD([nn.Parameter(torch.ones(2))])\nnet.requires_grad_(False)"),  # not this
         TRAINING.format(cast=".double()", data="", optimizer="SGD(net.parameters(), lr=0.1)"),  # no half precision
@@ -389,3 +408,45 @@ def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):
     text = "class Schedule:\n    def __init__(self):\n        self.steps = torch.linspace(0, 1, 4)\n"
     program, f = found(tmp_path, library(tmp_path, text) + HALF.replace("import torch\n", "from torch import nn\n") + "t = lib.Schedule().steps[None]  #!\nnet(x * t)")
     assert f.fix.why == "cast what is taken from lib.Schedule() to float16 here"
+    assert [edit.after for edit in f.fix.edits] == ["lib.Schedule().steps[None].to(torch.float16)"]
+
+
+EMBED = """
+class Embed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+    def forward(self, sample, condition=None):
+        if condition is not None:
+            sample = sample + condition
+        sample = self.inner(sample)
+        return sample
+    def doubled(self, sample):
+        twice = sample * 2
+        return self.inner(twice)
+def many():
+    return torch.ones(2, 4), torch.ones(2, 4)
+def table(size):
+    return torch.linspace(0, 1, size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "after"),
+    [
+        ("wave = lib.table(4)  #!\nembed(wave)", "wave", ["lib.table(4).to(torch.float16)"]),
+        ("wave = lib.table(4)  #!\nembed(sample=wave)", "wave", ["lib.table(4).to(torch.float16)"]),
+        ("embed(lib.table(4))  #!", "lib.table(4)", ["lib.table(4).to(torch.float16)"]),
+        ("wave = lib.table(4)  #!\nembed(x * wave)", "x * wave", ["lib.table(4).to(torch.float16)"]),
+        ("wave, _ = lib.many()  #!\nembed(wave)", "wave", []),
+        ("wave = lib.table(4)  #!\nembed(*[wave])", "sample", []),
+        ("wave = lib.table(4)  #!\nembed(x, wave)", "sample", []),  # what meets the layer is made of both
+        ("wave = lib.table(4)  #!\nembed.doubled(wave)", "twice", []),
+    ],
+)
+def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown, after, tmp_path):
+    program = programs.run(tmp_path, "import torch\nembed = lib.Embed().half()\n" + text, before=library(tmp_path, EMBED) + HALF)
+    f = program.findings[0]
+    assert f.culprit.shown == shown and program.at(f.fix.place).endswith("#!")
+    assert [edit.after for edit in f.fix.edits] == after
+    assert any(other.startswith(f"cast {shown} at the call, program.py:") for other in f.fix.alternatives) is (shown not in ("sample", "twice"))

@@ -442,3 +442,65 @@ def test_the_scaler_s_remedy_is_a_plan(tmp_path):
     f = programs.run(tmp_path, text).only
     assert (f.code, f.phase) == ("DT116", "optimizer")
     assert f.fix.kind == "plan" and "float32" in f.fix.why
+
+
+def test_the_scaler_s_remedy_is_an_edit_where_autocast_stands_ready(tmp_path):
+    text = """
+    import torch
+    net = nn.Linear(4, 2)
+    net.weight.data = net.weight.data.half()
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD([net.weight])
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = net(torch.ones(2, 4)).sum()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    """
+    f = next(f for f in programs.run(tmp_path, text).findings if f.code == "DT116")
+    assert [edit.after for edit in f.fix.edits] == ["net.weight.data.to(torch.float32)"]
+
+
+def test_the_cast_that_a_refusal_goes_back_to_is_told_once(tmp_path):
+    text = """
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()
+    for p in net.parameters():
+        p.data = p.data.float()
+        p.data = p.data.half()  #!
+    net(torch.ones(2, 4).half()).sum().backward()
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(net.parameters())
+    scaler.scale(torch.ones(()))
+    scaler.unscale_(optimizer)
+    """
+    assert [f.code for f in programs.run(tmp_path, text).findings if f.severity != "note"] == ["DT116"]
+
+
+def test_python_code_in_a_backward_pass_goes_by_its_own_names(tmp_path):
+    text = """
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(w)
+            return x @ w
+        @staticmethod
+        def backward(ctx, grad):
+            (w,) = ctx.saved_tensors
+            wide = grad * torch.ones(4)  #!
+            return wide @ w.t(), None
+    net = nn.Linear(4, 4).half()
+    Double.apply(net(torch.ones(2, 4).half()), torch.ones(4, 4).half()).sum().backward()
+    """
+    f = judged(tmp_path, text)
+    assert f.phase == "backward" and [o.shown for o in f.operands] == ["wide", "w.t()"]
+
+
+def test_what_the_engine_runs_keeps_torch_s_names(tmp_path):
+    text = "net = nn.Linear(4, 2)\ny = torch.ones(3, 2, dtype=torch.float64)  #!\nF.huber_loss(net(torch.ones(3, 4)), y).backward()"
+    f = judged(tmp_path, text)
+    assert f.phase == "backward" and f.culprit.shown == "target"
+
+
+def test_what_one_line_calls_inside_torch_is_no_past(tmp_path):
+    """An attention's three projections run on one line: the first is no earlier run of the second."""
+    text = "a = nn.MultiheadAttention(4, 1, kdim=4, vdim=4)\nw = torch.ones(2, 4).half()  #!\na(torch.ones(2, 4), w, w)"
+    assert not any("before" in note for note in judged(tmp_path, text).notes)
+    f = judged(tmp_path, "net = nn.Linear(4, 4)\nx = torch.ones(2, 4)\ndef call(x):\n    net(x)\ncall(x)\nw = x.half()  #!\ncall(w)")
+    assert any("before" in note for note in f.notes)

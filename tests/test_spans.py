@@ -226,7 +226,7 @@ def test_the_span_is_the_expression_itself(shape, tmp_path):
 
 
 def test_code_without_text_is_told_by_its_lines():
-    """What `python -c` and `exec` run has no text before Python 3.13: the block says where, and what happened there."""
+    """What `exec` runs has no text: the block says where, and what happened there."""
     names: dict = {}
     exec("import torch", names)
     trace = Trace()
@@ -240,10 +240,17 @@ def test_code_without_text_is_told_by_its_lines():
 
 
 def test_a_program_given_by_c():
-    code = "import torch, dtypetrace\nwith dtypetrace.trace() as t:\n  try: torch.ones(2, 2).half() @ torch.ones(2, 2)\n  except RuntimeError: pass\nprint(t)"
+    code = "import torch, dtypetrace\ndef f(ä): return ä @ torch.ones(2, 2)\nwith dtypetrace.trace() as t:\n  try: f(torch.ones(2, 2).half())\n  except RuntimeError: pass\nprint(t)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    assert "--> <string>:3:8" in ended.stdout and "float32 is born here: ones without a dtype" in ended.stdout
+    assert "--> -c:2:18" in ended.stdout and "help: give it dtype=torch.float16 where it is made (-c:2:22)" in ended.stdout
+    assert "2 | def f(ä): return ä @ torch.ones(2, 2)\n  |                      ^^^^^^^^^^^^^^^^ float32 is born here: ones without a dtype" in ended.stdout
+
+
+def test_a_string_that_a_program_given_by_c_executes_is_not_taken_for_it():
+    code = "import torch, dtypetrace\nwith dtypetrace.trace() as t:\n  exec('\\n\\ntry: torch.ones(2, 2).half() @ torch.ones(2, 2)\\nexcept RuntimeError: pass')\nprint(t)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert ended.returncode == 0 and "--> <string>:3:6" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_text_that_is_registered_is_shown():

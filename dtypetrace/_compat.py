@@ -53,6 +53,7 @@ __all__ = [
     "ENGINE_CODE",
     "MODULE_CALL",
     "OpOverload",
+    "SCRIPTED",
     "SEEDS_CODE",
     "TORCH_FOLDER",
     "TorchDispatchMode",
@@ -90,6 +91,9 @@ ENGINE_CODE = run_engine.__code__
 
 MODULE_CALL = module_internals.Module._call_impl.__code__
 """The Python frame in which a module is called; its ``args`` and ``kwargs`` are what it was called with."""
+
+SCRIPTED = (torch._C.ScriptFunction, torch._C.ScriptMethod)
+"""What TorchScript makes of functions and of modules' methods."""
 
 SEEDS_CODE = make_seeds.__code__
 """Makes the gradient that a backward begins with."""

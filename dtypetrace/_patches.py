@@ -41,6 +41,8 @@ class Patches:
         self._undo.append(_warnings.install(self.recorder.places.own))
         self._undo.append(_workers.install(self.recorder))
         self._watch_parameters()
+        for kind in _compat.SCRIPTED:
+            self._keep_text(kind)
         if self.healer is not None:
             for name in self.healer.lists:
                 self._replace(torch, name, self.healer.on_lists(getattr(torch, name)))
@@ -107,6 +109,32 @@ class Patches:
                 return compiled(*args, **kwargs)
 
         return call
+
+    # ------------------------------------------------------------ TorchScript
+
+    def _keep_text(self, kind: type) -> None:
+        """TorchScript's interpreter loses the text of what is raised through a mode written in Python: it is put back."""
+        original = kind.__dict__["__call__"]
+        recorder = self.recorder
+
+        def __call__(*args, **kwargs):
+            thread = recorder.thread_state()
+            thread.kernel = None
+            try:
+                return original(*args, **kwargs)
+            except RuntimeError as error:
+                text = str(error)
+                if thread.kernel is not None and text.endswith("RuntimeError: \n"):
+                    error.args = (f"{text[:-1]}{thread.kernel[1]}\n",)
+                    recorder.goes_on_as(error, *thread.kernel[:2])
+                raise
+
+        def restore() -> None:
+            if kind.__dict__["__call__"] is __call__:
+                kind.__call__ = original
+
+        kind.__call__ = __call__
+        self._undo.append(restore)
 
     # ------------------------------------------------------------ births
 

@@ -448,6 +448,12 @@ class Recorder:
         one that is gone; raised at the same place, its traceback is no longer."""
         return self.number_of(error) is not None and _depth(error) > self._left[id(error)][2]
 
+    def goes_on_as(self, error: BaseException, inner: int, text: str) -> None:
+        """C++ raises another exception in place of one that was recorded, which is given by its id and text."""
+        entry = self._left.get(inner)
+        if entry is not None and entry[1] == text:
+            self._left[id(error)] = entry[0], str(error), 0
+
     def leaves(self, error: BaseException) -> None:
         """The exception left the block: its refusal is the one that ended the run."""
         chain, seen = error, set()

@@ -81,8 +81,8 @@ def kernel_refused(watch, func, args, kwargs, error, frame) -> tuple[tuple, dict
     recorder = watch.recorder
     try:
         thread = recorder.thread_state()
+        thread.kernel = (id(error), str(error), func)
         if thread.calls:
-            thread.kernel = (id(error), str(error), func)
             return None
         _witness.from_call(recorder, thread, func, args, kwargs, error, frame)
         if watch.on_refusal is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):

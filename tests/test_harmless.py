@@ -206,6 +206,7 @@ def process() -> dict:
         "filters": list(warnings.filters),
         "showing": (warnings.showwarning, warnings._showwarnmsg, warnings._showwarnmsg_impl, warnings.warn),
         "functions": (torch.set_default_dtype, torch.compile, nn.Parameter.__dict__["__new__"], torch.Tensor.backward),
+        "scripted": tuple(kind.__dict__["__call__"] for kind in (torch._C.ScriptFunction, torch._C.ScriptMethod)),
         "functions in C": (torch._C._set_default_dtype, torch._C._set_default_tensor_type, torch._C._log_api_usage_once),
         "reducer": ForkingPickler._extra_reducers.get(torch.Tensor),
         "hooks": (sys.excepthook, threading.excepthook, list(sys.meta_path), sys.gettrace(), sys.getprofile()),
@@ -1290,6 +1291,20 @@ def test_what_is_compiled_runs_eagerly_inside_and_compiled_after(make, made, fre
     assert any("compile" in reason for reason in trace.recording.not_seen)
     assert use(f, model) == watched
     assert backend.graphs >= 1 and backend.runs > runs
+
+
+@pytest.mark.parametrize("w", [torch.ones(4, 4).half(), torch.ones(3, 4)], ids=["dtype", "shape"])
+def test_what_torchscript_raises_keeps_its_text(w):
+    f = torch.jit.script(mlp().requires_grad_(False))[0]
+    f.weight = nn.Parameter(w, requires_grad=False)
+    x = torch.ones(2, 4 if len(w) == 4 else 5)
+    with pytest.raises(RuntimeError) as plainly:
+        f(x)
+    before = process()
+    with pytest.raises(RuntimeError) as watched, dtypetrace.trace() as trace:
+        f(x)
+    assert str(watched.value) == str(plainly.value) and process() == before
+    assert [f.severity for f in trace.findings] == (["error"] if w.dtype is torch.float16 else [])
 
 
 def test_what_is_compiled_and_never_called_is_not_missed(fresh_dynamo):

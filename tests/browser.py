@@ -44,9 +44,11 @@ def launched():
 class Visit:
     """One report, opened from disk: everything that it wrote to the console and asked for is kept."""
 
-    def __init__(self, browser, file: Path, *, width: int = 1280, height: int = 900, fragment: str = "", ready: bool = True, **context) -> None:
+    def __init__(self, browser, file: Path, *, width: int = 1280, height: int = 900, fragment: str = "", ready: bool = True, script: str = "", **context) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": height}, **context)
         self.page = self.context.new_page()
+        if script:  # runs before the page's own
+            self.page.add_init_script(script)
         self.told: list[str] = []
         self.asked: list[str] = []
         self.page.on("console", lambda message: self.told.append(message.text))

@@ -17,7 +17,7 @@ VIEWS = {"graph", "rules", "report", "autofix"}
 WITHOUT_TORCH = set(
     "__init__ __main__ _run _view _explain _source _edits _layout records _measures refusals _codes graph rules report saved autofix _ways _patch _fix"
     " _html _svg _pictures _strip _tables _tree _rows _frames _notebook"
-    " _changes _silent _costs _promotions _roundtrips _downcasts _narrow_tables _training _no_gradient _ranges _plan _consequences _judgement _remedies _proof _curves".split()
+    " _changes _silent _costs _promotions _roundtrips _downcasts _narrow_tables _training _no_gradient _ranges _plan _consequences _judgement _remedies _proof _curves _relearn".split()
 ) & set(MODULES)
 LONGEST = 550
 

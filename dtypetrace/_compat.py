@@ -31,6 +31,7 @@ try:
     from torch._ops import OpOverload
     from torch.autograd import _make_grads as make_seeds
     from torch.autograd.graph import _engine_run_backward as run_engine
+    from torch.multiprocessing.reductions import StorageWeakRef
     from torch.nn.modules.module import (
         register_module_buffer_registration_hook,
         register_module_forward_hook,
@@ -55,6 +56,7 @@ __all__ = [
     "OpOverload",
     "SCRIPTED",
     "SEEDS_CODE",
+    "StorageWeakRef",
     "TORCH_FOLDER",
     "TorchDispatchMode",
     "TorchFunctionMode",

@@ -7,7 +7,6 @@ change was rounded away. Judged are tensors that one kind of call changes again 
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ class Increments:
     """The changes under way: looked at before a call, and again after it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Any], weakref.ref] = {}
+        self._known: dict[tuple, _compat.StorageWeakRef] = {}
         self._waiting: tuple | None = None
 
     def before(self, func, args: tuple, kwargs: dict) -> None:
@@ -50,11 +49,14 @@ class Increments:
         first = targets[0] if targets else None
         if not isinstance(first, torch.Tensor) or any(t.dtype not in _NARROW or not _plain(t) for t in targets):
             return
-        known = self._known.get((id(first), func))
-        if known is None or known() is not first:
-            self._known[id(first), func] = weakref.ref(first)
+        # by its memory: an average is often reached through a new view each time (detach(), .data, an index)
+        memory = _compat.StorageWeakRef(first.untyped_storage())
+        key = memory.cdata, first.storage_offset(), func
+        known = self._known.get(key)
+        if known is None or known.expired():
+            self._known[key] = memory
             if len(self._known) > 4096:
-                self._known = {key: ref for key, ref in self._known.items() if ref() is not None}
+                self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
             return
         with _compat.unseen(), torch.no_grad():
             listed = targets if isinstance(args[0], (list, tuple)) else None

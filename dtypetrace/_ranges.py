@@ -1,7 +1,8 @@
 """Values that left the range of their dtype: what became infinite in it, and what was flushed to zero.
 
 The first op that made an infinity or a NaN out of finite operands is where it began. Whether it matters is told by what
-came of it: an infinity that the program asked for, or that a later op takes back (1 / inf), does no harm; a NaN does. In
+came of it: an infinity that the program asked for, or that a later op takes back (1 / inf), does no harm; a NaN does, and
+so does a root: that of a square which outgrew its dtype would have fitted it, as in a norm, where 1 / inf erases a row. In
 a backward pass whose gradients a loss scaler checks, infinities are how the scaler finds its scale.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Iterable
 
 from . import graph
 from ._codes import TITLES
+from ._costs import name_of
+from ._silent import CASTS, FORWARD, MOVES
 from ._training import SMALLEST
 from .records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Recording, Value
 
@@ -54,7 +57,8 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     if op.phase == "optimizer":
         return None  # what steps do to weights is judged as a whole (DT303)
     after = [recording.ops[v.op] for v in values.values() if v.nans and not (scaled and recording.ops[v.op].phase in ("backward", "optimizer"))]
-    harmful = bool(after) or _stays(recording, values, first)
+    rooted = _rooted(recording, values, first.op)
+    harmful = bool(after) or rooted is not None or _stays(recording, values, first)
     zero = _flushed_above(recording, values, first.op) if op.op in _POLES or op.aten.split(".")[0] in _POLES else None
     if zero is not None:
         return _pole(recording, values[zero], op, harmful)
@@ -71,6 +75,8 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     notes = []
     if after:
         notes.append(f"a NaN came of it first in {after[0].op}" + (f", {after[0].module}" if after[0].module else ""))
+    elif rooted is not None:
+        notes.append(f"{rooted.op} takes its root, which {made} could have held")
     return Finding(
         code="DT301", kind="overflow", severity="warning" if harmful else "note", title=TITLES["DT301"], phase=op.phase, op=op.op, aten=op.aten,
         module=op.module, count=first.made, predicted=False, site=site, operands=(culprit,), culprit=culprit,
@@ -88,6 +94,18 @@ def _stays(recording: Recording, values: dict[int, Value], first: Value) -> bool
     """Whether an infinity is among what the run ended with: some op made it that no later op took in."""
     consumed = {i.producer for op in recording.ops for i in op.inputs}
     return any(v.bad and v.op not in consumed and v.first >= first.first for v in values.values() if v.made)
+
+
+def _rooted(recording: Recording, values: dict[int, Value], number: int) -> Op | None:
+    """The first op that takes the root of an infinity which a float16 product made, as far as it is handed on as one."""
+    infinite = {number}
+    for n, op in enumerate(recording.ops[number + 1 :], number + 1):
+        if any(i.producer in infinite for i in op.inputs) and op.phase in FORWARD:
+            if name_of(op) in ("sqrt", "rsqrt"):
+                return op
+            if n in values and values[n].bad or name_of(op) in MOVES | CASTS:
+                infinite.add(n)
+    return None
 
 
 def _flushed_above(recording: Recording, values: dict[int, Value], number: int) -> int | None:

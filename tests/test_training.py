@@ -317,3 +317,17 @@ def test_weights_that_only_decay():
     assert mechanism(measured(own=60)).name == "healthy"
     assert mechanism(measured(own=-1)).name == "healthy", "nothing is known of it"
     assert {"decay only", "healthy"} <= set(MECHANISMS)
+
+
+def test_an_average_is_known_by_its_memory_whatever_view_reaches_it(tmp_path):
+    """``AveragedModel`` detaches its weights anew for each update; a temporary that lies where another lay is none."""
+    text = """
+    kept = torch.ones(64, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for _ in range(6):
+            VIEW.lerp_(torch.full((64,), 2.0, dtype=torch.bfloat16), 1e-4)
+    """
+    for view in ("kept", "kept.detach()", "kept.data", "kept[:]"):
+        program = programs.run(tmp_path, text.replace("VIEW", view), numerics=True)
+        assert [f.code for f in program.findings] == ["DT307"], (view, program.trace)
+    assert programs.run(tmp_path, text.replace("VIEW", "(kept * 1)"), numerics=True).findings == ()

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from ._proof import Retraining
 
 COLOURS = {"float16": "#9b3d7a", "bfloat16": "#b84a00", "float32": "#2f7fc1", "": "#7d8590"}
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _GAP = 300, 150, 62, 30, 34, 84
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _GAP = 300, 150, 68, 30, 34, 84
 _FLOOR = 1e-12
 """Of the logarithmic axis: a change of zero is drawn below it."""
 
 
 def curves(result: Retraining) -> str:
-    """Two panels side by side, 808 by 250 units."""
+    """Two panels side by side, 820 by 250 units."""
     width = _LEFT + _WIDTH
     return _drawing(result, 2 * width + _GAP, _updates(result, _LEFT), _losses(result, width + _GAP + _LEFT // 2))
 
 
 def panels(result: Retraining) -> tuple[str, str]:
-    """The same as two pictures, each 372 by 250 units, for a page that lays them out itself."""
+    """The same as two pictures, each 378 by 250 units, for a page that lays them out itself."""
     return _drawing(result, _LEFT + _WIDTH + 10, _updates(result, _LEFT)), _drawing(result, _LEFT + _WIDTH + 10, _losses(result, _LEFT))
 
 
@@ -93,16 +93,19 @@ def _panel(x: float, title: str, series: list[tuple], lines: dict, steps: int, *
     if logarithmic:
         marks = [(low, "0"), *((n, f"1e{n}") for n in range(high, low, -max(1, -(-(high - low) // 5))))]
     else:
-        digits = max(4, 2 - math.floor(math.log10((high - low) / 4 / max(abs(low), abs(high)))))  # so that neighbours differ
+        digits = max(4, 1 - math.floor(math.log10((high - low) / 4 / max(abs(low), abs(high)))))  # so that neighbours differ
         marks = [(at, f"{at:.{digits}g}") for at in (low + (high - low) * n / 4 for n in range(5))]
     for at, label in marks:
         y = _TOP + _HEIGHT * (1 - (at - low) / (high - low))
         parts.append(f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     parts.append(f'<text x="{x}" y="{_TOP + _HEIGHT + 16}">1</text>')
     parts.append(f'<text x="{x + _WIDTH}" y="{_TOP + _HEIGHT + 16}" text-anchor="end">step {steps}</text>')
+    ends_at = [numbers[-1] for _, numbers, *_ in series if numbers and math.isfinite(numbers[-1])]
     for label, (value, dtype) in lines.items():
+        nearest = min(ends_at, key=lambda end: abs(up(end) - up(value)), default=0.0)
+        side = 12 if nearest >= value else -4  # the one on which the nearest curve does not end
         parts.append(f'<path d="M{x} {up(value):.1f}h{_WIDTH}" {_inked(dtype)} stroke-dasharray="1 4" stroke-width="2"/>')
-        parts.append(f'<text x="{x + _WIDTH - 4}" y="{up(value) - 4:.1f}" text-anchor="end" {_inked(dtype, "fill")}>{escape(label)}</text>')
+        parts.append(f'<text x="{x + _WIDTH - 4}" y="{up(value) + side:.1f}" text-anchor="end" {_inked(dtype, "fill")}>{escape(label)}</text>')
     for row, (label, numbers, dtype, dashes) in enumerate(series):
         points, ends = [], ""
         for step, value in enumerate(numbers):

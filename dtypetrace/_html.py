@@ -346,11 +346,18 @@ def _dtype(name: str) -> Any:
 _WORD = re.compile(r"\b((?:b?float|complex|u?int)\d+\w*|bool)\b")
 
 
+_JOINT = re.compile(r"(?<=[./])(?=\w)")
+
+
 def inked(text: str) -> Any:
-    """Words with the dtypes in them in their colours."""
+    """Words with the dtypes in them in their colours; long names and paths may break at their joints."""
     from markupsafe import Markup, escape
 
-    return Markup("").join(_dtype(part) if n % 2 else escape(part) for n, part in enumerate(_WORD.split(text)))
+    def plain(part: str) -> Any:
+        words = (Markup("<wbr>").join(map(escape, _JOINT.split(word) if len(word) > 24 else (word,))) for word in re.split(r"(\s+)", part))
+        return Markup("").join(words)
+
+    return Markup("").join(_dtype(part) if n % 2 else plain(part) for n, part in enumerate(_WORD.split(text)))
 
 
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")

@@ -20,6 +20,7 @@ try:
         _current_autograd_node as current_autograd_node,
         _current_graph_task_id as current_graph_task_id,
         _get_function_stack_at as function_mode_at,
+        _group_tensors_by_device_and_dtype as _grouping,
         _is_any_autocast_enabled as any_autocast_enabled,
         _len_torch_dispatch_stack as dispatch_mode_count,
         _len_torch_function_stack as function_mode_count,
@@ -52,6 +53,7 @@ __all__ = [
     "DisableTorchDispatch",
     "DisableTorchFunction",
     "ENGINE_CODE",
+    "GROUPING",
     "MODULE_CALL",
     "OpOverload",
     "SCRIPTED",
@@ -93,6 +95,9 @@ ENGINE_CODE = run_engine.__code__
 
 MODULE_CALL = module_internals.Module._call_impl.__code__
 """The Python frame in which a module is called; its ``args`` and ``kwargs`` are what it was called with."""
+
+GROUPING = _grouping.__name__
+"""In ``torch._C``: sorts an optimizer's lists of tensors by dtype."""
 
 SCRIPTED = (torch._C.ScriptFunction, torch._C.ScriptMethod)
 """What TorchScript makes of functions and of modules' methods."""

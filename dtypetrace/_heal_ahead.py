@@ -86,6 +86,21 @@ class Ahead:
         function.__name__ = original.__name__
         return function
 
+    def on_grouping(self, original: Callable) -> Callable:
+        """Stands for the function by which foreach and fused optimizers sort their lists by dtype before they write anything.
+        It refuses a gradient or a state narrower than its parameter, the first list; those are brought in line."""
+
+        def function(lists: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(lists, *args, **kwargs)
+            except RuntimeError as error:
+                refusal = error.with_traceback(None)
+            # what all the numbers of a list are to count (the steps done) has a dtype of its own
+            self._agree([t for t in lists if _is_list(t) and (t is lists[0] or any(x.dim() for x in t))], refusal, sys._getframe(1))
+            return original(lists, *args, **kwargs)
+
+        return function
+
     def _refusal(self, original: Callable, column: tuple, first: list, args: tuple, kwargs: dict) -> RuntimeError | None:
         """What the function raises for tensors of these dtypes, found out on copies of one number each."""
         number = {id(t): i for i, t in enumerate(column)}

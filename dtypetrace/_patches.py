@@ -46,6 +46,7 @@ class Patches:
         if self.healer is not None:
             for name in self.healer.lists:
                 self._replace(torch, name, self.healer.on_lists(getattr(torch, name)))
+            self._replace(torch._C, _compat.GROUPING, self.healer.on_grouping(getattr(torch._C, _compat.GROUPING)))
             self._replace(torch.Tensor, "register_hook", self.healer.on_register_hook(torch.Tensor.register_hook))
         self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
         self.mind_compile()

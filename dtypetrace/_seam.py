@@ -66,6 +66,9 @@ class Healer(Protocol):
     def on_lists(self, original: Callable) -> Callable:
         """What stands for one of ``lists`` meanwhile."""
 
+    def on_grouping(self, original: Callable) -> Callable:
+        """What stands for the function that sorts lists of tensors by dtype meanwhile."""
+
     def on_register_hook(self, original: Callable) -> Callable:
         """What stands for ``Tensor.register_hook`` meanwhile."""
 

@@ -177,15 +177,17 @@ def without_kernel(fixed):
     return train(layer, loss)
 
 
-def wide_gradients(make):
+def gradients_in(dtype, weights, make):
+    """Gradients in another dtype than the weights; rounded to the narrower first, so that the twin's are the same numbers."""
+
     def program(fixed):
-        model, x = mlp(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(4, 6).to(HALF)
+        model, x = mlp(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(weights), torch.randn(4, 6).to(weights)
         optimizer = make(model.parameters())
         for _ in range(3):
             model(x).float().square().mean().backward()
             for p in model.parameters():
-                # rounded first, so that the twin's gradients are the same numbers
-                p.grad.data = p.grad.data if fixed else p.grad.data.float()
+                rounded = p.grad.data.to(HALF)
+                p.grad.data = rounded.to(weights if fixed else dtype)
             optimizer.step()
             optimizer.zero_grad()
         state = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
@@ -194,12 +196,14 @@ def wide_gradients(make):
     return program
 
 
-single_adamw = wide_gradients(lambda p: torch.optim.AdamW(p, lr=0.01, foreach=False))
-foreach_adamw = wide_gradients(lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True))
-fused_adamw = wide_gradients(lambda p: torch.optim.AdamW(p, lr=0.01, fused=True))
+single_adamw = gradients_in(torch.float32, HALF, lambda p: torch.optim.AdamW(p, lr=0.01, foreach=False))
+foreach_adamw = gradients_in(torch.float32, HALF, lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True))
+fused_adamw = gradients_in(torch.float32, HALF, lambda p: torch.optim.AdamW(p, lr=0.01, fused=True))
 # without momentum: torch itself leaves numbers of a fused momentum uninitialised on a CPU
-fused_sgd = wide_gradients(lambda p: torch.optim.SGD(p, lr=0.01, fused=True))
-foreach_nadam = wide_gradients(lambda p: torch.optim.NAdam(p, lr=0.01, foreach=True))
+fused_sgd = gradients_in(torch.float32, HALF, lambda p: torch.optim.SGD(p, lr=0.01, fused=True))
+foreach_nadam = gradients_in(torch.float32, HALF, lambda p: torch.optim.NAdam(p, lr=0.01, foreach=True))
+foreach_adamw_narrow = gradients_in(HALF, torch.float32, lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True))
+fused_adamw_narrow = gradients_in(HALF, torch.float32, lambda p: torch.optim.AdamW(p, lr=0.01, fused=True))
 
 
 def assigned_gradient(fixed):
@@ -296,7 +300,7 @@ def distributed(fixed):
 PROGRAMS = [
     linear, linear_weight, convolution, convolution_bias, transposed_convolution, attention_mask, attention_value, batched_product, einsum,
     group_norm, lstm_input, gru_state, gru_cell, integer_labels, float_ids, double_target, binary_target, indexed_write, scattered,
-    without_kernel, single_adamw, foreach_adamw, fused_adamw, fused_sgd, foreach_nadam, assigned_gradient, dropout,
+    without_kernel, single_adamw, foreach_adamw, fused_adamw, fused_sgd, foreach_nadam, foreach_adamw_narrow, fused_adamw_narrow, assigned_gradient, dropout,
     attention_dropout, accumulation, checkpoint_reentrant, checkpoint_plain, own_backward, distributed,
 ]  # fmt: skip
 NAMES = [name for p in PROGRAMS for name, value in globals().copy().items() if value is p]

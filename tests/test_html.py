@@ -175,8 +175,9 @@ def test_hostile_strings_change_nothing_of_the_structure(text):
     plain = Reader(_html.render(*recordings.hostile("harmless")))
     shown = _html.render(*recordings.hostile(text))
     read = Reader(shown)
-    assert [t for t, _ in read.tags if t not in ("b", "i")] == [t for t, _ in plain.tags if t not in ("b", "i")]
-    assert [set(a) - {"title"} for t, a in read.tags if t not in ("b", "i")] == [set(a) - {"title"} for t, a in plain.tags if t not in ("b", "i")]
+    within = ("b", "i", "wbr")  # of words: a dtype in its colour, where a long name may break
+    assert [t for t, _ in read.tags if t not in within] == [t for t, _ in plain.tags if t not in within]
+    assert [set(a) - {"title"} for t, a in read.tags if t not in within] == [set(a) - {"title"} for t, a in plain.tags if t not in within]
     json.loads(next(s for s in read.scripts if s.startswith("[")))
     shown.encode("utf-8")
     assert not re.search("[\x00\x1b\u202e\ud800-\udfff]", shown)

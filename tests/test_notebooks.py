@@ -27,7 +27,12 @@ def executed(file: Path):
 
 def settled(cell) -> list:
     """A cell's outputs without what differs between machines and runs, and without the libraries' own warnings."""
-    kept = [copy.deepcopy(o) for o in cell.outputs if o.get("name") != "stderr"]
+    kept: list = []
+    for output in (copy.deepcopy(o) for o in cell.outputs if o.get("name") != "stderr"):
+        if kept and output.output_type == kept[-1].output_type == "stream":
+            kept[-1]["text"] += output["text"]  # something on stderr came between
+        else:
+            kept.append(output)
     for output in kept:
         output.get("metadata", {}).clear()
         for holder, key in _texts(output):

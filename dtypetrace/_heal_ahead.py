@@ -102,21 +102,23 @@ class Ahead:
         return function
 
     def _refusal(self, original: Callable, column: tuple, first: list, args: tuple, kwargs: dict) -> RuntimeError | None:
-        """What the function raises for tensors of these dtypes, found out on copies of one number each."""
-        number = {id(t): i for i, t in enumerate(column)}
+        """What the function raises for tensors of these dtypes, found out on copies of one number each; a list of numbers beside
+        them gives its own one."""
         at = next(i for i, t in enumerate(first) if t is column[0])
 
         def small(value: Any) -> Any:
-            if _is_list(value) and len(value) == len(first):
-                tensor = value[at]
-                return [torch.ones(() if not tensor.dim() else 1, dtype=tensor.dtype, device=tensor.device)] if id(tensor) in number else value
-            return value
+            if not isinstance(value, (list, tuple)) or len(value) != len(first):
+                return value
+            one = value[at]
+            return [torch.ones(() if not one.dim() else 1, dtype=one.dtype, device=one.device) if isinstance(one, Tensor) else one]
 
         try:
             with _compat.DisableTorchFunction(), _compat.top_dispatch_mode_off(type(self.dispatch_mode)), torch.no_grad():
                 original(small(first), *map(small, args), **{k: small(v) for k, v in kwargs.items()})
         except RuntimeError as error:
             return error.with_traceback(None)
+        except Exception:  # no dtype's doing: the call itself will raise it
+            return None
         return None
 
     def _agree(self, lists: list, error: RuntimeError, frame: FrameType) -> None:

@@ -152,6 +152,19 @@ def test_without_autofix_the_functions_on_lists_are_torchs_own():
     assert torch._foreach_add_ is before
 
 
+def test_lists_of_dtypes_that_torch_takes_are_left_alone():
+    def step(weights):
+        torch._foreach_addcdiv_(weights, state, [torch.ones(3), torch.ones(3)], [0.5, 0.25])  # Adam's call: a number for each
+
+    state = [torch.ones(3), torch.ones(3)]
+    plain, watched = ([torch.ones(3, dtype=torch.bfloat16) for _ in range(2)] for _ in range(2))
+    step(plain)
+    with dtypetrace.trace(autofix=True) as t:
+        step(watched)
+    assert t.fixes == () and not any(f.kind == "collision" for f in t.findings) and state[0].dtype is torch.float32
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched))
+
+
 # ---------------------------------------------------------------- dtypetrace fix
 
 

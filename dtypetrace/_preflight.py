@@ -39,7 +39,7 @@ def preflight(model: nn.Module, *, optimizer: Any = None, scaler: Any = None, au
     model: the module to be trained. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; its step is
     rehearsed on copies of a few numbers, itself it stays untouched. scaler: the GradScaler, if one will be used.
     autocast_dtype: what autocast will compute in, if it will be on. Returns a trace: its ``findings``, its repr the
-    console text. Raises TypeError for a model that is no module.
+    console text. Raises TypeError for a model that is no module and an optimizer without ``param_groups``.
 
     >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP
     """
@@ -89,19 +89,19 @@ def _try(optimizer: Any, group: dict, parameter: torch.Tensor, gradient: float):
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         values = parameter.detach().reshape(-1)[:_NUMBERS]
         twin = nn.Parameter(values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8))
-        rehearsal = copy.copy(optimizer)
-        rehearsal.state = defaultdict(dict)
-        rehearsal.param_groups = [{**{k: v.clone() if isinstance(v, torch.Tensor) else copy.copy(v) for k, v in group.items() if k != "params"}, "params": [twin]}]
-        step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without anybody's hooks
         updates = Updates(_Nobody, numerics=True)
         generator = torch.Generator(device="cpu").manual_seed(0)
         try:
+            rehearsal = copy.copy(optimizer)
+            rehearsal.state = defaultdict(dict)
+            rehearsal.param_groups = [{**{k: v.clone() if isinstance(v, torch.Tensor) else copy.copy(v) for k, v in group.items() if k != "params"}, "params": [twin]}]
+            step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without anybody's hooks
             for _ in range(_STEPS):
                 twin.grad = (torch.randn(8, 8, generator=generator) * gradient).to(twin.device, twin.dtype)
                 updates.begins(rehearsal, -1)
                 step(rehearsal)
                 updates.ends(rehearsal)
-        except Exception:  # the optimizer's own code, on a parameter it did not expect
+        except Exception:  # the optimizer's own code, on a copy or a parameter that it did not expect
             return None
         (update,) = updates.read()
         return mechanism(_as_written(update))

@@ -66,14 +66,14 @@ class Adapters:
 
     # ------------------------------------------------------------ finding them
 
-    def _given(self, original: Callable, optimizer: Any, group: dict) -> Any:
+    def _given(self, original: Callable, optimizer: Any, param_group: dict) -> Any:
         """An optimizer is given parameters, when it is made or later."""
-        if isinstance(group, dict) and not isinstance(group.get("params", ()), (torch.Tensor, set)):
-            group["params"] = list(group["params"])  # a generator can be read only once
-            members = (p[1] if isinstance(p, tuple) else p for p in group["params"])
+        if isinstance(param_group, dict) and not isinstance(param_group.get("params", ()), (torch.Tensor, set)):
+            param_group["params"] = list(param_group["params"])  # a generator can be read only once
+            members = (p[1] if isinstance(p, tuple) else p for p in param_group["params"])
             with _compat.unseen():
                 self._look([p for p in members if isinstance(p, torch.Tensor)])
-        done = original(optimizer, group)
+        done = original(optimizer, param_group)
         self._trains(optimizer)
         return done
 

@@ -108,3 +108,13 @@ def test_preflight_asks_ddp_and_fsdp():
     trace = dtypetrace.preflight(ddp)
     assert [(f.code, f.severity, f.culprit.name) for f in trace.findings] == [("DT405", "error", "weight")]
     assert codes(ddp.module) == []
+
+
+def test_an_optimizer_that_cannot_be_copied_is_not_rehearsed():
+    class Lone(torch.optim.SGD):
+        def __copy__(self):
+            raise RuntimeError("there is one of it")
+
+    model = nn.Linear(4, 4).half()
+    trace = dtypetrace.preflight(model, optimizer=Lone(model.parameters(), lr=1e-9))
+    assert "DT503" not in [f.code for f in trace.findings] and trace.recording.plans[0].trials == ()

@@ -222,3 +222,9 @@ def test_what_was_measured_travels_as_json():
     measured, _ = trained(AS_THEY_ARE)
     assert saved.unpacked(Measured, json.loads(json.dumps(saved.packed(measured)))) == measured
     assert _relearn.narrow(measured) == ["lora"]
+
+
+def test_parameters_may_be_given_by_keyword(tmp_path):
+    text = SCRIPT.replace("\nfor step in", "\noptimizer.add_param_group(param_group={'params': [torch.nn.Parameter(torch.ones(2))]})\nfor step in", 1)
+    done = fix(tmp_path, "--steps", "2", text=text)
+    assert "TypeError" not in done.stderr and "adapters in float16 do not learn" in done.stderr, done.stderr

@@ -8,6 +8,7 @@ Tested with torch 2.13 (CPU).
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import contextmanager
 
 import torch
@@ -16,8 +17,10 @@ try:
     import torch.nn.modules.module as module_internals
     from torch._C import (
         DisableTorchFunction,
+        DisableTorchFunctionSubclass,
         _DisableTorchDispatch as DisableTorchDispatch,
         _current_autograd_node as current_autograd_node,
+        _disabled_torch_function_impl as disabled_torch_function,
         _current_graph_task_id as current_graph_task_id,
         _get_function_stack_at as function_mode_at,
         _group_tensors_by_device_and_dtype as _grouping,
@@ -133,6 +136,12 @@ def body_with_modes_on(function):
 
 def _never(*_args) -> bool:
     return False
+
+
+def answers_torch_functions(kind: type) -> bool:
+    """Whether a class of tensors has a ``__torch_function__`` of its own, which sees every call that one is passed to."""
+    answers = kind.__torch_function__
+    return answers is not disabled_torch_function and getattr(answers, "__func__", None) is not torch.Tensor.__torch_function__.__func__
 
 
 def force_eager(ran: Callable[[], None]):

@@ -9,6 +9,7 @@ Python between the two. All write into one recorder, which keeps plain data only
 from __future__ import annotations
 
 import sys
+import weakref
 from threading import get_ident
 from types import FrameType
 from typing import Any, Callable
@@ -17,7 +18,7 @@ import torch
 from torch import nn
 
 from . import _compat, _witness
-from ._births import CAST_CALLS
+from ._births import CAST_CALLS, op_name, tensors_in
 from ._increments import IN_PLACE
 from ._patches import Patches
 from ._places import UserCode
@@ -125,7 +126,7 @@ class _ModuleHooks:
     def _enter(self, module: nn.Module, args: tuple) -> tuple | None:
         recorder = self.recorder
         if recorder.broken:
-            return
+            return None
         try:
             thread = recorder.threads.get(get_ident()) or recorder.thread_state()
             frame = sys._getframe(1)
@@ -138,7 +139,7 @@ class _ModuleHooks:
                 if self.steps is not None and recorder.steps_done >= self.steps and not thread.calls and self.on_enough is not None:
                     # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
                     self.on_enough()
-                    return
+                    return None
                 self._outermost(thread, backward)
                 root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(module, place if self._called_directly(frame) else -1)
                 recorder.births.given(args, place)
@@ -192,9 +193,9 @@ class _ModuleHooks:
                 recorder.fail("a registration hook")
 
     def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
-        self.recorder.trains = True
         recorder = self.recorder
-        recorder.optimizer = optimizer_ref(optimizer)
+        recorder.trains = True
+        recorder.optimizer = weakref.ref(optimizer)
         frame = sys._getframe(1)
         recorder.optimizer_frame = id(frame), frame.f_code
         self._follow(lambda: self._look_at(optimizer, recorder.place(recorder.thread_state(), frame)))
@@ -206,7 +207,6 @@ class _ModuleHooks:
         recorder.steps_done += 1
         if self.steps is not None and recorder.steps_done >= self.steps and self.on_enough is None:
             raise SystemExit(0)
-
 
     def _look_at(self, optimizer: Any, place: int) -> None:
         if self.recorder.updates.begins(optimizer, place):
@@ -220,15 +220,6 @@ class _ModuleHooks:
                 look()
             except Exception:
                 self.recorder.fail("the optimizer's step")
-
-
-def optimizer_ref(optimizer: Any):
-    import weakref
-
-    try:
-        return weakref.ref(optimizer)
-    except TypeError:
-        return lambda: None
 
 
 # ---------------------------------------------------------------- the modes
@@ -252,13 +243,16 @@ class _DispatchMode(_compat.TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         recorder = self.recorder
+        others = _compat.function_mode_count()
         for t in types:
-            if t not in _PLAIN and _unwraps_itself(t):
-                recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
-                return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
+            if t not in _PLAIN:
+                if _unwraps_itself(t):
+                    recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
+                    return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
+                others = others or _compat.answers_torch_functions(t)
         frame = sys._getframe(0).f_back
-        if _compat.function_mode_count():
-            return _dispatch_behind_modes(self.watch, func, args, kwargs, frame)
+        if others:
+            return _dispatch_aside(self.watch, func, args, kwargs, frame)
         if recorder.values is not None and func in IN_PLACE:
             recorder.before(func, args, kwargs)
         kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
@@ -285,27 +279,31 @@ def _unwraps_itself(kind: type) -> bool:
     work to its mode, which torch asks only after ours has passed the call on.
     """
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or kind.__module__ == "torch._subclasses.fake_tensor":
-        _PLAIN.add(kind)
+        if not _compat.answers_torch_functions(kind):
+            _PLAIN.add(kind)
         return False
     return True
 
 
-def _dispatch_behind_modes(watch, func, args, kwargs, frame):
-    """An operator that runs while function modes are on (the engine inside a re-entered backward, a user's mode).
+def _dispatch_aside(watch, func, args, kwargs, frame):
+    """An operator that runs while function modes are on (the engine inside a re-entered backward, a user's mode), or on
+    tensors with a ``__torch_function__`` of their own.
 
-    Our own would see the call once more, and reading a tensor's dtype would go through all of them.
+    Our own mode and those tensors would see the call once more, and reading a tensor's dtype would go through all of them.
     """
     recorder = watch.recorder
-    popped = _compat.pop_function_mode()
-    if not isinstance(popped, _FunctionMode):
+    popped = _compat.pop_function_mode() if _compat.function_mode_count() else None
+    if popped is not None and not isinstance(popped, _FunctionMode):
         _compat.push_function_mode(popped)
         popped = None
     if recorder.values is not None and func in IN_PLACE:
-        recorder.before(func, args, kwargs)
+        with _compat.DisableTorchFunction():
+            recorder.before(func, args, kwargs)
     kernel = func._op if type(func) is _compat.OpOverload else func
     try:
         try:
-            out = kernel(*args, **kwargs) if kwargs else kernel(*args)
+            with _compat.DisableTorchFunctionSubclass():
+                out = kernel(*args, **kwargs) if kwargs else kernel(*args)
         except Exception as error:
             with _compat.DisableTorchFunction():
                 healed = kernel_refused(watch, func, args, kwargs or {}, error, frame)
@@ -314,10 +312,7 @@ def _dispatch_behind_modes(watch, func, args, kwargs, frame):
             args, kwargs, out = healed
         if not recorder.broken:
             try:
-                if _compat.function_mode_count():
-                    with _compat.DisableTorchFunction():
-                        recorder.saw(func, args, kwargs, out, frame)
-                else:
+                with _compat.DisableTorchFunction():
                     recorder.saw(func, args, kwargs, out, frame)
             except Exception:
                 recorder.fail("the dispatch mode")
@@ -382,7 +377,8 @@ def _get_dtype(mode, func, args, kwargs):
             frame = sys._getframe(1).f_back
             while frame is not None and recorder.places.own(frame.f_code.co_filename):  # healing's mode lies around this one
                 frame = frame.f_back
-            recorder.births.read_dtype(recorder.thread_state(), args[0], dtype, frame)
+            with _compat.DisableTorchFunction():
+                recorder.births.read_dtype(recorder.thread_state(), args[0], dtype, frame)
         except Exception:
             recorder.fail("a read of dtype")
     return dtype
@@ -390,11 +386,17 @@ def _get_dtype(mode, func, args, kwargs):
 
 def _get_grad(mode, func, args, kwargs):
     grad = func(*args, **kwargs)
-    origins = mode.recorder.origins
-    if grad is not None and isinstance(grad, Tensor) and origins.of(grad) is None:
-        owner = origins.of(args[0])
-        if owner is not None and grad.dtype is args[0].dtype:
-            origins.mark(grad, owner.step, -1)
+    recorder = mode.recorder
+    if isinstance(grad, Tensor) and not recorder.broken:
+        try:
+            origins = recorder.origins
+            owner = origins.of(args[0]) if origins.of(grad) is None else None
+            if owner is not None:
+                with _compat.DisableTorchFunction():
+                    if grad.dtype is args[0].dtype:
+                        origins.mark(grad, owner.step, -1)
+        except Exception:
+            recorder.fail("a read of grad")
     return grad
 
 
@@ -412,14 +414,14 @@ def _set_tensor(mode, func, args, kwargs):
     target, value = args[0], args[1] if len(args) > 1 else None
     if func == _DATA_SET and isinstance(value, Tensor) and not recorder.broken:
         try:
-            thread = recorder.thread_state()
-            step = recorder.mark_of(value, recorder.place(thread, frame)).step
-            mark = recorder.origins.of(target)
-            if mark is None:
-                recorder.origins.mark(target, step, -1)
-            elif recorder.origins.steps[step].to is target.dtype:
-                recorder.replaced.setdefault(step, set()).add(mark.step)
-                mark.was, mark.step = mark.step, step
+            with _compat.DisableTorchFunction():
+                step = recorder.mark_of(value, recorder.place(recorder.thread_state(), frame)).step
+                mark = recorder.origins.of(target)
+                if mark is None:
+                    recorder.origins.mark(target, step, -1)
+                elif recorder.origins.steps[step].to is target.dtype:
+                    recorder.replaced.setdefault(step, set()).add(mark.step)
+                    mark.was, mark.step = mark.step, step
         except Exception:
             recorder.fail("a write of data")
     return out
@@ -439,7 +441,11 @@ def _reenter(mode, func, args, kwargs):
         healer = mode.watch.on_refusal
     if healer is not None:
         _told(mode, healer.before_backward, thread, frame, args, kwargs)
+    kind = next((type(t) for t in tensors_in(args, kwargs) if _compat.answers_torch_functions(type(t))), None)
     try:
+        if kind is not None:  # it is asked for the call, and for none of what the call does inside
+            recorder.not_seen[f"torch functions inside {op_name(func)} of {kind.__name__}, which has a __torch_function__ of its own"] = None
+            return func(*args, **kwargs)
         with mode:
             out = _BODIES[func](*args, **kwargs)
     except Exception as error:

@@ -969,6 +969,15 @@ class Named(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
+class Handed(Named):
+    """The same, but what is made of it is plain: a backward pass that nobody passes one to meets those that it saved."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        made = super().__torch_function__(func, types, args, kwargs)
+        return made.as_subclass(torch.Tensor) if isinstance(made, torch.Tensor) else made
+
+
 def subclasses():
     Logged.log.clear()
     Named.log.clear()
@@ -977,6 +986,12 @@ def subclasses():
     y.sum().backward()
     named = torch.randn(4, 8).as_subclass(Named)
     z = mlp()(named) + named.half().float()
+    z.sum().backward()
+    named.to(named.dtype).data = torch.randn(2)
+    leaf = torch.ones(4, requires_grad=True)
+    (leaf * torch.randn(4).as_subclass(Handed)).sum().backward()
+    torch.autograd.grad((leaf.as_subclass(Named) * 2).sum(), leaf)
+    z.grad_fn, leaf.grad, named.grad
     return y.inner, weight.grad.inner, Logged.log[:], type(z).__name__, z.as_subclass(torch.Tensor), Named.log[:]
 
 

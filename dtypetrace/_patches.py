@@ -144,8 +144,11 @@ class Patches:
         def setter(value: Any) -> None:
             original(value)
             recorder = self.recorder
-            place = recorder.place(recorder.thread_state(), sys._getframe(1))
-            recorder.default_place = -1 if torch.get_default_dtype() is torch.float32 else place
+            try:
+                place = recorder.place(recorder.thread_state(), sys._getframe(1))
+                recorder.default_place = -1 if torch.get_default_dtype() is torch.float32 else place
+            except Exception:
+                recorder.fail("a change of the default dtype")
 
         return setter
 
@@ -167,9 +170,12 @@ class Patches:
                 _witness.guarded(recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, frame)
                 raise
             if isinstance(data, torch.Tensor) and not recorder.broken:
-                known = recorder.origins.of(data)
-                if known is not None:
-                    recorder.origins.mark(made, known.step, known.op)
+                try:
+                    known = recorder.origins.of(data)
+                    if known is not None:
+                        recorder.origins.mark(made, known.step, known.op)
+                except Exception:
+                    recorder.fail("the making of a parameter")
             return made
 
         new = nn.Parameter.__new__ = staticmethod(__new__)

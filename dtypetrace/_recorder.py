@@ -139,6 +139,8 @@ class Recorder:
         self.origins.clear()
         self.threads.clear()
         self.optimizer = None
+        self.values = None  # what they measured has been read, and lay where the tensors are
+        self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:
         """An error of our own must not reach the program: stop recording and say so in the report."""

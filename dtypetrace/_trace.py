@@ -24,6 +24,10 @@ _open: dict[int, "Trace"] = {}
 class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
+    model, autofix and numerics are as in :func:`trace`. The rest is the command line's: whole_script lets traces in the
+    program be views of this one; script and source tell the user's own files; ignore holds codes to leave out; after ``steps``
+    optimizer steps the program ends, after ``trace_steps`` the watching does.
+
     Raises TypeError for a model that is no module, RuntimeError for a second open trace in a thread.
     """
 
@@ -91,9 +95,12 @@ class Trace(View):
         if self._thread is None:
             return
         recorder = self._watch.recorder
-        try:
-            if error is not None:
+        if error is not None:
+            try:
                 recorder.leaves(error)
+            except Exception:  # what was recorded before is worth having all the same
+                recorder.fail("the exception that ended the block")
+        try:
             self._recording = recorder.snapshot()  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
@@ -151,7 +158,6 @@ class Trace(View):
         if self._findings is None:
             self._findings = rules.find(self._recording, self._ignore)
         return self._findings
-
 
     def _step_of(self, tensor: Any) -> tuple[int, str]:
         recorder = (self._outer or self)._watch.recorder

@@ -32,8 +32,11 @@ def install(recorder) -> Callable[[], None]:
         reduced = original(tensor)
         if os.getpid() == owner or recorder.broken:
             return reduced
-        with _compat.DisableTorchFunction():
-            steps = _packed(recorder, tensor)
+        try:
+            with _compat.DisableTorchFunction():
+                steps = _packed(recorder, tensor)
+        except Exception:  # in the worker nobody reads what is recorded: the batch goes without its story
+            return reduced
         return (_rebuild, (steps, *reduced[:2])) if steps and len(reduced) == 2 else reduced
 
     reducers[torch.Tensor] = reduce

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
+import types
+import weakref
 
 import programs
 import pytest
@@ -233,6 +236,25 @@ def test_steps_are_the_same_to_the_bit_and_nobody_is_kept_alive():
         watched = run(None)
     flat = lambda t: [v for v in torch.utils._pytree.tree_leaves(t) if isinstance(v, torch.Tensor)]  # noqa: E731
     assert all(torch.equal(a, b) for a, b in zip(flat(plain), flat(watched), strict=True))
+
+
+def test_a_trace_that_is_over_holds_no_tensor():
+    model, rate = nn.Linear(8, 2), torch.tensor(1e-2)
+    held = weakref.ref(rate)
+    with dtypetrace.trace(model, numerics=True) as t:
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    del optimizer, rate
+    gc.collect()
+    assert held() is None and t.recording.updates[0].lr == pytest.approx(1e-2) and t.recording.values
+    reached, waiting = set(), [t._watch]
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in reached and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
+            reached.add(id(value))
+            assert not isinstance(value, torch.Tensor)
+            waiting += gc.get_referents(value)
 
 
 def test_no_op_reads_a_value_on_the_host(monkeypatch):

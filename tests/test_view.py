@@ -114,3 +114,13 @@ def test_repr_is_the_console_text():
         torch.ones(2)
     assert repr(t) == "dtypetrace: no dtype problem found in 0 steps (1 op)"
     assert textwrap.dedent(repr(t)) == repr(t)
+
+
+def test_what_was_recorded_outlives_a_failure_to_read_the_exception(monkeypatch):
+    def broken(self, error):
+        raise LookupError("ours")
+
+    monkeypatch.setattr("dtypetrace._recorder.Recorder.leaves", broken)
+    with pytest.raises(RuntimeError, match="same dtype"), dtypetrace.trace() as t:
+        nn.Linear(2, 2).half()(torch.ones(1, 2))
+    assert t.recording.refused and any("internal error in the exception that ended the block: LookupError: ours" in told for told in t.recording.not_seen)

@@ -161,7 +161,7 @@ class Show:
     """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
 
     name = "show"
-    usage = "dtypetrace show TRACE [--html F] [--json F] [--operators] [--fail-on LEVEL]"
+    usage = "dtypetrace show TRACE [--html F] [--json F] [--no-source] [--operators] [--fail-on LEVEL]"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
@@ -182,13 +182,22 @@ class Show:
             raise UsageError(str(error)) from None
         except OSError as error:
             raise UsageError(f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote") from None
+        files = [
+            (option, _writable(option, file), write)
+            for option, file, write in (
+                ("--html", options.html, lambda path: trace.report(path, source=options.text)),
+                ("--json", options.json, trace.to_json),
+            )
+            if file is not None
+        ]
         report.console(trace, file=sys.stdout)
         if options.operators:
             print(_operators(trace))
-        if options.html:
-            trace.report(_writable("--html", options.html), source=options.text)
-        if options.json:
-            trace.to_json(_writable("--json", options.json))
+        for option, file, write in files:
+            try:
+                write(file)
+            except OSError as failure:
+                raise UsageError(f"{option} {file} could not be written: {failure}") from None
         return SystemExit(int(_reaches(trace.findings, options.fail_on)))
 
 

@@ -41,7 +41,6 @@ _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
 
 
-
 def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype) or _NAMES.setdefault(dtype, str(dtype).removeprefix("torch."))
 
@@ -266,7 +265,6 @@ class Births:
             step = self.origins.steps[mark.step]
             if step.how == "factory" and (step.place == place or self._in_constructor(step.place, place)):
                 mark.step = self.origins.step(step._replace(how="parameter", name=name))
-
 
     def _in_constructor(self, made: int, registered: int) -> bool:
         """Whether a library's constructor made a tensor and has it registered: ``self.weight = nn.Parameter(torch.ones(size))``."""

@@ -10,6 +10,7 @@ is in line stores a value once. The engine brings a gradient to the dtype of the
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import prod
 
 from . import _edits, graph
@@ -36,8 +37,6 @@ def find(run: Run) -> list[Finding]:
 
 
 def _merged(one: Finding, other: Finding) -> Finding:
-    from dataclasses import replace
-
     reach = Reach(one.reach.ops + other.reach.ops, 0, one.reach.bytes + other.reach.bytes)
     return replace(one, count=one.count + other.count, reach=reach)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-
 from pathlib import Path
 
 from . import _relearn, report, rules
@@ -39,7 +38,11 @@ def fix(words: list[str], *, as_module: bool, steps: int | None, source: str | N
     if verdict is None:
         status |= _nothing(name, healed, learning=learns and retraining is None)
     if html is not None:
-        report.write_html(html, healed.recording, rules.find(healed.recording), retraining=retraining)
+        try:
+            report.write_html(html, healed.recording, rules.find(healed.recording), retraining=retraining)
+        except OSError as failure:  # the patch is worth having all the same
+            _say(f"dtypetrace: error: --html {html} could not be written: {failure}")
+            status = status or 1
     return _written(repair, verdict, words, write, force) or status
 
 
@@ -73,7 +76,7 @@ def _retrained(repair: Repair, proven: bool) -> tuple[bool, Retraining | None]:
         return False, None
     _say(repr(retraining))
     already = repair.patched is not None and proven and repair.patched is not outcome
-    helps = [_relearn.remedy(outcome, outcome.adapters, failing)] if retraining.confirmed and not already else [_relearn.advice(retraining)]
+    helps = [_relearn.remedy(outcome, failing)] if retraining.confirmed and not already else [_relearn.advice(retraining)]
     for text in filter(None, helps):
         _say(f"help: {text}")
     return retraining.confirmed, retraining

@@ -156,8 +156,7 @@ def _retraining_alone(retraining: Retraining) -> Page:
 
 
 def _retrained(r: Retraining) -> str:
-    many = f"{len(r.adapters)} adapter{'s' if len(r.adapters) != 1 else ''}"
-    return f"{many}, {r.steps} steps of {r.optimizer or 'no optimizer'}, as they are and in float32"
+    return f"{r.over}, as they are and in float32"
 
 
 def verdict(findings: Sequence[Finding]) -> str:

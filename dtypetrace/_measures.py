@@ -99,7 +99,7 @@ class Update:
     broken: int
     """Sampled elements that a step made infinite or NaN from a finite weight and a finite gradient."""
     magnitude: float
-    """Median magnitude of the sampled weights before the first step."""
+    """Mean magnitude of the sampled weights before the first step."""
     change: float
     """Mean change of a sampled element in a step."""
     gradient_declared: bool = False

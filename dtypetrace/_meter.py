@@ -14,10 +14,8 @@ from . import _compat
 from ._births import dtype_name
 from ._lora import Adapter, narrow
 from ._proof import Measured, Run
-from ._updates import Updates, sample
+from ._updates import SMALLEST_NORMAL_HALF, Updates, sample
 from .records import Update
-
-_SMALLEST_NORMAL_HALF = 2.0**-14
 
 
 class Meter:
@@ -128,7 +126,7 @@ class Meter:
 def _gradient(gradient: torch.Tensor, scale: float) -> torch.Tensor:
     values = gradient.detach().float() / scale
     size = values.abs()
-    shares = ((values == 0), (size < _SMALLEST_NORMAL_HALF) & (size != 0), ~torch.isfinite(values))
+    shares = ((values == 0), (size < SMALLEST_NORMAL_HALF) & (size != 0), ~torch.isfinite(values))
     return torch.stack([values.norm(), *(s.float().mean() for s in shares)])
 
 

@@ -288,4 +288,3 @@ def objection(file: str, root: str | os.PathLike) -> str | None:
     if any(_GENERATED.search(line) for line in head):
         return f"{file} says that it is generated. Change what generates it"
     return None
-

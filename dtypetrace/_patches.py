@@ -87,7 +87,10 @@ class Patches:
             if event == "torch.compile":
                 import torch._dynamo  # noqa: F401 - as torch.compile itself does next
 
-                self.mind_compile()
+                try:
+                    self.mind_compile()
+                except Exception:
+                    self.recorder.fail("the stance of compiled code")
 
         return _log_api_usage_once
 

@@ -15,7 +15,8 @@ from .records import Finding, Fix, FlowStep, Operand, Origin, Parameter, Plan, R
 
 BULK = 0.5
 """Of the weights, counted in numbers: below it, a few odd ones (norms kept in another dtype) are no plan."""
-_CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
+CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
+"""The operator by which a loss scaler looks at gradients and divides them."""
 
 
 def find(recording: Recording) -> Iterable[Finding]:
@@ -68,7 +69,7 @@ _WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast 
 def _among_ranks(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterable[Finding]:
     """What DDP or FSDP was told, against the loss scaler, autocast and the gradients that are there."""
     autocasts = {plan.autocast} if plan.autocast else {op.autocast.partition(":")[2] for op in recording.ops if op.autocast}
-    scaled = plan.scaler or any(op.aten.startswith(_CHECKS) for op in recording.ops)
+    scaled = plan.scaler or any(op.aten.startswith(CHECKS) for op in recording.ops)
     for shared in plan.shared:
         below = [p for p in trained if p.name.startswith(shared.module)] or trained
         if not below:
@@ -115,15 +116,15 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
 
 
 def _from_ops(recording: Recording) -> Iterable[Finding]:
-    for number, op in enumerate(recording.ops):
-        if op.aten.startswith(_CHECKS) and any(i.dtype == "bfloat16" for i in op.inputs):
+    for op in recording.ops:
+        if op.aten.startswith(CHECKS) and any(i.dtype == "bfloat16" for i in op.inputs):
             gradient = next(i for i in op.inputs if i.dtype == "bfloat16")
             plan = Plan(op.place, "")
             chosen = [Parameter(u.name, u.dtype, 1, u.step) for u in recording.updates if u.gradient_dtype == "bfloat16"]
             chosen = chosen or [Parameter("a gradient", "bfloat16", 1, gradient.step)]
             yield _finding(recording, plan, "DT501", "warning", chosen, f"{_many(chosen)}: its gradients are bfloat16 where the scaler divides them", _NO_SCALER)
             break
-    checked = next((op for op in recording.ops if op.aten.startswith(_CHECKS)), None)
+    checked = next((op for op in recording.ops if op.aten.startswith(CHECKS)), None)
     if checked is not None and not any("float16" in op.outputs for op in recording.ops):
         computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
         chosen = [Parameter(u.name, u.dtype, 1, u.step) for u in recording.updates] or [Parameter("a weight", computes, 1)]

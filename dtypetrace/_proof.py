@@ -246,7 +246,7 @@ class Retraining:
 
     def __repr__(self) -> str:
         head = "confirmed: in float32 the adapters learn" if self.confirmed else "not confirmed"
-        lines = [f"LoRA retraining, {len(self.adapters)} adapters, {self.steps} steps of {self.optimizer or 'no optimizer'}: {head}"]
+        lines = [f"LoRA retraining, {self.over}: {head}"]
         for line in self.why.splitlines():
             lines += textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="    ")
         header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
@@ -263,6 +263,11 @@ class Retraining:
         from . import report
 
         report.write_html(path, Recording(), (), retraining=self)
+
+    @property
+    def over(self) -> str:
+        """How many adapters took which steps, in a few words."""
+        return f"{len(self.adapters)} adapter{'s' if len(self.adapters) != 1 else ''}, {self.steps} steps of {self.optimizer or 'no optimizer'}"
 
     @property
     def headline(self) -> str:
@@ -289,7 +294,7 @@ class Retraining:
                 first = ""
         header = "".join(f"<th>{name}</th>" for name in ("adapter", "run", "dtype", "verdict", *NUMBERS))
         return (
-            f'<div class="dtypetrace"><b>{self.headline}</b> ({len(self.adapters)} adapters, {self.steps} steps of {escape(self.optimizer)})<ul>{why}</ul>'
+            f'<div class="dtypetrace"><b>{self.headline}</b> ({escape(self.over)})<ul>{why}</ul>'
             f"{self.svg()}<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         )
 

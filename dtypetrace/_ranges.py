@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from . import graph
 from ._codes import TITLES
 from ._costs import name_of
-from ._silent import CASTS, FORWARD, MOVES
+from ._plan import CHECKS
+from ._silent import CASTS, FORWARD, MOVES, REAL, wider
 from ._training import SMALLEST
 from .records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Recording, Value
 
@@ -23,14 +24,13 @@ FORWARD_LOST = 0.5
 LARGEST = {"float16": 65504.0}
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
 """What is infinite at zero: there an operand that was flushed to zero does its harm."""
-_NARROWER = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _UP = 64
 
 
 def find(recording: Recording) -> Iterable[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
     values = {v.op: v for v in recording.values}
-    checks = any(op.aten.startswith("_amp_foreach_non_finite_check_and_unscale_") for op in recording.ops)
+    checks = any(op.aten.startswith(CHECKS) for op in recording.ops)
     scaled = checks or any(refused.code == "DT116" for refused in recording.refused)
     first = min(
         (v for v in values.values() if v.made and not (scaled and recording.ops[v.op].phase in ("backward", "optimizer"))),
@@ -63,8 +63,8 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     if zero is not None:
         return _pole(recording, values[zero], op, harmful)
     made = op.outputs[0] if op.outputs else ""
-    source = [i.dtype for i in op.inputs if i.dtype in _NARROWER]
-    cast = made in _NARROWER and any(_NARROWER[s] > _NARROWER[made] for s in source)
+    source = [i.dtype for i in op.inputs if i.dtype in REAL]
+    cast = made in REAL and any(wider(s, made) for s in source)
     if made != "float16" and not cast:
         return None  # no narrow dtype had part in it
     step = _step_of_output(recording, first.op)

@@ -66,8 +66,9 @@ def advice(retraining: Retraining) -> str:
     return ""
 
 
-def remedy(outcome: Outcome, measured: Measured, names: list[str]) -> str:
-    """What to change in the source, with the place where the adapters got their dtype."""
+def remedy(outcome: Outcome, names: list[str]) -> str:
+    """What to change in the source, with the place where the adapters of these names got their dtype."""
+    measured = outcome.adapters
     first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in NARROW)
     place = graph.origin(outcome.recording, first.step, first.dtype, first.name).place if first.step >= 0 else graph.NOWHERE
     at = f" ({report._at(place)})" if place.stack else ""

@@ -6,6 +6,8 @@ stay wide is not narrowed where it is computed; its result is brought back.
 
 from __future__ import annotations
 
+import os
+
 from . import _edits, _source, graph
 from ._judgement import BYTES, HALF, OTHER_FORM, STORED
 from .records import FLOATING, Edit, Fix, FlowStep, Operand, Place, Recording, Refused, Witness
@@ -148,7 +150,7 @@ def _under_autocast(recording: Recording, refused: Refused) -> str:
         return f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"
     before = next((o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module)), None)
     body = graph.in_region(graph.place_of(recording, before.place)) if before is not None else None
-    return f"run this under {region}, {f'as {short(body)} does' if body else f'which leaves the weights that are trained in float32'}"
+    return f"run this under {region}, {f'as {short(body)} does' if body else 'which leaves the weights that are trained in float32'}"
 
 
 def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> tuple[str, str]:
@@ -230,4 +232,4 @@ def _spell(dtype: str) -> str:
 def short(place: Place) -> str:
     """The user's line and, where another's code is below it, that one's name."""
     frame = place.user_frame
-    return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}" if frame else ""
+    return f"{os.path.basename(frame.file)}:{frame.line}" if frame else ""

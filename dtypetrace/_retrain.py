@@ -17,7 +17,7 @@ from torch import nn
 from ._births import dtype_name
 from ._lora import Adapter, Snapshot, find_adapters, seed_all, to_float32
 from ._meter import Meter
-from ._proof import Measured, Retraining, verdicts
+from ._proof import AS_THEY_ARE, IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
 
 
 def retrain_lora(
@@ -71,14 +71,14 @@ def retrain_lora(
     try:
         with torch.enable_grad():
             snapshot.rewind()  # gradients that are there would be added to
-            before, failure = experiment.run("as they are", autocast_dtype, copy.deepcopy(scaler))
+            before, failure = experiment.run(AS_THEY_ARE, autocast_dtype, copy.deepcopy(scaler))
             snapshot.rewind()
             to_float32(adapters)
             if scaler is None and computes is torch.float16:
                 scaler = torch.amp.GradScaler(experiment.device.type)
             untrained = experiment.untrained(computes)
             snapshot.rewind()
-            after, second = experiment.run("in float32", computes, copy.deepcopy(scaler))
+            after, second = experiment.run(IN_FLOAT32, computes, copy.deepcopy(scaler))
             if failure is not None and second is not None:
                 raise second
             done = True
@@ -167,7 +167,7 @@ class _Experiment:
         losses = []
         with contextlib.suppress(Exception):  # what ends these ends the float32 run, too, and is told there
             for step in range(self.steps):
-                self.progress("untrained")
+                self.progress(UNTRAINED)
                 losses.append(self._loss(step, computes).detach().float())
         return tuple(torch.stack(losses).tolist()) if losses else ()
 

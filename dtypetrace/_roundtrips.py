@@ -11,7 +11,6 @@ from __future__ import annotations
 from . import _edits, graph
 from ._codes import TITLES
 from ._costs import flops, name_of, result_bytes, writes
-from ._remedies import short
 from ._silent import CASTS, FORWARD, MOVES, NAMED_CASTS, REAL, Run, quantity, wider
 from .records import Finding, Fix, FlowStep, Input, Op, Reach
 

@@ -1,4 +1,4 @@
-"""What every rule about silent changes asks of a recording, and the rules together.
+"""What every rule about silent changes asks of a recording.
 
 A silent change is judged against the dtype that the program was meant to have where it happens: that of most of the
 parameters of the model that ran there, else of the run.
@@ -23,7 +23,7 @@ MOVES = frozenset(
     " split_with_sizes chunk unbind alias detach clone copy contiguous cat stack narrow as_strided flatten unflatten index"
     " index_select gather movedim swapaxes swapdims repeat roll flip lift_fresh unfold constant_pad_nd diagonal"
     " pin_memory _pin_memory view_as expand_as reshape_as repeat_interleave unsafe_split unsafe_chunk take_along_dim"
-    " mT mH T ravel swapdims moveaxis adjoint tensor_split hsplit vsplit concat concatenate hstack vstack dstack column_stack".split()
+    " mT mH T ravel moveaxis adjoint tensor_split hsplit vsplit concat concatenate hstack vstack dstack column_stack".split()
 )
 """Operators that hand numbers on as they are."""
 NAMED_CASTS = frozenset("to type type_as float half bfloat16 double _to_copy".split())

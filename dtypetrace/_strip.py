@@ -8,7 +8,7 @@ from typing import Sequence
 
 from ._rows import OpRow, family
 
-NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "f8": "float8", "f4": "float4", "other": "integers and others", "": "no tensor"}
+NAMES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "f8": "float8", "other": "integers and others", "": "no tensor"}
 _COLUMNS = 200
 _HEIGHT = 40
 

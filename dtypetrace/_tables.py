@@ -163,7 +163,7 @@ def _gradients(recording: Recording) -> dict[str, Any]:
     ]
     if any(r.reached or r.zero for r in rows):
         measured = [(r.gradient_peak, r.zero, r.moved * 100 // r.reached if r.reached else 0, r.change, r.magnitude) for r in rows]
-        columns = [("largest gradient", "figure"), ("all zeros", "figure"), ("% moved", "figure"), ("mean change", "figure"), ("median weight", "figure")]
+        columns = [("largest gradient", "figure"), ("all zeros", "figure"), ("% moved", "figure"), ("mean change", "figure"), ("mean weight", "figure")]
         groups.append(_group(columns, measured, lambda entry: [_figure(n) for n in entry]))
     about = "Each parameter that an optimizer holds: its gradient's dtype and, where values were measured, what the steps did to it."
     return _table("gradients", "Gradients", about, (-1, 1), groups, len(rows))

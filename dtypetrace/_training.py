@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from . import graph
 from ._codes import TITLES
-from .records import FLOATING, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
+from .records import Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 
 NARROW = ("float16", "bfloat16")
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
@@ -162,7 +162,7 @@ def _share(count: int, u: Update) -> str:
 
 
 def find(recording: Recording) -> Iterable[Finding]:
-    """Findings DT303 to DT306, one for each cause."""
+    """Findings DT301 and DT303 to DT306, one for each cause."""
     judged = [(u, mechanism(u)) for u in recording.updates]
     groups: dict[tuple, list[tuple[Update, Mechanism]]] = {}
     for u, m in judged:

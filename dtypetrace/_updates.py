@@ -17,7 +17,7 @@ from .records import State, Update
 _SAMPLE = 1024
 _ALL_STEPS = 32  # after so many steps only every sixteenth is measured
 _FACTS_ONLY = 3
-_SMALLEST_NORMAL_HALF = 2.0**-14
+SMALLEST_NORMAL_HALF = 2.0**-14
 _OFF = 0.1
 """So far may a change be from that of weight decay, relative to it, and still count as decay alone."""
 
@@ -256,7 +256,7 @@ class _Lane:
         self.own |= changed & usable[self.owner] & ~self._decayed(before, after)
         self.broken |= ~torch.isfinite(after) & torch.isfinite(before) & (there & finite)[self.owner]
         size = samples.abs()
-        small = (size < _SMALLEST_NORMAL_HALF) & (size != 0)
+        small = (size < SMALLEST_NORMAL_HALF) & (size != 0)
         change = torch.nan_to_num((after.float() - before.float()).abs(), 0.0, 0.0, 0.0)
         rows = [usable, zero, there & ~finite, *(self._per_parameter(v.float()) for v in (small, size != 0, change))]
         self.sums += torch.stack([r.to(self.sums.dtype) for r in rows])

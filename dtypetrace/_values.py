@@ -187,7 +187,7 @@ class _Lane:
         self._make_room(highest + 1)
         if rows:
             bad, nan, peak = [], [], []
-            for dtype, entries in self.waiting.items():
+            for entries in self.waiting.values():
                 low, high = torch.stack([e[0] for e in entries]), torch.stack([e[1] for e in entries])
                 finite = torch.isfinite(low) & torch.isfinite(high)
                 bad.append(~finite)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Iterator, Mapping
 
 import torch
@@ -73,7 +73,8 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
                 or arguments
             )
         passed = _passed(recorder, frame) if not engine else {}
-        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, passed=passed, derived=engine or phase == "backward" and op in _BACKWARDS)
+        derived = engine or phase == "backward" and op in _BACKWARDS
+        _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, passed=passed, derived=derived)
 
 
 def _passed(recorder, frame: FrameType | None) -> dict[Any, tuple[str, int]]:
@@ -306,7 +307,9 @@ def array_name(value: Any) -> str:
 # ---------------------------------------------------------------- operands
 
 
-def _record(recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=(), passed={}, derived=False) -> None:
+def _record(
+    recorder, thread, meaning, op, aten, phase, module, place, arguments, error, forward_op, holders=(), passed: Mapping = MappingProxyType({}), derived=False
+) -> None:
     dtypes = tuple((name, str(v.dtype) if isinstance(v, Tensor) else "") for name, v in arguments)
     key = (op, aten, place, module, phase, dtypes, type(error).__name__, meaning.pattern)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from . import saved
-from ._patch import Change, Patch, Unpatchable, forget_patched, objection, show_patched
+from ._patch import Change, Patch, forget_patched, objection, show_patched
 from ._proof import AS_THEY_ARE, Measured
 from ._ways import Problem, gather
 from .records import FLOATING, Cast, Place, Recording
@@ -333,4 +333,4 @@ def describe(problem: Problem) -> list[str]:
     return lines + [f"  or: {other}" for other in problem.alternatives[:2]]
 
 
-__all__ = ["Inserted", "Outcome", "Repair", "RunFailed", "Runner", "Unpatchable", "Verdict", "compare", "describe", "diff", "fixes"]
+__all__ = ["Inserted", "Outcome", "Repair", "RunFailed", "Runner", "Verdict", "compare", "describe", "diff", "fixes"]

@@ -274,8 +274,6 @@ _MOVES = frozenset(
     " view view_as vstack".split()
 )
 _COUNTS = frozenset("abs add clamp cumsum floor_divide max min mul neg remainder sub rsub sum".split())
-
-
 _CASTS = frozenset("bfloat16 double float half to type type_as".split())
 
 

@@ -130,3 +130,10 @@ def test_show_of_what_cannot_be_read_is_bad_usage(tmp_path, name):
     done = show(tmp_path / name)
     errors = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
     assert done.returncode == 2 and len(errors) == 1 and errors[0].startswith("dtypetrace: error:")
+
+
+def test_show_finds_out_what_cannot_be_written_before_it_prints(trace, tmp_path):
+    trace.save(tmp_path / "t.json")
+    done = show(tmp_path / "t.json", "--html", tmp_path / "missing" / "out.html")
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 2 and done.stdout == "" and len(errors) == 1 and "no such folder" in errors[0]

@@ -1,6 +1,8 @@
 """Who is wrong: which operand of a refused call is out of line, and the fact that says so.
 
-The judgement weighs what the run shows, in this order:
+What needs no weighing comes first: a format to store in is out of line where one to compute in meets it, as is a tensor whose
+dtype was changed after the other had been made from it; and where one side was seen, the text tells the other.
+Else the judgement weighs what the run shows, in this order:
 
 1. Under autocast the call's compute dtype is autocast's; and where this very call has run before,
    the operands that have not changed since are in line.

@@ -127,7 +127,7 @@ class Recorder:
         self.plans: list[Plan] = []
         self.threads: dict[int, Thread] = {}
         self._sequences = array("q", b"\xff" * (8 * _RING))
-        self._sequence_ops = array("l", bytes(array("l").itemsize * _RING))
+        self._sequence_ops = array("i", bytes(array("i").itemsize * _RING))
 
     def begin(self) -> None:
         self.thread = get_ident()

@@ -171,9 +171,11 @@ class _ModuleHooks:
                 return
             modules = thread.modules
             if result is None and not recorder.broken:
-                error = sys.exc_info()[1]
-                if isinstance(error, Exception) and not recorder.knows(error):
-                    _witness.from_module(recorder, thread, module, args, error, sys._getframe(1))
+                error, frame = sys.exc_info()[1], sys._getframe(1)
+                # one that the program is handling when it calls the module was caught in another frame
+                caught = isinstance(error, Exception) and error.__traceback__ is not None and error.__traceback__.tb_frame is frame
+                if caught and not recorder.knows(error):
+                    _witness.from_module(recorder, thread, module, args, error, frame)
             if modules and modules[-1][0] is module or any(entry[0] is module for entry in modules):
                 while modules.pop()[0] is not module:
                     pass

@@ -124,3 +124,16 @@ def test_what_was_recorded_outlives_a_failure_to_read_the_exception(monkeypatch)
     with pytest.raises(RuntimeError, match="same dtype"), dtypetrace.trace() as t:
         nn.Linear(2, 2).half()(torch.ones(1, 2))
     assert t.recording.refused and any("internal error in the exception that ended the block: LookupError: ours" in told for told in t.recording.not_seen)
+
+
+def test_a_module_that_is_called_while_an_exception_is_handled_did_not_raise_it():
+    class Keeps(nn.Module):
+        def forward(self, x):
+            self.kept = x
+
+    with dtypetrace.trace() as t:
+        try:
+            raise ValueError("expected a and b to have the same dtype, but got torch.float32 and torch.float16")
+        except ValueError:
+            Keeps()(torch.ones(2))
+    assert t.recording.refused == () and t.findings == ()

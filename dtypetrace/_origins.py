@@ -71,7 +71,10 @@ class Origins:
         """Drops the marks of tensors that are gone; after it, every id in ``marks`` is that of the tensor marked."""
         dead, marks = self.dead, self.marks
         while dead:
-            mark = dead.pop()
+            try:
+                mark = dead.pop()
+            except IndexError:  # another thread of the engine was faster
+                break
             if marks.get(mark.key) is mark:
                 del marks[mark.key]
 

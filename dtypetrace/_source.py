@@ -43,7 +43,10 @@ def _parse(text: str) -> Text | None:
 
 def text_of(file: str) -> Text | None:
     """The parsed text of a file, None where there is none or it does not parse."""
-    lines = linecache.getlines(file)
+    try:
+        lines = linecache.getlines(file)
+    except ValueError:  # a name that no file can have
+        return None
     return _parse("".join(lines)) if lines else None
 
 

@@ -105,9 +105,9 @@ class Trace(View):
         except Exception:
             recorder.fail("the end of the trace")
         finally:
-            self._watch.stop()
             _open.pop(self._thread, None)
             self._thread = None
+            self._watch.stop()
         if error is not None:
             _unlink_own_frames(error)
             try:

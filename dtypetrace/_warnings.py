@@ -134,7 +134,8 @@ def _direct_call_line(code: Any) -> int:
 
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        line = instruction.starts_line or line
+        # from Python 3.13 on starts_line only says whether a line begins
+        line = getattr(instruction, "line_number", None) or instruction.starts_line or line
         if instruction.opname == "RETURN_VALUE":
             return line
     return line

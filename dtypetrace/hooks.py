@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from contextlib import ExitStack
 from threading import get_ident
 from types import FrameType
 from typing import Any, Callable
@@ -85,11 +86,12 @@ class Watch:
         if not self.running:
             return
         self.running = False
-        _compat.remove_function_mode(self._modes[1], self._below[1])
-        _compat.remove_dispatch_mode(self._modes[0], self._below[0])
-        self._hooks.remove()
-        self._patches.remove()
-        self.recorder.forget()
+        with ExitStack() as last_first:  # each is done, whatever becomes of another
+            last_first.callback(self.recorder.forget)
+            last_first.callback(self._patches.remove)
+            last_first.callback(self._hooks.remove)
+            last_first.callback(_compat.remove_dispatch_mode, self._modes[0], self._below[0])
+            last_first.callback(_compat.remove_function_mode, self._modes[1], self._below[1])
 
 
 class _ModuleHooks:

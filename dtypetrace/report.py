@@ -448,7 +448,7 @@ def _relative(file: str) -> str:
         return file.removeprefix(_STANDARD_LIBRARY)
     try:
         relative = os.path.relpath(file)
-    except OSError:  # the working directory is gone
+    except (OSError, ValueError):  # the working directory is gone, or on another drive
         return file
     return file if relative.startswith(".." + os.sep + "..") else relative
 

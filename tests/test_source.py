@@ -195,3 +195,7 @@ def test_numbers_as_literals(text, value):
 )
 def test_a_number_as_the_program_writes_it(text, value, written, tmp_path):
     assert _source.written(frame_of(text, tmp_path), repr(value)) == written
+
+
+def test_a_name_that_no_file_can_have_has_no_text():
+    assert _source.text_of("no\0file.py") is None

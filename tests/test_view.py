@@ -137,3 +137,18 @@ def test_a_module_that_is_called_while_an_exception_is_handled_did_not_raise_it(
         except ValueError:
             Keeps()(torch.ones(2))
     assert t.recording.refused == () and t.findings == ()
+
+
+def test_what_cannot_be_removed_keeps_nothing_else_installed(monkeypatch):
+    t = dtypetrace.trace()
+    t.start()
+    handles = t._watch._hooks._handles[:]
+    with monkeypatch.context() as patched:
+        patched.setattr("dtypetrace._patches.Patches.remove", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            t.stop()
+    t._watch._patches.remove()
+    assert not t._watch._hooks._handles and handles and not t._watch.recorder.origins.marks
+    with dtypetrace.trace() as after:
+        torch.ones(2)
+    assert len(after.recording.ops) == 1

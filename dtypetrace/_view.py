@@ -32,7 +32,8 @@ class View(ABC):
         return graph.build(self.recording)
 
     def to_json(self, path: str | os.PathLike) -> None:
-        """Writes the JSON report, schema 1, whole or not at all."""
+        """Writes the JSON report, schema 1 (see ``dtypetrace.report.to_json``), whole or not at all. Raises OSError where it
+        cannot be written."""
         from . import report
 
         report.write_json(path, self.recording, self.findings)
@@ -52,7 +53,7 @@ class View(ABC):
 
     def report(self, path: str | os.PathLike, *, source: bool = True, retraining: Any = None) -> None:
         """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out;
-        ``retraining``, what ``retrain_lora`` gave, is shown in it."""
+        ``retraining``, what ``retrain_lora`` gave, is shown in it. Raises OSError where it cannot be written."""
         from . import report
 
         report.write_html(path, self.recording, self.findings, source=source, retraining=retraining)
@@ -108,7 +109,8 @@ class View(ABC):
         raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
 
     def save(self, path: str | os.PathLike, *, source: bool = True) -> None:
-        """Writes the whole trace for :func:`dtypetrace.load`. ``source=False`` leaves the program's text out."""
+        """Writes the whole trace for :func:`dtypetrace.load`. ``source=False`` leaves the program's text out. Raises OSError
+        where it cannot be written."""
         from . import saved
 
         saved.save(path, self.recording, self.findings, source=source)

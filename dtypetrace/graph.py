@@ -381,8 +381,9 @@ def _upstream(recording: Recording, op: int, roots: set[int]) -> list[int]:
 def build(recording: Recording) -> nx.MultiDiGraph:
     """The flow graph: a node for each distinct op and each origin, an edge for each operand.
 
-    Nodes are ``("op", index)`` with phase, module, op, aten, place and count, and ``("origin",
-    step)`` with kind, dtype and place; edges carry ``dtype`` and ``operand`` (the operand's index).
+    Nodes are ``("op", index)`` with phase, module, op, aten, place, count and outputs (dtypes), and ``("origin",
+    step)`` with kind, dtype, place and name; places are numbers into ``recording.places``. Edges carry ``dtype`` and
+    ``operand`` (the operand's index).
 
     >>> build(Recording()).number_of_nodes()
     0

@@ -28,7 +28,12 @@ MOST_BLOCKS = 10
 
 
 def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]:
-    """The report as plain data, schema 1."""
+    """The report as plain data, schema 1.
+
+    Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the fields of
+    ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled out, its columns
+    counted from 1); ``operators``, each with the fields of ``_census.OperatorRow``.
+    """
     return {
         "schema": SCHEMA,
         "meta": to_plain(recording.meta),

@@ -8,6 +8,7 @@ by an autocast around the layer where the program has none on; a loss scaler is 
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -72,7 +73,10 @@ class Adapters:
             param_group["params"] = list(param_group["params"])  # a generator can be read only once
             members = (p[1] if isinstance(p, tuple) else p for p in param_group["params"])
             with _compat.unseen():
-                self._look([p for p in members if isinstance(p, torch.Tensor)])
+                try:
+                    self._look([p for p in members if isinstance(p, torch.Tensor)])
+                except Exception as error:  # the program's optimizer is made all the same
+                    print(f"dtypetrace: adapters were not looked for: {error!r}", file=sys.stderr)
         done = original(optimizer, param_group)
         self._trains(optimizer)
         return done

@@ -50,7 +50,10 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
 
 def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
     """Emits the warning again at the frame it belongs to; False where it was blamed rightly."""
-    level, blamed, changed = _level(message, frame, own)
+    try:
+        level, blamed, changed = _level(message, frame, own)
+    except Exception:
+        return False  # as Python blames it: a warning lost is worse than one misplaced
     if not changed:
         return False
     category, text = message.category, str(message.message)

@@ -180,8 +180,8 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     much = deepest >= _FAR or deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
     serious = bool(reach.flops) or unasked or cause.left and much and not cause.chosen
     own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
-    if not serious and (cause.chosen and deepest < _FAR or own and _ends_inside(run, cause, op)):
-        return None  # an island that ends at once, or inside the very call of torch that made it
+    if not serious and (cause.chosen and deepest < _FAR or own and _ends_inside(run, cause, op) or _accumulates(run, cause)):
+        return None  # an island that ends at once, or inside the very call of torch that made it; an average, which is to be wide
     place = run.place(op)
     steps = graph.flow(run.recording, op.inputs[cause.operand].step, cause.in_line)
     low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.in_line)
@@ -192,6 +192,17 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
         culprit=culprit, flow=flow, fix=_fix(run.recording, culprit, cause.in_line, place), exception=None,
         notes=tuple(_notes(run, cause, culprit, reach, serious)), reach=reach,
     )  # fmt: skip
+
+
+def _accumulates(run: Run, cause: _Cause) -> bool:
+    """Whether what was widened is added to the wide operand itself."""
+    wide = run.ops[cause.op].inputs[cause.operand]
+
+    def itself(i: Input) -> bool:
+        return (i.step, i.dtype, i.shape) == (wide.step, wide.dtype, wide.shape)
+
+    into = ((o, destination(o)) for o in run.ops if writes(o) and any(i.producer in cause.ran for i in o.inputs))
+    return any(0 <= at < len(o.inputs) and itself(o.inputs[at]) for o, at in into)
 
 
 def _share(run: Run, ran: list[Op], module: str) -> float:

@@ -376,3 +376,20 @@ def test_destinations():
 
     assert [_costs.destination(op(a)) for a in ("add_.Tensor", "add.Tensor", "add.out", "__and__.Scalar", "_foreach_add_.List")] == [0, -1, 1, -1, 0]
     assert _costs.name_of(op("add_.Tensor")) == _costs.name_of(op("add.out")) == "add"
+
+
+def test_an_average_that_is_kept_wide_is_no_promotion(tmp_path):
+    text = """
+        net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+        averages = [p.detach().clone() for p in net.parameters()]
+        net.bfloat16()
+        for _ in range(3):
+            net(torch.randn(4, 8, dtype=torch.bfloat16)).float().square().mean().backward()
+            for average, p in zip(averages, net.parameters()):
+                with torch.no_grad():
+                    WRITTEN
+    """
+    kept = programs.run(tmp_path, text.replace("WRITTEN", "average.sub_(0.1 * (average - p))"))
+    assert kept.error is None and kept.findings == ()
+    shown = programs.run(tmp_path, text.replace("WRITTEN", "far = (0.1 * (average - p)).abs().sqrt() + 1"))
+    assert [(f.code, f.severity) for f in shown.findings] == [("DT201", "note")]

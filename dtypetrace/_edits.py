@@ -7,6 +7,7 @@ the text is not at hand, or the right change cannot be told from it, there is no
 from __future__ import annotations
 
 import ast
+from typing import Iterator
 
 from . import _source
 from .records import Edit, Frame, Place, Recording
@@ -63,10 +64,11 @@ def at_call(
 ) -> Edit | None:
     """The edit that casts an operand in the very call that refused it (see ``_source.argument`` for the operand's naming).
 
-    ``passed`` names the argument of a module's call, where the op was inside (see ``_source.passed_node``).
+    ``passed`` names the argument of a module's call, where the op was inside (see ``_source.passed_node``). None for what
+    the call writes into: it would write into the cast copy, and nobody would see it.
     """
     frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None:
+    if frame is None or not frame.user or recording.sources is not None or is_destination(op, argument, index):
         return None
     text = _source.text_of(frame.file)
     if text is None or not _knows_torch(text):
@@ -77,6 +79,32 @@ def at_call(
     if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return None
     return _wrapped(frame, text, operand, f"torch.{wanted}")
+
+
+def at_callers(
+    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, wanted: str, passed: tuple[str, int] = ("", -1)
+) -> Iterator[tuple[Place, Edit]]:
+    """The edits that cast an operand further out, in each call of the user's own that handed it on: where the refused call is
+    a line that other models run as well. Arguments as for :func:`at_call`."""
+    if not place.stack or recording.sources is not None or is_destination(op, argument, index):
+        return
+    frame = place.stack[0]
+    operand = _source.passed_node(frame, *passed) if passed[0] else _source.operand_node(frame, op, module, argument, index)
+    for outer, node in _source.callers(place, operand, module):
+        text = _source.text_of(outer.file)
+        if text is not None and _knows_torch(text) and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
+            edit = _wrapped(outer.stack[0], text, node, f"torch.{wanted}")
+            if edit is not None:
+                yield outer, edit
+
+
+def is_destination(op: str, argument: str, index: int) -> bool:
+    """Whether an operand is what an op writes into: ``out=``, the first of ``index_add_``, ``x[i] = y`` and ``x += y``."""
+    in_place = op in _WRITERS or op.endswith("_") and not op.endswith("__")
+    return argument == "out" or in_place and index == 0
+
+
+_WRITERS = frozenset("setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor".split())
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:

@@ -11,7 +11,8 @@ Else the judgement weighs what the run shows, in this order:
 4. A default yields to a plan: where everything that speaks for float32 merely fell out of the
    default, while the run decided on a half dtype in more than one place, the half dtype is in line.
    One lone cast is no plan.
-5. Else what was chosen on purpose is in line and what fell out of a default is not; then the
+5. Weights that are trained are in line with themselves where only float64 meets them.
+   Else what was chosen on purpose is in line and what fell out of a default is not; then the
    majority; then the narrower dtype, as a stray wide tensor is the commonest mistake.
 
 Swap the two sides of a collision and every one of these swaps with them.
@@ -149,6 +150,9 @@ def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant
 
 def _by_purpose(recording: Recording, sides: list[Witness]) -> tuple[str | None, str]:
     floating = [w.dtype for w in sides if w.dtype in FLOATING]
+    trained = {w.dtype for w in sides if w.trained}
+    if len(trained) == 1 and set(floating) - trained == {"float64"}:
+        return trained.pop(), "the weights that are trained are, and a wider input gains them nothing"
     if len(set(floating)) == 1 and len(floating) < len(sides):
         return floating[0], "what meets it is floating point"
     # what a module holds is one voice, and a tensor of no dimensions has none

@@ -125,6 +125,16 @@ class Sheet:
             pieces.append(Piece(min(first, last), last, new, span))
         return Change(self.file, tuple(pieces))
 
+    def made(self, line: int, column: int) -> Piece | None:
+        """The change that put the character at a place of the text as it is now there, None for one of the original's."""
+        starts, moved = _line_starts(self.text), 0
+        offset = starts[line - 1] + column - 1 if 0 < line <= len(starts) else -1
+        for piece in self._sorted():
+            if piece.start + moved <= offset < piece.start + moved + len(piece.text):
+                return piece
+            moved += len(piece.text) - (piece.end - piece.start)
+        return None
+
     def _back(self, offset: int, *, opening: bool) -> int | None:
         """The original place of a place in the text as it is now, None inside what a change has put there."""
         moved = 0

@@ -149,10 +149,11 @@ def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, floa
     is told of each value, too."""
     import torch
 
-    from . import _witness
+    from . import _compat, _witness
 
     class Ledger(healer):
         depth = 0
+        entry: dict | None = None
 
         def before_backward(self, thread: Any, frame: Any, args: tuple, kwargs: dict) -> None:
             super().before_backward(thread, frame, args, kwargs)
@@ -161,20 +162,24 @@ def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, floa
                 return
             first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
             values = [v for v in (first if isinstance(first, (list, tuple)) else [first]) if isinstance(v, torch.Tensor)]
+            self.entry = None
+            if any(_compat.of_functorch(v) or v.is_meta for v in values):
+                return  # inside a transform (torch.func.grad) or on the meta device no number can be read
             with torch.no_grad():
                 value = sum(v.detach().double().sum().item() for v in values)
             began(first, value)
             if len(ledger) < _MOST_VALUES:
-                ledger.append({"value": value, "norm": None})
+                self.entry = {"value": value, "norm": None}
+                ledger.append(self.entry)
 
         def after_backward(self) -> None:
             super().after_backward()
             self.depth -= 1
-            if self.depth or not ledger or len(ledger) >= _MOST_VALUES:
+            if self.depth or self.entry is None:
                 return
             with torch.no_grad():
                 grads = [p.grad for p in _witness.live_parameters(self.recorder).values() if p.grad is not None]
-                ledger[-1]["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
+                self.entry["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
 
     return Ledger
 

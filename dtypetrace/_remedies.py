@@ -67,13 +67,20 @@ def remedy(
         why = "leave this cast out, or make it before the optimizer is made: the optimizer's state keeps the dtype that the weights had"
         return Fix("dtype", here, (), False, why)
     island = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0) and graph.computes(recording, origin, culprit.dtype)
-    if island and culprit.holder is None and not _same_line(origin.place, site):
+    written = _edits.is_destination(refused.op, chosen.argument, chosen.index)
+    if island and culprit.holder is None and not written and not _same_line(origin.place, site):
         # what computes wide on purpose stays wide: its result comes back where it widened the stream, else where it is refused
         widened = next((s.place for s in reversed(flow) if s.how == "promotion" and s.place.stack and s.place.stack[0].user), None)
         edit = _edits.at_widening(recording, widened, wanted) if widened else _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, wanted, (chosen.passed, chosen.position))
         if edit is not None or passed and not widened:
             why = f"{culprit.dtype} is on purpose at {short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
             return Fix("cast", widened or site, (edit,) if edit else (), True, why, (f"compute in {wanted} at {short(here)}, where range and precision allow",))
+    narrow = passed and origin.kind == "cast" and culprit.dtype in HALF and BYTES.get(wanted, 0) > BYTES[culprit.dtype]
+    if narrow and not written and culprit.holder is None and graph.frozen_island(recording, chosen.producer, culprit.dtype):
+        edit = _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, wanted, (chosen.passed, chosen.position))
+        if edit is not None:
+            why = f"{culprit.shown} comes from weights that are kept in {culprit.dtype} and not trained: cast it to {wanted} here"
+            return Fix("cast", site, (edit,), True, why, (f"compute in {wanted} from {short(here)} on",))
     ready = graph.table(recording, origin.place, culprit.dtype) if BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0) else graph.NOWHERE
     if ready.stack and (edit := _edits.at_widening(recording, ready, wanted)) is not None:
         why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
@@ -116,6 +123,8 @@ def _from_library(
     origin = culprit.origin
     own = _edits.from_user(origin.place)
     called = _source.called(origin.place)
+    if origin.kind == "cast" and (edit := _edits.at_birth(recording, "cast", own, wanted)) is not None:
+        return Fix("dtype", own, (edit,), True, _words("cast", wanted), others)  # the library only handed the program's cast on
     if origin.op == "from_pretrained":
         edit, why = _edits.dtype_keyword(recording, own, wanted), f"load it as {wanted}, which {called}() can be told, or cast it after loading"
     else:

@@ -10,6 +10,7 @@ import ast
 import linecache
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Iterator
 
 from .records import Frame, Place
 
@@ -298,6 +299,21 @@ def handed(place: Place, module: str, node: ast.AST | None, made: Place) -> ast.
         if caller.user:
             return node
     return None
+
+
+def callers(place: Place, node: ast.AST | None, module: str) -> Iterator[tuple[Place, ast.AST]]:
+    """The expressions in the user's calls further out that were handed on, under names of their own, to an operand, the
+    nearest first, each with its place; node is the operand in the innermost frame."""
+    for level, (frame, caller) in enumerate(zip(place.stack, place.stack[1:]), 1):
+        text = text_of(frame.file)
+        if not isinstance(node, ast.Name) or text is None:
+            return
+        function = function_around(text, node)
+        if not isinstance(function, ast.FunctionDef) or _assignments_in(function, node.id):
+            return
+        node = _given(function, isinstance(text.parents.get(function), ast.ClassDef), node.id, call_at(caller), module)
+        if node is not None and caller.user:
+            yield Place(place.stack[level:]), node
 
 
 def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | None, module: str) -> ast.AST | None:

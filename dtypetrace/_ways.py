@@ -12,11 +12,12 @@ from typing import Iterator
 from . import _edits, _judgement, rules
 from ._patch import Change, Patch
 from ._remedies import short, wanted_dtype
-from .records import Edit, Finding, Place, Recording, Refused
+from .records import FLOATING, Edit, Finding, Place, Recording, Refused
 
 _FRAMES = 4
 _SHARED = frozenset({"parameter", "load", "autocast"})
 """Births of more than one value: a module's parameters, a checkpoint."""
+_DRAW = frozenset("normal rand rand_like randn randn_like".split())
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,24 @@ class Problem:
         self.chosen = next(iter(self.open_ways()), None)
         return self.chosen is not None
 
+    def withdraw(self) -> None:
+        """Takes its way back: whether it needs another is for the next run to tell."""
+        self.tried.add(self.chosen)
+        self.chosen = None
+
+    @property
+    def born(self) -> Place:
+        """Where the dtype was born that was refused, nowhere for a problem without a culprit."""
+        culprit = self.findings[0].culprit
+        return culprit.origin.place if culprit else Place()
+
+    @property
+    def same_draws(self) -> list[Change]:
+        """What repairs it and leaves the random numbers what they are: a factory draws others in another dtype."""
+        culprit = self.findings[0].culprit
+        drawn = self.chosen in ("remedy", "birth") and culprit is not None and culprit.origin.op in _DRAW
+        return drawn and self.changes.get("line0") or self.chosen_changes
+
     @property
     def chosen_changes(self) -> list[Change]:
         return self.changes[self.chosen] if self.chosen is not None else []
@@ -84,7 +103,7 @@ def gather(recording: Recording, patch: Patch) -> list[Problem]:
             continue
         finding = rules.judge(recording, refused)
         culprit = finding.culprit
-        key = rules.cause(culprit.origin, culprit.name) if culprit else (refused.code, *finding.site.stack[:1])
+        key = (*rules.cause(culprit.origin, culprit.name), _wanted(recording, refused, finding)) if culprit else (refused.code, *finding.site.stack[:1])
         problem = found.setdefault(key, Problem(key))
         problem.findings.append(finding)
         for way, edits in _ways(recording, refused, finding):
@@ -100,9 +119,8 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
         yield Way("remedy", fix.why, fix.safe and not shared, fix.place), fix.edits
     if culprit is None:
         return
-    in_line, _ = _judgement.in_line(recording, refused)
     witness = next((w for w in refused.witnesses if w.index == culprit.index), None)
-    wanted = "float32" if refused.wants == "kernel" or refused.code == "DT116" else wanted_dtype(refused, culprit, in_line)
+    wanted = _wanted(recording, refused, f)
     if wanted is None or witness is None or culprit.dtype.startswith("python") or wanted == culprit.dtype:
         return
     born = culprit.origin.place
@@ -119,14 +137,28 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
         edit = _edits.at_own_line(recording, place, wanted)
         way = Way(f"flow{number}", f"cast it to {wanted} on its way ({short(place)})", True, place)
         yield way, (edit,) if edit else ()
-    edit = _edits.at_call(recording, *call, wanted, passed)
-    yield Way("call", f"cast {culprit.shown} to {wanted} at the call ({short(site)})", True, site), (edit,) if edit else ()
+    if _edits.is_destination(refused.op, witness.argument, witness.index):
+        others = [w for w in refused.witnesses if w.dtype in FLOATING and w.dtype != culprit.dtype and culprit.dtype in FLOATING]
+        edits = (_edits.at_call(recording, site, refused.op, refused.module, w.argument, w.index, culprit.dtype) for w in others)
+        yield Way("call", f"cast what is written to {culprit.dtype} at the call ({short(site)})", True, site), tuple(filter(None, edits))
+    else:
+        edit = _edits.at_call(recording, *call, wanted, passed)
+        yield Way("call", f"cast {culprit.shown} to {wanted} at the call ({short(site)})", True, site), (edit,) if edit else ()
+        for number, (place, edit) in enumerate(_edits.at_callers(recording, *call, wanted, passed)):
+            yield Way(f"caller{number}", f"cast {edit.before} to {wanted} where it is passed on ({short(place)})", True, place), (edit,)
     if culprit.origin.kind == "load":
         edit = _edits.at_load(recording, born, wanted)
         yield Way("load", f"cast what is loaded to {wanted} ({short(born)})", False, born), (edit,) if edit else ()
     for number, place in enumerate(_own_lines(born)):
         edit = _edits.at_own_line(recording, place, wanted)
         yield Way(f"line{number}", f"cast what this line gets to {wanted} ({short(place)})", False, place), (edit,) if edit else ()
+
+
+def _wanted(recording: Recording, refused: Refused, f: Finding) -> str | None:
+    """The dtype that the culprit is to have. One value can be wanted in two, by two models: each is a cause of its own."""
+    if refused.wants == "kernel" or refused.code == "DT116":
+        return "float32"
+    return wanted_dtype(refused, f.culprit, _judgement.in_line(recording, refused)[0])
 
 
 def _own_lines(place: Place) -> list[Place]:

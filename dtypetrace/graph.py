@@ -285,6 +285,24 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
     return any(op.op not in _MOVES and any(i.step in roots for i in op.inputs) for op in recording.ops)
 
 
+def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
+    """Whether a value was computed by weights that were cast to its dtype on purpose and that no gradient reached, in a run
+    with a backward pass: a teacher or an encoder that is kept in half."""
+    reached = {op.of for op in recording.ops if op.phase == "backward" and op.of >= 0}
+    ahead, seen = [producer], {-1}
+    while reached and ahead:
+        number = ahead.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        inputs = [i for i in recording.ops[number].inputs if i.dtype == dtype]
+        weights = [i for i in inputs if i.holder == "parameter" and i.step >= 0]
+        if any((root := lineage(recording, i.step)) and root.root.how == "cast" and root.root.explicit for i in weights):
+            return number not in reached
+        ahead += [i.producer for i in inputs]
+    return False
+
+
 def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
     """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves lies
     between, nor, for integers, anything that does not count with them."""

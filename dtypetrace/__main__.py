@@ -339,6 +339,8 @@ def _program(options: argparse.Namespace, usage: str | None = None) -> Program:
         raise UsageError(f"no {'module' if as_module else 'script'} given. Usage: {usage or Run.usage}")
     if words[0] == "-" and not as_module:
         raise UsageError("a script on standard input cannot be run. Save it to a file and give its path")
+    if words[0].endswith(".ipynb") and not as_module:
+        raise UsageError(f"{words[0]!r} is a notebook. In it, %load_ext dtypetrace and %%dtypetrace watch a cell; or make it a script: jupyter nbconvert --to script")
     launcher = _launcher(words, as_module)
     if launcher:
         raise UsageError(

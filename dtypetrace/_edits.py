@@ -18,7 +18,7 @@ TAKES_DTYPE = frozenset(
     " hann_window kaiser_window linspace logspace new_empty new_full new_ones new_tensor new_zeros ones ones_like rand rand_like randint"
     " randint_like randn randn_like randperm tensor tril_indices triu_indices zeros zeros_like".split()
 )
-_NAMED_CASTS = frozenset({"float", "half", "double", "bfloat16"})
+_NAMED_CASTS = frozenset("bfloat16 bool byte char double float half int long short".split())
 
 
 def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit | None:
@@ -30,15 +30,14 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     if frame is None or not frame.user or recording.sources is not None:
         return None
     text, node = _source.text_of(frame.file), _source.expression_at(frame)
-    if text is None or node is None or not _knows_torch(text):
+    if text is None or node is None:
         return None
-    dtype = f"torch.{wanted}"
     if kind in ("factory", "conversion", "worker", "parameter") and isinstance(node, ast.Call):
-        return _in_call(frame, text, node, dtype, method_only=kind == "parameter")
+        return _in_call(frame, text, node, wanted, method_only=kind == "parameter")
     if kind == "cast" and isinstance(node, ast.Call):
-        return _cast(frame, text, node, dtype)
+        return _cast(frame, text, node, wanted)
     if kind in ("promotion", "autocast"):
-        return _wrapped(frame, text, node, dtype)
+        return _wrapped(frame, text, node, _casting(text, wanted))
     return None
 
 
@@ -71,14 +70,14 @@ def at_call(
     if frame is None or not frame.user or recording.sources is not None or is_destination(op, argument, index):
         return None
     text = _source.text_of(frame.file)
-    if text is None or not _knows_torch(text):
+    if text is None:
         return None
     operand = _source.operand_node(frame, op, module, argument, index)
     if passed[0]:
         operand = _source.passed_node(frame, *passed) if "[" not in passed[0] else None
     if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return None
-    return _wrapped(frame, text, operand, f"torch.{wanted}")
+    return _wrapped(frame, text, operand, _casting(text, wanted))
 
 
 def at_callers(
@@ -92,8 +91,8 @@ def at_callers(
     operand = _source.passed_node(frame, *passed) if passed[0] else _source.operand_node(frame, op, module, argument, index)
     for outer, node in _source.callers(place, operand, module):
         text = _source.text_of(outer.file)
-        if text is not None and _knows_torch(text) and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
-            edit = _wrapped(outer.stack[0], text, node, f"torch.{wanted}")
+        if text is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
+            edit = _wrapped(outer.stack[0], text, node, _casting(text, wanted))
             if edit is not None:
                 yield outer, edit
 
@@ -119,7 +118,7 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     if frame is None or not frame.user or recording.sources is not None:
         return None
     text, node = _source.text_of(frame.file), _source.expression_at(frame)
-    if text is None or not isinstance(node, ast.Call) or not _knows_torch(text):
+    if text is None or not isinstance(node, ast.Call) or not _casting(text, wanted):
         return None
     loads = [n for n in ast.walk(node) if isinstance(n, ast.Call) and "load" in (_source.dotted(n.func) or "").rpartition(".")[2]]
     loaded = next((n for n in loads if n is not node), loads[0] if loads else None)
@@ -127,7 +126,7 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
         return None
     while isinstance(parent := text.parents.get(loaded), ast.Subscript) and parent.value is loaded:
         loaded = parent  # load(file)["model"]
-    cast = f"value.to(torch.{wanted}) if value.is_floating_point() else value"
+    cast = f"value{_casting(text, wanted)} if value.is_floating_point() else value"
     return _edit(frame, text, loaded, f"{{name: {cast} for name, value in {_segment(text, loaded)}.items()}}")
 
 
@@ -151,7 +150,7 @@ def in_fallback(
     several = isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign) and isinstance(parent.targets[0], (ast.Tuple, ast.List))
     if several or not isinstance(node, ast.Call):
         return (operand,)
-    return operand, _wrapped(frame, text, node, f"{operand.before}.dtype" if operand.before.isidentifier() else f"torch.{dtype}")
+    return operand, _wrapped(frame, text, node, f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(text, dtype))
 
 
 def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -160,7 +159,7 @@ def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | Non
     if frame is None or not frame.user or recording.sources is not None:
         return None
     text, named = _source.text_of(frame.file), _source.dtype_keyword(frame)
-    return _edit(frame, text, named, f"torch.{wanted}") if named is not None and _knows_torch(text) else None
+    return _edit(frame, text, named, f"{_torch(text)}.{wanted}") if named is not None and _torch(text) else None
 
 
 def assigns(place: Place, name: str) -> bool:
@@ -189,58 +188,69 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     if frame is None or not frame.user or recording.sources is not None:
         return None
     text, node = _source.text_of(frame.file), _source.expression_at(frame)
-    if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not _knows_torch(text):
+    if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not _torch(text):
         return None
     owner = _source.dotted(node.func.value)
-    if owner is None or owner.split(".")[0] in ("torch", "F"):
+    if owner is None or owner.split(".")[0] in (_torch(text), "F"):
         return None
     for argument in (*node.args, *(k.value for k in node.keywords)):
         if value in (_source.number(argument), _segment(text, argument)):
             limit = "min" if value.startswith("-") else "max"
-            return _edit(frame, text, argument, f"torch.finfo({owner}.dtype).{limit}")
+            return _edit(frame, text, argument, f"{_torch(text)}.finfo({owner}.dtype).{limit}")
     return None
 
 
-def _knows_torch(text: _source.Text) -> bool:
-    """Whether the file calls torch ``torch``."""
-    return any(
-        isinstance(node, ast.Import) and any(a.name.split(".")[0] == "torch" and a.asname in (None, "torch") for a in node.names)
-        for node in ast.walk(text.tree)
-    )
+def _torch(text: _source.Text) -> str:
+    """The name that the file calls torch by, empty where it has none."""
+    imported = (a for node in ast.walk(text.tree) if isinstance(node, ast.Import) for a in node.names)
+    return next((a.asname or "torch" for a in imported if a.name == "torch" or a.name.startswith("torch.") and not a.asname), "")
 
 
-def _in_call(frame: Frame, text: _source.Text, call: ast.Call, dtype: str, *, method_only: bool) -> Edit | None:
+_METHODS = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16", "int64": "long", "int32": "int", "bool": "bool"}
+
+
+def _casting(text: _source.Text, wanted: str) -> str:
+    """What casts the expression that it follows: ``.to(torch.float16)``, or ``.half()`` in a file that does not import torch by
+    name; empty where there is no such method."""
+    method = _METHODS.get(wanted)
+    return f".to({_torch(text)}.{wanted})" if _torch(text) else f".{method}()" if method else ""
+
+
+def _in_call(frame: Frame, text: _source.Text, call: ast.Call, wanted: str, *, method_only: bool) -> Edit | None:
+    dtype = f"{_torch(text)}.{wanted}"
     name = (_source.dotted(call.func) or "").rpartition(".")[2]
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
-    if own is not None:
+    if own is not None and _torch(text):
         return _edit(frame, text, own, dtype)
-    if method_only or name not in TAKES_DTYPE or any(k.arg is None for k in call.keywords):
-        return _wrapped(frame, text, call, dtype)
+    if method_only or name not in TAKES_DTYPE or any(k.arg is None for k in call.keywords) or not _torch(text):
+        return _wrapped(frame, text, call, _casting(text, wanted))
     segment = _segment(text, call)
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
     return _edit(frame, text, call, f"{inside}{comma}dtype={dtype}{segment[len(inside):]}")
 
 
-def _cast(frame: Frame, text: _source.Text, call: ast.Call, dtype: str) -> Edit | None:
-    literal = next((a for a in (*call.args, *(k.value for k in call.keywords)) if (_source.dotted(a) or "").startswith("torch.")), None)
-    if literal is not None:
-        return _edit(frame, text, literal, dtype)
+def _cast(frame: Frame, text: _source.Text, call: ast.Call, wanted: str) -> Edit | None:
+    torch = _torch(text)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name in _NAMED_CASTS and not call.args:
+        return _edit(frame, text, call, f"{_segment(text, call.func.value)}{_casting(text, wanted)}") if _casting(text, wanted) else None
+    if not torch:
+        return None
+    literal = next((a for a in (*call.args, *(k.value for k in call.keywords)) if (_source.dotted(a) or "").startswith(f"{torch}.")), None)
+    if literal is not None:
+        return _edit(frame, text, literal, f"{torch}.{wanted}")
     named = _source.dtype_argument(call) if name in ("to", "type") else next((k.value for k in call.keywords if k.arg == "dtype"), None)
-    if named is not None:
-        return _edit(frame, text, named, dtype)
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _NAMED_CASTS and not call.args:
-        return _edit(frame, text, call, f"{_segment(text, call.func.value)}.to({dtype})")
-    return None
+    return _edit(frame, text, named, f"{torch}.{wanted}") if named is not None else None
 
 
-def _wrapped(frame: Frame, text: _source.Text, node: ast.expr, dtype: str) -> Edit | None:
-    if isinstance(text.parents.get(node), ast.Expr):
+def _wrapped(frame: Frame, text: _source.Text, node: ast.expr, cast: str) -> Edit | None:
+    """The edit that puts a cast (``.to(torch.float16)``) behind an expression."""
+    if not cast or isinstance(text.parents.get(node), ast.Expr):
         return None  # nothing takes the value, so that its cast would change nothing
     segment = _segment(text, node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-    return _edit(frame, text, node, f"{segment}.to({dtype})" if plain else f"({segment}).to({dtype})")
+    return _edit(frame, text, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
 
 
 def _segment(text: _source.Text, node: ast.AST) -> str:

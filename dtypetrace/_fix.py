@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def fix(words: list[str], *, as_module: bool, steps: int | None, source: str | N
         except OSError as failure:  # the patch is worth having all the same
             _say(f"dtypetrace: error: --html {html} could not be written: {failure}")
             status = status or 1
-    return _written(repair, verdict, words, write, force) or status
+    again = [*(("--steps", str(steps)) if steps else ()), *(("--source", source) if source else ()), *["-m"] * as_module, *words]
+    return _written(repair, verdict, again, write, force) or status
 
 
 def _tell(repair: Repair, verdict: Verdict) -> None:
@@ -83,14 +85,15 @@ def _retrained(repair: Repair, proven: bool) -> tuple[bool, Retraining | None]:
 
 
 def _written(repair: Repair, verdict: Verdict | None, words: list[str], write: bool, force: bool) -> int:
-    """Writes the patch where that was asked for; 1 where it was and could not be done, or there is none."""
+    """Writes the patch where that was asked for; 1 where it was and could not be done, or there is none. ``words``: the
+    command's, for another time."""
     if verdict is None:
         return 0
     changed = sorted(repair.patch.texts)
     if not changed:
         return 1
     if not write:
-        _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {' '.join(words)}")
+        _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {shlex.join(words)}")
         return 0
     if not verdict.proven and not force:
         _say("nothing was written, as the patch is not proven; --force writes it all the same")
@@ -105,8 +108,12 @@ def _written(repair: Repair, verdict: Verdict | None, words: list[str], write: b
 
 
 def _needs_stdin(name: str, healed: Outcome) -> None:
-    if healed.error is not None and healed.error["type"] == "EOFError":
-        raise UsageError(f"{name} reads standard input, which cannot be given to it more than once. Let it read a file or its arguments")
+    """Raises where the program ends for want of what it reads; else says that it was given none."""
+    why = f"{name} reads standard input, which cannot be given to it more than once. Let it read a file or its arguments"
+    if healed.error is not None and (healed.stdin or healed.error["type"] == "EOFError") and not healed.refused:
+        raise UsageError(why)
+    if healed.stdin:
+        _say(f"note: {why}; it went on without")
 
 
 def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:

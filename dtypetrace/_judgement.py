@@ -136,6 +136,8 @@ def _plan(recording: Recording, refused: Refused, sides: list[Witness], dominant
     rival = rivals.pop()
     if any(w.dtype == rival and w.holder == "parameter" for w in sides):
         return None  # a parameter against its own model: the model agrees with itself
+    if any(w.dtype == dominant and w.trained for w in sides):
+        return None  # weights that are trained are no default: beside frozen ones in half they stay what they are
     for p in refused.model:
         line = graph.lineage(recording, p.step)
         if p.dtype == rival or line is None or line.root.explicit or line.root.how in ("input", "load"):

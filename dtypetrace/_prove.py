@@ -9,6 +9,7 @@ pass began from and the norm of the gradients after it.
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import sys
@@ -72,18 +73,34 @@ def main() -> None:
     # before the program runs, whose folder may hold a file of any name; healing judges by the rules
     from . import report, rules, saved  # noqa: F401
 
+    asked = _Asked(0, closefd=False)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(asked))
     error = program.execute()
     measured = run.measured(error)
     for armed in (watch, seeds):
         armed.remove()
     trace = run.stop(error)
     ending = show(error)
-    answer: dict[str, Any] = {"status": ending.code if isinstance(ending, SystemExit) else 130, "error": _told(error), "ledger": ledger, "failure": run.failure}
+    answer: dict[str, Any] = {"status": ending.code if isinstance(ending, SystemExit) else 130, "error": _told(error), "ledger": ledger, "failure": run.failure, "stdin": asked.was}
     answer["adapters"] = saved.packed(measured) if measured is not None else None
     if trace is not None:
         saved.save(request["trace"], trace.recording, (), source=False)
         answer["root"] = str(trace.root)
     report.write_atomically(request["answer"], json.dumps(answer))
+
+
+class _Asked(io.FileIO):
+    """Standard input, which knows whether anybody read it."""
+
+    was = False
+
+    def readinto(self, buffer: Any) -> int:
+        self.was = True
+        return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        self.was = True
+        return super().readall()
 
 
 def _told(error: BaseException | None) -> dict | None:

@@ -193,7 +193,17 @@ def written(frame: Frame, value: str) -> str | None:
 
 
 _LONGEST = 32
-_NAMESPACES = ("torch", "F", "nn")
+
+
+@lru_cache(maxsize=64)
+def _namespaces(tree: ast.Module) -> frozenset[str]:
+    """The names by which a file calls torch and its modules (``import torch as th``)."""
+    found = {"torch", "F", "nn"}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            found |= {a.asname for a in node.names if a.asname and f"{of}{a.name}".split(".")[0] == "torch"}
+    return frozenset(found)
 
 
 def argument(frame: Frame, op: str, module: str, name: str, index: int) -> str:
@@ -261,7 +271,7 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
     owner, called = (node.func.value, node.func.attr) if isinstance(node.func, ast.Attribute) else (None, getattr(node.func, "id", ""))
     if module and (module == dotted(node.func) or module.rpartition(".")[2] == called):
         return node.args[0] if index == 0 and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred) else None
-    of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in _NAMESPACES
+    of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in _namespaces(text.tree)
     if called != op and not (of_torch and op.endswith(f"_{called}")):
         return None
     for keyword in node.keywords:

@@ -97,6 +97,8 @@ class Outcome:
     """The folder that holds the user's own code; empty where nothing was watched."""
     adapters: Measured | None = None
     """What the run did to adapters; None where it trains none."""
+    stdin: bool = False
+    """Whether it read standard input, of which it is given none."""
 
     @property
     def left(self) -> bool:
@@ -152,7 +154,7 @@ class Runner:
                 raise RunFailed(f"internal error; please report this:\n{told['failure']}")
             recording = saved.load(trace)[0] if trace.exists() else Recording()
             measured = saved.unpacked(Measured, told["adapters"]) if told["adapters"] else None
-            return Outcome(replace(recording, sources=None), told["status"], told["error"], tuple(told["ledger"]), told.get("root", ""), measured)
+            return Outcome(replace(recording, sources=None), told["status"], told["error"], tuple(told["ledger"]), told.get("root", ""), measured, told["stdin"])
 
 
 # ---------------------------------------------------------------- the repair
@@ -367,7 +369,7 @@ def describe(problem: Problem) -> list[str]:
     f = problem.findings[0]
     times = sum(x.count for x in problem.findings)
     culprit = f"{f.culprit.shown} is {f.culprit.dtype}" if f.culprit else f.title
-    head = f"{f.code}: {culprit}, refused in {f.op}{f' ({times} times)' if times > 1 else ''}"
+    head = f"{f.code}: {culprit}, refused in {f.op or f.phase}{f' ({times} times)' if times > 1 else ''}"
     if problem.chosen is None:
         return [head, f"  not patched: {f.fix.why if f.fix else 'no way is known'}"]
     way = problem.ways[problem.chosen]

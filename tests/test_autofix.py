@@ -368,9 +368,10 @@ class Net(nn.Module):
 net, target = Net(), Net().half()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 s = torch.ones(3, 4, dtype=torch.float64)
+value = net(s).sum()
 with torch.no_grad():
     future = target(s).max()
-(net(s).sum() - future).backward()
+(value - future).backward()
 """
     added, _ = fixed(tmp_path, text)
     assert added == ["s = torch.ones(3, 4, dtype=torch.float32)", "future = target(s.to(torch.float16)).max()"]
@@ -380,11 +381,12 @@ def test_a_frozen_teacher_in_half_stays_so(tmp_path):
     text = """
 teacher, net = nn.Linear(4, 3).bfloat16(), nn.Sequential(nn.Linear(4, 9), nn.Linear(9, 3))
 x = torch.ones(2, 4)
+out = net(x)
 with torch.no_grad():
     soft = teacher(x.bfloat16())
 total = torch.zeros(3)
 total.index_add_(0, torch.tensor([0, 1]), soft.amax(-1))
-(net(x).sum() + total.sum()).backward()
+(out.sum() + total.sum()).backward()
 """
     added, _ = fixed(tmp_path, text)
     assert added == ["total.index_add_(0, torch.tensor([0, 1]), soft.amax(-1).to(torch.float32))"]

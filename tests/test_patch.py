@@ -141,3 +141,10 @@ def test_what_may_not_be_patched(tmp_path):
     assert f"a link to {outside}" in objection(str(link), project) and "lies outside the project" in objection(str(link), project)
     assert "lies outside the project" in objection(str(outside), project)
     assert "there is no source" in objection("<string>", project)
+
+
+def test_what_a_change_made_is_known_from_what_was_there(file):
+    patch, _ = patched(file, edit(file, 3, "x", "x.to(torch.half)"))
+    sheet = patch.sheets[str(file)]
+    columns = [n for n in range(1, 30) if sheet.made(3, n) is not None]
+    assert sheet.text.splitlines()[2][columns[0] - 1 : columns[-1]] == ".to(torch.half)" and sheet.made(2, 3) is None

@@ -452,3 +452,78 @@ def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown
     assert f.culprit.shown == shown and program.at(f.fix.place).endswith("#!")
     assert [edit.after for edit in f.fix.edits] == after
     assert any(other.startswith(f"cast {shown} at the call, program.py:") for other in f.fix.alternatives) is (shown not in ("sample", "twice"))
+
+
+def ways(tmp_path, text):
+    """Kinds of the ways to repair a program's one cause, each with what it writes instead."""
+    from dtypetrace import autofix
+
+    p = programs.run(tmp_path, text, autofix=True)
+    patch = autofix.Patch()
+    (problem,) = autofix.gather(p.recording, patch)
+    made = {}
+    for kind, changes in problem.changes.items():
+        patch.set(changes)
+        made[kind] = [line for line in patch.diff().splitlines() if line.startswith("+") and not line.startswith("+++")]
+    return problem, made
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("import torch\ntable = torch.zeros(3, dtype=torch.float16)\nrows = torch.ones(1) @ torch.ones(1, 1)\ntable[torch.tensor([0])] = rows", "+table[torch.tensor([0])] = rows.to(torch.float16)"),
+        ("import torch\ntable = torch.zeros(3, dtype=torch.float16)\nrows = torch.ones(1)\ntable.index_add_(0, torch.tensor([0]), rows)", "+table.index_add_(0, torch.tensor([0]), rows.to(torch.float16))"),
+    ],
+)
+def test_what_a_call_writes_into_is_not_cast_in_it(text, written, tmp_path):
+    problem, made = ways(tmp_path, "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))\nnet(torch.ones(1, 2))\n" + text)
+    assert problem.findings[0].culprit.shown == "table" and made["call"] == [written]
+    assert not any("table.to(" in line for lines in made.values() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("head", "born", "after"),
+    [
+        ("import torch as th", "th.ones(1, 4)", "th.ones(1, 4, dtype=th.float16)"),
+        ("import torch.nn as layers", "torch.ones(1, 4)", "torch.ones(1, 4).half()"),
+        ("import torch.nn.functional", "torch.ones(1, 4).double()", "torch.ones(1, 4).to(torch.float16)"),
+    ],
+)
+def test_an_edit_calls_torch_as_the_file_does(head, born, after, tmp_path):
+    _, made = ways(tmp_path, f"{head}\nnet = nn.Linear(4, 2).half()\nx = {born}\nnet(x)")
+    assert made["birth"] == [f"+x = {after}"]
+
+
+def test_a_call_of_torch_by_another_name_is_no_method(tmp_path):
+    text = "import torch as th\nm = th.eye(2)\nv = th.ones(2, dtype=th.float64)\nout = th.addmv(m[0], m, v)"
+    problem, made = ways(tmp_path, "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))\nnet(torch.ones(1, 2))\n" + text)
+    assert problem.findings[0].culprit.shown == "v" and made["call"] == ["+out = th.addmv(m[0], m, v.to(th.float32))"]
+
+
+def test_integer_casts_are_edited_like_others(tmp_path):
+    _, made = ways(tmp_path, "import torch\nt = torch.tensor([1, 0])\nF.nll_loss(torch.zeros(2, 3), t.int())")
+    assert made["birth"] == ["+F.nll_loss(torch.zeros(2, 3), t.to(torch.int64))"]
+
+
+def test_a_cast_that_a_library_hands_on_is_edited_in_the_user_s_line(tmp_path):
+    wrapper = "from torch import nn\nclass Model(nn.Linear):\n    def to(self, *args):\n        return super().to(*args)\n"
+    text = "import torch\ntext = lib.Model(4, 4)\ntext.to(torch.float16)\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).bfloat16()\nnet(text(torch.ones(1, 4).half()))"
+    program = programs.run(tmp_path, text, before=library(tmp_path, wrapper))
+    (edit,) = program.findings[0].fix.edits
+    assert (edit.before, edit.after, edit.start[0]) == ("torch.float16", "torch.bfloat16", program.line("text.to("))
+
+
+def test_trained_weights_yield_to_no_frozen_ones_in_half(tmp_path):
+    text = """
+    frozen = nn.Linear(4, 4).half().requires_grad_(False)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(frozen(torch.ones(1, 4).half()))
+    """
+    f = programs.run(tmp_path, text).findings[0]
+    assert f.culprit.dtype == "float16"
+
+
+def test_a_wider_input_is_the_one_out_of_line_for_trained_weights(tmp_path):
+    text = "net = nn.Linear(4, 2)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nx = torch.ones(1, 4, dtype=torch.float64)\nnet(x)"
+    assert programs.run(tmp_path, text).findings[0].culprit.shown == "x"

@@ -150,7 +150,8 @@ def in_fallback(
     several = isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign) and isinstance(parent.targets[0], (ast.Tuple, ast.List))
     if several or not isinstance(node, ast.Call):
         return (operand,)
-    return operand, _wrapped(frame, text, node, f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(text, dtype))
+    back = _wrapped(frame, text, node, f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(text, dtype))
+    return (operand, back) if back else (operand,)  # none where no name takes the result
 
 
 def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:

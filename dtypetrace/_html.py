@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Sequence
 
-from . import _rows, _strip, _tables, _tree, report
+from . import _rows, _strip, _tables, _tree, _words
 from ._pictures import Pictures
 from ._proof import NUMBERS, Retraining
 from ._svg import columns, draw, shortened
@@ -138,7 +138,7 @@ def page(recording: Recording, findings: Sequence[Finding], *, source: bool = Tr
             card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN) for number, (anchor, f) in enumerate(zip(anchors, findings))
         ],
         modules=modules,
-        module_lines=sum(1 + _tree._size(m) for m in modules),
+        module_lines=sum(1 + _tree.size(m) for m in modules),
         strips=_strip.strips(rows),
         legend=[(f, _strip.NAMES[f]) for f in _strip.NAMES if families[f]],
         ticks=any(r.change for r in rows),
@@ -167,7 +167,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     culprit = first.culprit
     born = ""
     if culprit is not None and culprit.origin.place.stack:
-        born = f" {culprit.shown} is {culprit.dtype} because of {report._at(_outermost(culprit.origin.place))}."
+        born = f" {culprit.shown} is {culprit.dtype} because of {_words.at(_outermost(culprit.origin.place))}."
     return f"{first.title[0].upper()}{first.title[1:]}.{born}"
 
 
@@ -200,7 +200,7 @@ def _amount(number: int) -> str:
 
 def card(recording: Recording, f: Finding, anchor: str, pictures: Pictures, *, source: bool = True, brief: bool = False, drawing: bool = True) -> Card:
     """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
-    labels = [(frame, label) for frame, label, *_ in report._labels(f)]
+    labels = [(frame, label) for frame, label, *_ in _words.labels(f)]
     picture = pictures.finding(f) if drawing and not brief else None
     return Card(
         anchor=anchor,
@@ -209,26 +209,26 @@ def card(recording: Recording, f: Finding, anchor: str, pictures: Pictures, *, s
         kind=f.kind,
         title=f.title,
         count=f.count,
-        where=report._at(f.site),
+        where=_words.at(f.site),
         module=f.module,
         phase=f.phase if f.phase != "other" else "",
         chain=_chain(f),
         windows=windows(recording, labels) if source and not brief else [],
         drawing=draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}") if picture is not None and len(picture) > 1 else "",
-        notes=list(dict.fromkeys((*report._operand_notes(f), *f.notes))),
+        notes=list(dict.fromkeys((*_words.operand_notes(f), *f.notes))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
-        fix_at=report._at(f.fix.place) if f.fix else "",
+        fix_at=_words.at(f.fix.place) if f.fix else "",
         alternatives=list(f.fix.alternatives) if f.fix else [],
         changes=[c for e in f.fix.edits if (c := change(recording, e))] if f.fix and source else [],
-        stack=[(f"{report._relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
+        stack=[(f"{_words.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
         explained=f"dtypetrace explain {f.code}",
     )
 
 
 def _chain(f: Finding) -> list[tuple[str, str, str]]:
     last = len(f.flow) - 1
-    return [(report._at(step.place), report._label(f, step, n, last).removesuffix(report._inside(step.place)), step.to if n < last else "") for n, step in enumerate(f.flow)]
+    return [(_words.at(step.place), _words.label(f, step, n, last).removesuffix(_words.inside(step.place)), step.to if n < last else "") for n, step in enumerate(f.flow)]
 
 
 def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[Window]:
@@ -252,7 +252,7 @@ def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[W
                 lines.append(None)
             lines.append(_source_line(number, text, marked.get(number, ()), last))
             before = number
-        made.append(Window(report._relative(file), lines))
+        made.append(Window(_words.relative(file), lines))
     return made
 
 
@@ -283,7 +283,7 @@ def change(recording: Recording, edit: Edit) -> Change | None:
     if not any(before):
         return None
     after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
-    file, line = report._relative(edit.file), edit.start[0]
+    file, line = _words.relative(edit.file), edit.start[0]
     lines = [*(("-", b) for b in before), *(("+", a) for a in after)]
     head = f"--- a/{file}\n+++ b/{file}\n@@ -{line},{len(before)} +{line},{len(after)} @@\n"
     return Change(f"{file}:{line}", lines, head + "".join(f"{sign}{text}\n" for sign, text in lines))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable
 
-from . import graph, report
+from . import _words, graph
 from ._patch import Patch
 from ._proof import IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
 from ._training import NARROW
@@ -71,5 +71,5 @@ def remedy(outcome: Outcome, names: list[str]) -> str:
     measured = outcome.adapters
     first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in NARROW)
     place = graph.origin(outcome.recording, first.step, first.dtype, first.name).place if first.step >= 0 else graph.NOWHERE
-    at = f" ({report._at(place)})" if place.stack else ""
+    at = f" ({_words.at(place)})" if place.stack else ""
     return f"keep the adapters in float32{at}, and compute in {first.dtype} by autocast"

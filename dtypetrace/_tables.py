@@ -13,7 +13,7 @@ import math
 import os
 from typing import Any, Callable, Sequence
 
-from . import _census, _rows, report
+from . import _census, _rows, _words
 from ._svg import shortened
 from .records import Place, Recording
 
@@ -45,7 +45,7 @@ class _Short:
     def _file(self, file: str) -> str:
         known = self._files.get(file)
         if known is None:
-            known = self._files[file] = shortened(report._relative(file).replace(os.sep, "/"), _LONGEST)
+            known = self._files[file] = shortened(_words.relative(file).replace(os.sep, "/"), _LONGEST)
         return known
 
 

@@ -171,15 +171,15 @@ def _bound(roots: list[Module], most: int) -> None:
             room = lines + len(module.children) <= most
             if not room:
                 kept = [c for c in module.children if _holds_finding(c)]
-                module.left_out = sum(1 + len(c.same) + _size(c) for c in module.children if c not in kept)
+                module.left_out = sum(1 + len(c.same) + size(c) for c in module.children if c not in kept)
                 module.children = kept
             lines += len(module.children)
             below += module.children
         front = below
 
 
-def _size(module: Module) -> int:
-    return sum(1 + len(c.same) + _size(c) for c in module.children)
+def size(module: Module) -> int:
+    return sum(1 + len(c.same) + size(c) for c in module.children)
 
 
 def _holds_finding(module: Module) -> bool:

@@ -10,16 +10,15 @@ import json
 import os
 import re
 import sys
-import tempfile
 import tokenize
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Iterable, Sequence
 
-from . import _census, _source
-from ._edits import TAKES_DTYPE
+from . import _census, _source, _words
 from ._layout import NARROWEST, Page, columns
-from .records import FLOATING, SCHEMA, Chain, Edit, Finding, FlowStep, Frame, Operand, Place, Recording, to_plain
+from .records import SCHEMA, Chain, Edit, Finding, Frame, Recording, to_plain
 
 MOST_BLOCKS = 10
 
@@ -46,16 +45,13 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
 def write_atomically(path: str | os.PathLike, text: str) -> None:
     """Writes a whole file or none: a second Ctrl-C or a full disk leaves what was there."""
     path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.", suffix=".part")
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with open(part, "x", encoding="utf-8") as file:
             file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
+        os.replace(part, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -133,7 +129,7 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     times = f" ({f.count} times)" if f.count > 1 else ""
     block = _styled(page.wrapped("", f"{f.severity}[{f.code}]: {f.title}{times}"), _STYLES[f.severity])
     block += _styled(_header(page, f), "")
-    labels = _labels(f)
+    labels = _words.labels(f)
     # a place in another file than the heading's says so; its number is wide enough for the edits' lines, too
     numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
     margin = max((len(str(number)) for number in numbers), default=2)
@@ -142,18 +138,18 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     file, above = f.site.user_frame.file if f.site.user_frame else "", None
     for number, (frame, label) in enumerate(labels):
         if frame.file != file:
-            block += _styled(page.wrapped("  ::: ", f"{_relative(frame.file)}:{frame.line}"), "")
+            block += _styled(page.wrapped("  ::: ", f"{_words.relative(frame.file)}:{frame.line}"), "")
         file, span = frame.file, _span(page, recording, frame, margin)
         block += _source_lines(page, recording, span, label, "-" if number else "^", margin, above)
         above = span
     block.append((f"{gutter} |", ""))
-    notes = [*_operand_notes(f), *f.notes]
+    notes = [*_words.operand_notes(f), *f.notes]
     if f.exception:
         notes.append(f"torch raised {f.exception.type}: {_one_line(f.exception.message)}")
     for note in notes:
         block += _styled(page.wrapped(f"{gutter} = note: ", note), "")
     if f.fix:
-        at = f" ({_at(f.fix.place)})" if f.fix.place.stack else ""
+        at = f" ({_words.at(f.fix.place)})" if f.fix.place.stack else ""
         block += _styled(page.wrapped("help: ", f.fix.why + at), "green")
         for edit in f.fix.edits:
             block += _changed_lines(page, recording, edit, margin)
@@ -167,129 +163,11 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
 def _header(page: Page, f: Finding) -> list[str]:
     """Where it hurts, in which module and phase: on one line where that fits."""
     phase = f"({f.phase})" if f.phase != "other" else ""
-    at, rest = _at(f.site), "   ".join(part for part in (f.module, phase) if part)
+    at, rest = _words.at(f.site), "   ".join(part for part in (f.module, phase) if part)
     whole = page.printable("  --> " + "   ".join(part for part in (at, rest) if part))
     if columns(whole) <= page.width or not rest:
         return [whole] if columns(whole) <= page.width else page.wrapped("  --> ", at)
     return page.wrapped("  --> ", at) + page.wrapped("      ", rest)
-
-
-def _labels(f: Finding) -> list[tuple[Frame, str]]:
-    """The user's lines to show, in the order of the flow, each with its label; the first is the birth's."""
-    labels: list[tuple[Frame, str]] = []
-    last = len(f.flow) - 1
-    for index, step in enumerate(f.flow):
-        frame, label = step.place.user_frame, _label(f, step, index, last)
-        if frame is not None and (frame, label) not in labels:
-            labels.append((frame, label))
-    if not f.flow and f.site.user_frame is not None:
-        labels.append((f.site.user_frame, f"{f.op} is refused"))
-    return labels
-
-
-def _label(f: Finding, step: FlowStep, index: int, last: int) -> str:
-    if step.said:
-        return step.said
-    if index == last:
-        return _meeting(f) if f.kind == "collision" else _change(f, step)
-    if index == 0:
-        if f.culprit is not None and f.culprit.dtype.startswith("python"):
-            return f"{f.culprit.name} is written here"
-        if f.culprit is not None and f.culprit.origin.kind == "input":
-            name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
-            return f"{step.to} comes in here{name}: it was made before the watching began, or out of its sight"
-        called = _source.called(step.place)
-        return f"{step.to} is born here{f', in {called}()' if called else ''}: {_birth(f, step)}"
-    if f.flow[0].op == "set_default_dtype" and index == 1:
-        return f"{step.op} takes the default dtype{_inside(step.place)}"
-    if step.how == "promotion":
-        return f"{step.source}: the result widens to {step.to}{_inside(step.place)}"
-    if step.how == "attribute":
-        return f"{step.op}() takes {step.to} from {step.via or 'an attribute'}{_inside(step.place)}"
-    if step.how == "autocast":
-        return f"autocast makes it {step.to}{_inside(step.place)}"
-    return f"{step.source} becomes {step.to}{_inside(step.place)}"
-
-
-def _change(f: Finding, step: FlowStep) -> str:
-    """What happens where a silent change is seen."""
-    inside = _inside(step.place)
-    if step.how == "promotion":
-        return f"{step.source}: the result widens to {step.to}{inside}"
-    if step.how == "copy":
-        return f"{step.op} stores {step.source} values as {step.to}{inside}"
-    if f.kind == "round-trip":
-        return f"back to {step.to}: nothing since needed {step.source}{inside}" if step.source != step.to else f"cast again at each call{inside}"
-    return f"{step.op} runs in {step.to}{inside}"
-
-
-def _inside(place: Place) -> str:
-    """Which library line it was, where the line that is shown is the user's own further out."""
-    frame = place.stack[0] if place.stack else None
-    return f" (in {_relative(frame.file)}:{frame.line}, {frame.function})" if frame is not None and frame != place.user_frame else ""
-
-
-def _birth(f: Finding, step: FlowStep) -> str:
-    kind = f.culprit.origin.kind if f.culprit else ""
-    outside = _inside(step.place)
-    named = f.culprit is not None and f.culprit.origin.explicit
-    told = {
-        "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype" if step.op in TAKES_DTYPE else f"{step.op} gives {step.to}",
-        "conversion": f"{step.op} keeps what it is given",
-        "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
-        "parameter": "the module's constructor makes its parameters so",
-        "load": "the checkpoint holds it so" if step.op != "from_pretrained" else "the call says so" if named else "it is loaded so",
-        "cast": f"cast from {step.source}",
-        "autocast": f"{step.op} runs under autocast",
-        "worker": "it comes from a DataLoader worker",
-        "reinterpret": "its bits are viewed so",
-    }
-    if step.op == "autocast":
-        return "autocast computes in it"
-    if step.op == "set_default_dtype":
-        return "it becomes the default dtype" + outside
-    return told.get(kind, step.op) + outside
-
-
-def _meeting(f: Finding) -> str:
-    culprit = f.culprit
-    if culprit is None:
-        return f"{f.op} is refused"
-    other = _other(f) if f.code not in _ALONE else None
-    mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}"
-    if other is None:
-        if f.code == "DT111":
-            return f"{f.op} cannot store its result in {mine}"
-        return f"{f.op} refuses {'the gradient of ' if f.code == 'DT116' and culprit.holder == 'parameter' else ''}{mine}"
-    where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
-    return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
-
-
-_ASSIGNED = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
-"""Ops that are no calls."""
-
-
-_ALONE = frozenset({"DT108", "DT109"})
-"""Codes of what one operand is by itself, whatever the others are."""
-
-
-def _other(f: Finding) -> Operand | None:
-    """The operand that the culprit disagrees with: a floating one where the culprit floats, as an index beside it is no rival."""
-    if f.culprit is None:
-        return None
-    floats = f.culprit.dtype in FLOATING or f.culprit.dtype.startswith("python")
-    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
-    return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
-
-
-def _operand_notes(f: Finding) -> list[str]:
-    """Where the other side comes from: two operands have no expected side until the run shows one."""
-    other = _other(f)
-    if other is None or not other.origin.place.stack:
-        return []
-    if other.origin.kind == "input":
-        return [f"{other.shown} was {other.dtype} before the watching began"]
-    return [f"{other.shown} is {other.dtype} since {_at(other.origin.place)} ({other.origin.kind})"]
 
 
 @dataclass(frozen=True)
@@ -377,7 +255,7 @@ def why_text(chains: Sequence[Chain]) -> str:
         for index, step in enumerate(flow):
             told = f"{step.how if index else kind} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
-            text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_at(step.place)}")
+            text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_words.at(step.place)}")
     return "\n".join(text)
 
 
@@ -424,40 +302,6 @@ def _marks(page: Page, old: str, new: str) -> str:
 _WORD = re.compile(r"\w+|\W")
 
 
-def _shape(shape: tuple[int, ...]) -> str:
-    return f" [{', '.join(map(str, shape))}]" if shape else ""
-
-
-def _at(place: Place) -> str:
-    frame = place.stack[0] if place.stack else None
-    if frame is None:
-        return ""
-    user = place.user_frame
-    own = f"{_relative(frame.file)}:{frame.line}" + (f":{frame.column}" if frame.column else "")
-    if user is not None and user is not frame:
-        return f"{_relative(user.file)}:{user.line}, in {own}"
-    return own
-
-
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-
-
-def _relative(file: str) -> str:
-    if file.startswith("<") or not file:
-        return file
-    for folder in ("site-packages", "dist-packages"):
-        before, found, rest = file.partition(os.sep + folder + os.sep)
-        if found:
-            return rest
-    if file.startswith(_STANDARD_LIBRARY):
-        return file.removeprefix(_STANDARD_LIBRARY)
-    try:
-        relative = os.path.relpath(file)
-    except (OSError, ValueError):  # the working directory is gone, or on another drive
-        return file
-    return file if relative.startswith(".." + os.sep + "..") else relative
-
-
 def _one_line(message: str) -> str:
     first = " ".join(message.split())
     return first if len(first) <= 200 else first[:197] + "..."
@@ -468,7 +312,7 @@ def notes_for(finding: Finding) -> list[str]:
     notes = [f"dtypetrace {finding.code}: {finding.title}"]
     if finding.culprit is not None:
         origin = finding.culprit.origin
-        born = f", born at {_at(origin.place)} ({origin.kind})" if origin.place.stack else ""
+        born = f", born at {_words.at(origin.place)} ({origin.kind})" if origin.place.stack else ""
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {finding.fix.why}")

@@ -15,7 +15,7 @@ MODULES = {path.stem: path for path in sorted(PACKAGE.glob("*.py"))}
 CAPTURE = {"hooks", "_recorder", "_births", "_warnings", "_workers", "_origins", "_places", "_modules", "_witness", "_patches", "_compat", "_seam"}
 VIEWS = {"graph", "rules", "report", "autofix"}
 WITHOUT_TORCH = set(
-    "__init__ __main__ _run _view _explain _source _edits _layout records _measures refusals _codes graph rules report saved autofix _ways _patch _fix"
+    "__init__ __main__ _run _view _explain _source _edits _layout _words records _measures refusals _codes graph rules report saved autofix _ways _patch _fix"
     " _html _svg _pictures _strip _tables _tree _rows _frames _notebook"
     " _changes _silent _costs _promotions _roundtrips _downcasts _narrow_tables _training _no_gradient _ranges _plan _consequences _judgement _remedies _proof _curves _relearn".split()
 ) & set(MODULES)

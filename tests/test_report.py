@@ -462,7 +462,7 @@ def test_an_interrupt_leaves_what_was_there(tmp_path, monkeypatch):
     def interrupted(*_args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "chmod", interrupted)
+    monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         report.write_atomically(file, "new")
     assert file.read_text() == "old"

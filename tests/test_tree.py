@@ -78,7 +78,7 @@ def test_a_finding_stands_at_its_module_and_the_way_there_is_open():
 def test_a_long_tree_is_cut_at_its_depth_and_says_so():
     recording, findings = recordings.many(20_000)
     roots = _tree.tree(recording, [("DT101-1", findings[0])], most=100)
-    shown = sum(1 + _tree._size(m) for m in roots)
+    shown = sum(1 + _tree.size(m) for m in roots)
     assert shown < 250
     whole = _tree.tree(recording, most=10**9)
 

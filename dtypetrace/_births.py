@@ -29,6 +29,7 @@ CASTS = frozenset({"to", "type", "type_as", "float", "half", "bfloat16", "double
 CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})
 # isinstance takes three times as long to say no as to look a type up
 _HOLDS_NONE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
+_NUMBERS = frozenset({int, float, bool})
 LIFT_FRESH = torch.ops.aten.lift_fresh.default
 LIKE = frozenset(
     getattr(torch.ops.aten, name).default
@@ -296,7 +297,7 @@ def tensors_in(args, kwargs=None) -> list[Tensor]:
             continue
         elif isinstance(a, Tensor):
             found.append(a)
-        elif isinstance(a, (list, tuple)) and not (a and type(a[0]) is int and kind is list):  # not a shape
+        elif isinstance(a, (list, tuple)) and not (a and kind is list and type(a[0]) in _NUMBERS):  # no shape, no mask
             for b in a:
                 if isinstance(b, Tensor):
                     found.append(b)

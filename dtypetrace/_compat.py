@@ -166,7 +166,7 @@ def force_eager(ran: Callable[[], None]):
 
     def callback_from_stance(callback):
         chosen = look_up(callback)
-        if callable(callback) and chosen is None:
+        if callback is not None and chosen is None and callable(callback):
             ran()
         return chosen
 

@@ -29,6 +29,10 @@ from ._values import Values
 from .records import Input, Op, Parameter, Place, Plan, Read, Recording, Refused, Step
 
 Tensor = torch.Tensor
+_ENGINE = _compat.ENGINE_CODE
+_current_node = _compat.current_autograd_node
+_current_graph_task = _compat.current_graph_task_id
+_next_sequence = _compat.next_sequence_number
 _RING = 1 << 18
 _ACCUMULATES = -3
 _HALVES = (torch.float16, torch.bfloat16)
@@ -50,7 +54,7 @@ class Thread:
 class _Op:
     """The growing form of :class:`records.Op`."""
 
-    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "count", "autocast", "root", "of", "shape", "device", "peak", "uncached")
+    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device", "peak", "uncached")
 
 
 def _peak(integers: Tensor, cast: Tensor) -> Tensor | None:
@@ -110,6 +114,7 @@ class Recorder:
         self.user = user or UserCode()
         self.ops: list[_Op] = []
         self._op_numbers: dict[tuple, int] = {}
+        self._counts: list[int] = []  # how often each op ran, apart from the rest of what is known of it
         self.refused: list[Refused] = []
         self._refused_numbers: dict[tuple, int] = {}
         self._left: dict[int, tuple[int, str, int]] = {}  # id of an exception -> number of its refusal, its text, its depth
@@ -225,7 +230,7 @@ class Recorder:
         # ---- place, module, phase
         call = None
         forward_op = -1
-        if frame is None or frame.f_code is _compat.ENGINE_CODE:
+        if frame is None or frame.f_code is _ENGINE:
             phase = "backward"
             forward_op = self.forward_op()
             if forward_op >= 0:
@@ -244,7 +249,7 @@ class Recorder:
             else:
                 place = self.place(thread, frame)
             module = modules[-1][1] if modules else -1
-            if _compat.current_graph_task_id() != -1:
+            if _current_graph_task() != -1:
                 phase = "recompute" if modules and modules[-1][4] else "backward"
             elif self.optimizer is not None:
                 phase = "optimizer"
@@ -271,7 +276,7 @@ class Recorder:
             number = self._new_op(key, func, place, module, phase, inputs, out, call, thread, forward_op)
             self.ops[number].uncached = uncached
         else:
-            self.ops[number].count += 1
+            self._counts[number] += 1
 
         # ---- what the outputs' dtypes come from: O(1), no history
         marks = self.origins.marks
@@ -294,13 +299,16 @@ class Recorder:
 
         # ---- link the autograd node just made, so that backward finds its way here
         if forward_op < 0:
-            risen = _compat.next_sequence_number()
-            if risen != thread.sequence:
+            risen = _next_sequence()
+            sequence = thread.sequence
+            if risen != sequence:
                 # one operator may make several nodes (CopySlices, a custom Function around it)
-                for sequence in range(max(thread.sequence, risen - 8), risen):
+                sequence = max(sequence, risen - 8)
+                while sequence < risen:
                     slot = sequence & (_RING - 1)
                     self._sequences[slot] = sequence
                     self._sequence_ops[slot] = number
+                    sequence += 1
                 thread.sequence = risen
 
     def before(self, func, args: tuple, kwargs: dict) -> None:
@@ -360,7 +368,7 @@ class Recorder:
 
     def forward_op(self) -> int:
         """Number of the op whose backward the engine is running, -1 where its forward was not watched."""
-        node = _compat.current_autograd_node()
+        node = _current_node()
         if node is None:
             return -1
         sequence = node._sequence_nr()
@@ -390,7 +398,7 @@ class Recorder:
         op.func = func  # alive as long as its id is a key
         op.aten = str(func).removeprefix("aten.")
         op.op = op_name(call[0]) if call else op_name(func)
-        op.phase, op.module, op.place, op.count = phase, module, place, 1
+        op.phase, op.module, op.place = phase, module, place
         if phase == "other" and any(t.requires_grad for t in inputs):
             seeds = _on_stack(lambda frame: frame.f_code is _compat.SEEDS_CODE)
             op.phase = "backward" if seeds else "forward"
@@ -415,6 +423,7 @@ class Recorder:
         op.device = str(outs[0].device if outs else inputs[0].device if inputs else "")
         number = self._op_numbers[key] = len(self.ops)
         self.ops.append(op)
+        self._counts.append(1)
         return number
 
     # ------------------------------------------------------------ refusals
@@ -512,11 +521,11 @@ class Recorder:
             for s in self.origins.steps
         )  # fmt: skip
         ops = tuple(
-            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached)
-            for o in self.ops
+            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, n, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached)
+            for o, n in zip(self.ops, self._counts)
         )
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
-        facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(o.count for o in self.ops), "steps": self.steps_done}
+        facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(self._counts), "steps": self.steps_done}
         if not whole:
             return Recording(places, steps, ops, refused, names, meta=facts)
         values = self.values.read() if self.values is not None else ()

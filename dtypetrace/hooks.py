@@ -247,33 +247,51 @@ class _DispatchMode(_compat.TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         recorder = self.recorder
-        others = _compat.function_mode_count()
+        plain = True
         for t in types:
             if t not in _PLAIN:
                 if _unwraps_itself(t):
                     recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                     return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
-                others = others or _compat.answers_torch_functions(t)
+                plain = plain and not _compat.answers_torch_functions(t)
         frame = sys._getframe(0).f_back
-        if others:
-            return _dispatch_aside(self.watch, func, args, kwargs, frame)
-        if recorder.values is not None and func in IN_PLACE:
-            recorder.before(func, args, kwargs)
-        kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
+        ours = guard = None
+        if _compat.function_mode_count():
+            # the engine inside a re-entered backward has ours on, which would see the call once more
+            ours = _compat.pop_function_mode()
+            if not isinstance(ours, _FunctionMode):
+                _compat.push_function_mode(ours)
+                ours, plain = None, False
+            elif _compat.function_mode_count():
+                plain = False
+            elif plain:  # the engine hands on tensors with a __torch_function__ as plain ones
+                guard = _compat.DisableTorchFunctionSubclass()
+                guard.__enter__()
         try:
-            out = kernel(*args, **kwargs) if kwargs else kernel(*args)
-        except Exception as error:
-            healed = kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
-            if healed is None:
-                raise
-            args, kwargs, out = healed
-        if recorder.broken:
+            if not plain:
+                return _dispatch_aside(self.watch, func, args, kwargs, frame)
+            if recorder.values is not None and func in IN_PLACE:
+                recorder.before(func, args, kwargs)
+            kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
+            try:
+                out = kernel(*args, **kwargs) if kwargs else kernel(*args)
+            except Exception as error:
+                healed = kernel_refused(self.watch, func, args, kwargs or {}, error, frame)
+                if healed is None:
+                    raise
+                args, kwargs, out = healed
+            if recorder.broken:
+                return out
+            try:
+                recorder.saw(func, args, kwargs, out, frame)
+            except Exception:
+                recorder.fail("the dispatch mode")
             return out
-        try:
-            recorder.saw(func, args, kwargs, out, frame)
-        except Exception:
-            recorder.fail("the dispatch mode")
-        return out
+        finally:
+            if guard is not None:
+                guard.__exit__(None, None, None)
+            if ours is not None:
+                _compat.push_function_mode(ours)
 
 
 def _unwraps_itself(kind: type) -> bool:
@@ -290,40 +308,31 @@ def _unwraps_itself(kind: type) -> bool:
 
 
 def _dispatch_aside(watch, func, args, kwargs, frame):
-    """An operator that runs while function modes are on (the engine inside a re-entered backward, a user's mode), or on
-    tensors with a ``__torch_function__`` of their own.
+    """An operator that runs while a user's function mode is on, or on tensors with a ``__torch_function__`` of their own.
 
-    Our own mode and those tensors would see the call once more, and reading a tensor's dtype would go through all of them.
+    Those tensors would see the call once more, and reading a tensor's dtype would go through all of them.
     """
     recorder = watch.recorder
-    popped = _compat.pop_function_mode() if _compat.function_mode_count() else None
-    if popped is not None and not isinstance(popped, _FunctionMode):
-        _compat.push_function_mode(popped)
-        popped = None
     if recorder.values is not None and func in IN_PLACE:
         with _compat.DisableTorchFunction():
             recorder.before(func, args, kwargs)
     kernel = func._op if type(func) is _compat.OpOverload else func
     try:
+        with _compat.DisableTorchFunctionSubclass():
+            out = kernel(*args, **kwargs) if kwargs else kernel(*args)
+    except Exception as error:
+        with _compat.DisableTorchFunction():
+            healed = kernel_refused(watch, func, args, kwargs or {}, error, frame)
+        if healed is None:
+            raise
+        args, kwargs, out = healed
+    if not recorder.broken:
         try:
-            with _compat.DisableTorchFunctionSubclass():
-                out = kernel(*args, **kwargs) if kwargs else kernel(*args)
-        except Exception as error:
             with _compat.DisableTorchFunction():
-                healed = kernel_refused(watch, func, args, kwargs or {}, error, frame)
-            if healed is None:
-                raise
-            args, kwargs, out = healed
-        if not recorder.broken:
-            try:
-                with _compat.DisableTorchFunction():
-                    recorder.saw(func, args, kwargs, out, frame)
-            except Exception:
-                recorder.fail("the dispatch mode")
-        return out
-    finally:
-        if popped is not None:
-            _compat.push_function_mode(popped)
+                recorder.saw(func, args, kwargs, out, frame)
+        except Exception:
+            recorder.fail("the dispatch mode")
+    return out
 
 
 class _FunctionMode(_compat.TorchFunctionMode):

@@ -50,7 +50,7 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
     plain = node.func.attr in _NAMED_CASTS and not (node.args or node.keywords) or node.func.attr == "to" and len(node.args) + len(node.keywords) == 1
-    return _edit(frame, text, node, _segment(text, node.func.value)) if plain else None
+    return _edit(frame, text, node, _owner(text, node).rstrip().removesuffix(".")) if plain else None
 
 
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -98,11 +98,13 @@ def at_callers(
 
 
 def is_destination(op: str, argument: str, index: int) -> bool:
-    """Whether an operand is what an op writes into: ``out=``, the first of ``index_add_``, ``x[i] = y`` and ``x += y``."""
+    """Whether an operand is what an op writes into: ``out=``, a collective's output, the first of ``index_add_``,
+    ``x[i] = y`` and ``x += y``."""
     in_place = op in _WRITERS or op.endswith("_") and not op.endswith("__")
-    return argument == "out" or in_place and index == 0
+    return argument.split("[")[0] in _DESTINATIONS or in_place and index == 0
 
 
+_DESTINATIONS = frozenset({"out", "output_tensor", "output_tensor_list", "gather_list"})
 _WRITERS = frozenset("setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor".split())
 
 
@@ -140,7 +142,8 @@ def in_fallback(
     recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str,
     passed: tuple[str, int] = ("", -1),
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what they are."""
+    """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what they
+    are, as does one that becomes a Python number."""
     operand = at_call(recording, place, op, module, argument, index, fallback, passed)
     if operand is None:
         return ()
@@ -148,7 +151,8 @@ def in_fallback(
     text, node = _source.text_of(frame.file), _source.expression_at(frame)
     parent = text.parents.get(node)
     several = isinstance(parent, ast.Attribute) or isinstance(parent, ast.Assign) and isinstance(parent.targets[0], (ast.Tuple, ast.List))
-    if several or not isinstance(node, ast.Call):
+    number = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in ("bool", "float", "int")
+    if several or number or not isinstance(node, ast.Call):
         return (operand,)
     back = _wrapped(frame, text, node, f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(text, dtype))
     return (operand, back) if back else (operand,)  # none where no name takes the result
@@ -235,7 +239,8 @@ def _cast(frame: Frame, text: _source.Text, call: ast.Call, wanted: str) -> Edit
     torch = _torch(text)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in _NAMED_CASTS and not call.args:
-        return _edit(frame, text, call, f"{_segment(text, call.func.value)}{_casting(text, wanted)}") if _casting(text, wanted) else None
+        method = _casting(text, wanted).removeprefix(".")
+        return _edit(frame, text, call, _owner(text, call) + method) if method else None
     if not torch:
         return None
     literal = next((a for a in (*call.args, *(k.value for k in call.keywords)) if (_source.dotted(a) or "").startswith(f"{torch}.")), None)
@@ -254,8 +259,18 @@ def _wrapped(frame: Frame, text: _source.Text, node: ast.expr, cast: str) -> Edi
     return _edit(frame, text, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
 
 
+def _owner(text: _source.Text, call: ast.Call) -> str:
+    """What a method is called on as it is written, up to the dot: no node knows of the brackets around it."""
+    written = _between(text, _source.start_of(text, call), _source.end_of(text, call.func))
+    return written[: -len(call.func.attr)]
+
+
 def _segment(text: _source.Text, node: ast.AST) -> str:
-    (first, begin), (last, end) = _source.start_of(text, node), _source.end_of(text, node)
+    return _between(text, _source.start_of(text, node), _source.end_of(text, node))
+
+
+def _between(text: _source.Text, start: tuple[int, int], stop: tuple[int, int]) -> str:
+    (first, begin), (last, end) = start, stop
     if first == last:
         return text.lines[first - 1][begin - 1 : end - 1]
     middle = text.lines[first : last - 1]

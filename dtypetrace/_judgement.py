@@ -4,8 +4,8 @@ What needs no weighing comes first: a format to store in is out of line where on
 dtype was changed after the other had been made from it; and where one side was seen, the text tells the other.
 Else the judgement weighs what the run shows, in this order:
 
-1. Under autocast the call's compute dtype is autocast's; and where this very call has run before,
-   the operands that have not changed since are in line.
+1. Under autocast the call's compute dtype is autocast's; where this very call has run before, the operands that
+   have not changed since are in line; and what a library chose for a function of the program's that it calls is.
 2. A model agrees with itself: the dtype of most of its parameters, less those in dispute, is in line.
 3. Where no model was running, or nothing else of it is left, the parameters of the whole run decide.
 4. A default yields to a plan: where everything that speaks for float32 merely fell out of the
@@ -63,6 +63,9 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     before = _ran_before(recording, refused, sides)
     if before is not None:
         return before, f"the same {refused.op} ran with that {before} operand before; the other has changed since"
+    given = _handed(recording, refused, sides)
+    if given is not None:
+        return given, f"the library that calls this function hands it {given}"
     disputed = {w.name for w in sides if w.name}
     # a parameter that gave an operand its dtype is a party, too; not so a cast that all of the model went through
     shared = Counter(p.step for p in refused.model)
@@ -118,6 +121,23 @@ def _ran_before(recording: Recording, refused: Refused, sides: list[Witness]) ->
                 known.update(operands)
     old = {w.dtype for w in sides if (w.dtype, w.step) in known}
     return old.pop() if len(old) == 1 else None
+
+
+def _handed(recording: Recording, refused: Refused, sides: list[Witness]) -> str | None:
+    """The dtype that a library chose for what it hands to a function of the program's own that it calls, where that meets what
+    the program made itself: the library is not the program's to change."""
+    stack = graph.place_of(recording, refused.place).stack
+    if len({w.dtype for w in sides}) != 2 or not stack or not stack[0].user or any(w.holder for w in sides):
+        return None
+    running = set(stack[1:])
+    handed = set()
+    for w in sides:
+        line = graph.lineage(recording, w.step)
+        born = graph.place_of(recording, line.root.place) if line is not None else graph.NOWHERE
+        # born below a call of the program's that has not returned yet
+        if born.stack and not born.stack[0].user and line.root.explicit and born.user_frame in running:
+            handed.add(w.dtype)
+    return handed.pop() if len(handed) == 1 else None
 
 
 def _elements(witness: Witness) -> int:

@@ -229,7 +229,7 @@ class Recorder:
 
         # ---- place, module, phase
         call = None
-        forward_op = -1
+        forward_op, aside = -1, False
         if frame is None or frame.f_code is _ENGINE:
             phase = "backward"
             forward_op = self.forward_op()
@@ -241,7 +241,7 @@ class Recorder:
         else:
             modules = thread.modules
             calls = thread.calls
-            if calls:
+            if calls and not (aside := func is TO_COPY and self._aside(frame)):
                 call = calls[-1]
                 place = call[3]
                 if place is None:
@@ -298,7 +298,7 @@ class Recorder:
             self._measure(number, func, args, inputs, outputs, phase)
 
         # ---- link the autograd node just made, so that backward finds its way here
-        if forward_op < 0:
+        if forward_op < 0 and not aside:  # what runs inside a call leaves the call's own node to the call
             risen = _next_sequence()
             sequence = thread.sequence
             if risen != sequence:
@@ -310,6 +310,10 @@ class Recorder:
                     self._sequence_ops[slot] = number
                     sequence += 1
                 thread.sequence = risen
+
+    def _aside(self, frame: FrameType) -> bool:
+        """Whether the program's own code runs inside a call of torch's, as a hook on saved tensors does: its casts are its own."""
+        return not self.places.hidden(frame.f_code.co_filename)
 
     def before(self, func, args: tuple, kwargs: dict) -> None:
         """What a call that changes a tensor in place is about to change."""

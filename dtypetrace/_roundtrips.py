@@ -99,23 +99,28 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
     value = _value(begin)
     low, wide = value.dtype, begin.outputs[0]
-    automatic = end.op not in NAMED_CASTS
-    serious = not automatic and value.holder is None and (calls > 1 or run.computed(value))
-    ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
-    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
     away_operand, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
     place = run.place(end)
     here = culprit.origin.place if writes(begin) else run.place(begin)
+    automatic = end.op not in NAMED_CASTS
+    # a library's own habit is nobody's to leave out, whoever brings its value back
+    theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
+    serious = not automatic and not theirs and value.holder is None and (calls > 1 or run.computed(value))
+    ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
+    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
     flow = (*graph.flow(run.recording, end.inputs[0].step, low)[-1:], FlowStep(place, end.op, end.module, wide, low, "cast"))
     edit = _edits.at_birth(run.recording, culprit.origin.kind, here, low) if writes(begin) else _edits.uncast(run.recording, here)
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     if automatic:
         notes.append(f"autocast makes the cast back, for {end.op}")
+    if theirs:
+        notes.append(f"the cast to {wide} is the library's own")
+    why = f"leave it in {low}: neither cast is needed" if not theirs else f"leave it in {low} where the library can be told to: neither cast is needed"
     return Finding(
         code="DT202", kind="round-trip", severity="warning" if serious else "note", title=TITLES["DT202"], phase=end.phase, op=end.op,
         aten=end.aten, module=end.module, count=calls, predicted=False, site=place, operands=(away_operand, culprit), culprit=culprit, flow=flow,
-        fix=Fix("cast", here, (edit,) if edit else (), True, f"leave it in {low}: neither cast is needed", ()), exception=None,
+        fix=Fix("cast", here, (edit,) if edit else (), True, why, ()), exception=None,
         notes=tuple(notes), reach=reach,
     )  # fmt: skip
 

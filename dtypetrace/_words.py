@@ -71,7 +71,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
     named = f.culprit is not None and f.culprit.origin.explicit
     told = {
         "factory": f"{step.op} is told dtype={step.to}" if named else f"{step.op} without a dtype" if step.op in TAKES_DTYPE else f"{step.op} gives {step.to}",
-        "conversion": f"{step.op} keeps what it is given",
+        "conversion": f"{step.op} is told dtype={step.to}" if named else f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": "the module's constructor makes its parameters so",
         "load": "the checkpoint holds it so" if step.op != "from_pretrained" else "the call says so" if named else "it is loaded so",

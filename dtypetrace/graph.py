@@ -45,7 +45,7 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
 
     in_line is the dtype that the run was meant to have there. It decides two questions. A dtype that
     came through an attribute (``x.to(y.dtype)``) is y's doing where y is out of line itself; where y
-    is in line the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16
+    is in line, with the op or with most of the run, the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16
     to float32), the one that is out of line is the cause.
     """
     wrong = step >= 0 and recording.steps[step].to != in_line
@@ -99,9 +99,16 @@ def _how(step: Step) -> str:
 
 
 def _followed_read(recording: Recording, step: Step, in_line: str | None) -> Read | None:
-    if not step.reads or step.to == in_line:
+    if not step.reads or step.to == in_line or in_line is not None and step.to == _prevailing(recording):
         return None
     return next((r for r in step.reads if r.step >= 0 and linked(recording, step, r)), None)
+
+
+def _prevailing(recording: Recording) -> str | None:
+    """The dtype of most numbers that the run's parameters held where it was refused last; None where it was not, or none has most."""
+    sizes = dict(recording.refused[-1].run) if recording.refused else {}
+    most = max(sizes, key=sizes.__getitem__, default=None)
+    return most if most is not None and 2 * sizes[most] > sum(sizes.values()) else None
 
 
 def linked(recording: Recording, step: Step, read: Read) -> bool:

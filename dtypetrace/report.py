@@ -12,12 +12,13 @@ import re
 import sys
 import tokenize
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Iterable, Sequence
+from typing import IO, Any, Iterable, Iterator, Sequence
 
 from . import _census, _source, _words
 from ._layout import NARROWEST, Page, columns
+from ._patch import Sheet
 from .records import SCHEMA, Chain, Edit, Finding, Frame, Recording, to_plain
 
 MOST_BLOCKS = 10
@@ -151,7 +152,7 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     if f.fix:
         at = f" ({_words.at(f.fix.place)})" if f.fix.place.stack else ""
         block += _styled(page.wrapped("help: ", f.fix.why + at), "green")
-        for edit in f.fix.edits:
+        for edit in _joined(recording, f.fix.edits):
             block += _changed_lines(page, recording, edit, margin)
         for other in f.fix.alternatives:
             block += _styled(page.wrapped("  or: ", other), "green")
@@ -257,6 +258,25 @@ def why_text(chains: Sequence[Chain]) -> str:
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_words.at(step.place)}")
     return "\n".join(text)
+
+
+def _joined(recording: Recording, edits: Sequence[Edit]) -> Iterator[Edit]:
+    """The edits in order, those that change the same lines as one: a line is shown as it is in the end."""
+    groups: list[list[Edit]] = []
+    for edit in edits:
+        last = groups[-1] if groups else ()
+        apart = not last or edit.file != last[0].file or edit.start[0] > max(e.end[0] for e in last) or edit.end[0] < min(e.start[0] for e in last)
+        groups[-1:] = [*groups[-1:], [edit]] if apart else [[*last, edit]]
+    for group in groups:
+        first, end = min(e.start[0] for e in group), max(e.end[0] for e in group)
+        before = "\n".join(recording.line(group[0].file, number) for number in range(first, end + 1))
+        sheet = Sheet(group[0].file, before, "", "")
+        moved = (replace(e, start=(e.start[0] - first + 1, e.start[1]), end=(e.end[0] - first + 1, e.end[1])) for e in group)
+        changes = [sheet.locate(e) for e in moved] if len(group) > 1 else [None]
+        if None in changes or not all(sheet.add(change, order) for order, change in enumerate(changes)):
+            yield from group
+        else:
+            yield Edit(group[0].file, (first, 1), (end, len(before.rpartition("\n")[2]) + 1), before, sheet.text)
 
 
 def _changed_lines(page: Page, recording: Recording, edit: Edit, margin: int) -> list[tuple[str, str]]:

@@ -122,6 +122,8 @@ class Births:
         """The step of a tensor made from no tensor."""
         name = op_name(call[0]) if call else op_name(func)
         explicit = call is not None and named_dtype(call[1], call[2]) is not None
+        if explicit and thread.inside is not None and thread.inside[1] is made and self._inside(thread.inside[0]):
+            return thread.inside[2]  # torch.eye(n, dtype=x.dtype) in torch's own code: x decided
         if call is not None and not explicit and func is not LIFT_FRESH:
             like = next((t for t in tensors_in(call[1], call[2]) if t.dtype is made), None)
             if like is not None:  # pad_sequence: a blank made inside the call, in the dtype of what was passed
@@ -150,11 +152,22 @@ class Births:
         explicit = named_dtype(call[1], call[2]) is not None
         return self.origins.step(RawStep("factory", name, place, module, (), made, explicit=explicit))
 
+    def _inside(self, frame_id: int) -> bool:
+        """Whether it is torch's own code that makes the call, in the frame of that id."""
+        frame = sys._getframe(2)
+        while frame is not None and self.places.own(frame.f_code.co_filename):
+            frame = frame.f_back
+        return frame is not None and id(frame) == frame_id and self.places.hidden(frame.f_code.co_filename)
+
     # ------------------------------------------------------------ what only the function mode knows
 
     def read_dtype(self, thread: Thread, tensor: Tensor, dtype: torch.dtype, frame: FrameType | None) -> None:
         """Remembers a read of ``tensor.dtype``: the value may decide another tensor's dtype."""
-        if frame is None or self.places.hidden(frame.f_code.co_filename):
+        if frame is None:
+            return
+        if self.places.hidden(frame.f_code.co_filename):
+            known = self.origins.of(tensor)
+            thread.inside = (id(frame), dtype, known.step) if known is not None else None
             return
         mark = self.origins.of(tensor)
         if mark is None:

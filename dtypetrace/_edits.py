@@ -80,6 +80,22 @@ def at_call(
     return _wrapped(frame, text, operand, _casting(text, wanted))
 
 
+def at_call_like(
+    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, other: tuple[str, int]
+) -> Edit | None:
+    """The edit that casts an operand to the dtype of another of the same call, whichever that is: for a line that runs in two
+    dtypes. ``other`` is the other's argument and index; None where that has no name of its own in the call."""
+    frame = place.stack[0] if place.stack else None
+    if frame is None or not frame.user or recording.sources is not None or is_destination(op, argument, index):
+        return None
+    text = _source.text_of(frame.file)
+    operand, like = (_source.operand_node(frame, op, module, *which) for which in ((argument, index), other))
+    name = _source.dotted(like) if like is not None else None
+    if text is None or operand is None or name is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
+        return None
+    return _wrapped(frame, text, operand, f".to({name}.dtype)")
+
+
 def at_callers(
     recording: Recording, place: Place, op: str, module: str, argument: str, index: int, wanted: str, passed: tuple[str, int] = ("", -1)
 ) -> Iterator[tuple[Place, Edit]]:

@@ -10,6 +10,7 @@ whatever the program handles itself.
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -228,6 +229,10 @@ def _replaced(value: Any, made: dict[int, Any]) -> Any:
 # ---------------------------------------------------------------- what the program handles
 
 
+_HAND_ON = tuple(os.path.join(os.path.dirname(os.__file__), package) + os.sep for package in ("asyncio", "concurrent"))
+"""Files that catch everything to raise it again where a task or a future is waited for."""
+
+
 def handled(
     error: Exception, frame: FrameType | None, hidden: Callable[[str], bool], opened: tuple[int, CodeType, int] | None = None
 ) -> bool:
@@ -239,7 +244,7 @@ def handled(
     while frame is not None:
         code = frame.f_code
         last = opened is not None and (id(frame), code) == opened[:2]
-        if not hidden(code.co_filename) and code.co_exceptiontable:
+        if not hidden(code.co_filename) and code.co_exceptiontable and not code.co_filename.startswith(_HAND_ON):
             if any(names & kinds for names in _caught(code, frame.f_lineno, opened[2] if last else 0)):
                 return True
         frame = None if last else frame.f_back

@@ -6,7 +6,8 @@ Else the judgement weighs what the run shows, in this order:
 
 1. Under autocast the call's compute dtype is autocast's; where this very call has run before, the operands that
    have not changed since are in line; and what a library chose for a function of the program's that it calls is.
-2. A model agrees with itself: the dtype of most of its parameters, less those in dispute, is in line.
+2. A model agrees with itself: the dtype of most of its parameters, less those in dispute, is in line. Not so a float64
+   that all of them owe to numpy alone.
 3. Where no model was running, or nothing else of it is left, the parameters of the whole run decide.
 4. A default yields to a plan: where everything that speaks for float32 merely fell out of the
    default, while the run decided on a half dtype in more than one place, the half dtype is in line.
@@ -87,6 +88,8 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
         share = size / sum(sizes.values())
         # where no side has the model's dtype it is an island, such as a loss, and judged by what is in it
         if share > 0.5 and (dominant in present or len(present) < 2):
+            if dominant == "float64" and len(present) == 2 and _by_numpy(recording, refused):
+                return next(iter(present - {dominant})), f"{scope} parameters are float64 only as numpy made them so"
             planned = _plan(recording, refused, sides, dominant)
             if planned is not None:
                 return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"
@@ -138,6 +141,12 @@ def _handed(recording: Recording, refused: Refused, sides: list[Witness]) -> str
         if born.stack and not born.stack[0].user and line.root.explicit and born.user_frame in running:
             handed.add(w.dtype)
     return handed.pop() if len(handed) == 1 else None
+
+
+def _by_numpy(recording: Recording, refused: Refused) -> bool:
+    """Whether all float64 of a model came with numbers from outside torch, for which nobody named a dtype."""
+    roots = [line.root for p in refused.model if p.dtype == "float64" and (line := graph.lineage(recording, p.step)) is not None]
+    return bool(roots) and all(root.how == "conversion" and not root.explicit and root.default < 0 for root in roots)
 
 
 def _elements(witness: Witness) -> int:

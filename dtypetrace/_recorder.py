@@ -41,13 +41,14 @@ _HALVES = (torch.float16, torch.bfloat16)
 class Thread:
     """What is going on in one thread."""
 
-    __slots__ = ("calls", "modules", "sequence", "reads", "kernel")
+    __slots__ = ("calls", "modules", "sequence", "reads", "inside", "kernel")
 
     def __init__(self) -> None:
         self.calls: list[list] = []  # [function, args, kwargs or None, place or None] of each torch function being run
         self.modules: list[tuple] = []  # (module, number, id of its _call_impl frame, place of the call, in backward)
         self.sequence = 0
         self.reads: list[tuple] = []
+        self.inside: tuple | None = None  # (id of the frame, dtype, step) of the last dtype that torch's own code read
         self.kernel: tuple | None = None  # (exception, operator, tensors) of the operator that just raised
 
 

@@ -52,7 +52,10 @@ def remedy(
         elif passed and culprit.dtype in HALF:
             edits = _edits.in_fallback(*call, culprit.dtype, "float32", given)
             why = why if len(edits) != 1 else f"compute {refused.op} in float32, and cast what it gives back where {culprit.dtype} is needed"
-        return Fix("cast", site, edits, True, why, (f"keep {culprit.dtype} from being chosen at {short(here)}",))
+        elsewhere = f"keep {culprit.dtype} from being chosen at {short(here)}"
+        if passed and not edits and (called := _source.callee(site.stack[0])) and not refused.op.endswith(called.rpartition(".")[2]):
+            return Fix("dtype", here, (), False, f"{elsewhere}: {refused.op} runs inside {called}(), which is not the program's to change")
+        return Fix("cast", site, edits, True, why, (elsewhere,))
     if wanted is None or wanted == culprit.dtype:
         return Fix("dtype", here, (), False, f"{refused.op} does not take {culprit.dtype}: make it another dtype here", others)
     if origin.kind == "autocast" and (body := graph.in_region(origin.place)) is not None:
@@ -113,7 +116,9 @@ def _at_site(refused: Refused, culprit: Operand, chosen: Witness, wanted: str | 
         return f"cast {culprit.shown} at the call, {short(site)}, which mends this use alone"
     if culprit.origin.kind in ("parameter", "load"):
         return ""
-    return f"cast all of {refused.module} to {wanted} instead, once it is put together, so that nothing in it disagrees"
+    whole = all(p.dtype == culprit.dtype for p in refused.model)  # then one layer of it would not do
+    scope = refused.module.partition(".")[0] if whole else refused.module
+    return f"cast all of {scope} to {wanted} instead, once it is put together, so that nothing in it disagrees"
 
 
 def _from_library(

@@ -144,6 +144,9 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
     else:
         edit = _edits.at_call(recording, *call, wanted, passed)
         yield Way("call", f"cast {culprit.shown} to {wanted} at the call ({short(site)})", True, site), (edit,) if edit else ()
+        other = next((w for w in refused.witnesses if w.dtype == wanted and w.index != witness.index), None) if not witness.passed else None
+        edit = _edits.at_call_like(recording, *call, (other.argument, other.index)) if other is not None else None
+        yield Way("like", f"cast {culprit.shown} at the call to the dtype of what it meets ({short(site)})", True, site), (edit,) if edit else ()
         for number, (place, edit) in enumerate(_edits.at_callers(recording, *call, wanted, passed)):
             yield Way(f"caller{number}", f"cast {edit.before} to {wanted} where it is passed on ({short(place)})", True, place), (edit,)
     if culprit.origin.kind == "load":

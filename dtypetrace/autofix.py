@@ -212,8 +212,10 @@ class Repair:
             problem.choose_next()
         for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(_changes(self.problems))
-            if not self.patch.texts:
-                return Verdict(False, self._without_edit(), number)
+            if not self.patch.texts:  # nothing is known, or what was patched in vain was withdrawn: its next way, then
+                if not any([problem.choose_next() for problem in self.problems]):
+                    return Verdict(False, self._without_edit(), number)
+                self.patch.set(_changes(self.problems))
             patched = self.patched = self.run(self.patch, shown=False)
             if self.healed.left and not patched.left and patched.error is None:  # the first healed run that came to its end is what to compare with
                 self.healed = patched

@@ -377,6 +377,28 @@ with torch.no_grad():
     assert added == ["s = torch.ones(3, 4, dtype=torch.float32)", "future = target(s.to(torch.float16)).max()"]
 
 
+def test_a_line_that_runs_in_two_dtypes_is_cast_to_what_it_meets(tmp_path):
+    """A table that one model made is kept for another: each cast to one dtype is taken back, as the first model refuses it."""
+    text = """
+made = {}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+    def forward(self, x):
+        h = self.a(x)
+        if "table" not in made:
+            made["table"] = torch.eye(4).to(h.dtype)
+        return self.b(h @ made["table"])
+wide, net = Net(), Net().half()
+x = torch.ones(3, 4)
+goal = wide(x).detach()
+(net(x.half()).float() - goal).square().mean().backward()
+"""
+    added, _ = fixed(tmp_path, text)
+    assert added == ['return self.b(h @ made["table"].to(h.dtype))']
+
+
 def test_a_frozen_teacher_in_half_stays_so(tmp_path):
     text = """
 teacher, net = nn.Linear(4, 3).bfloat16(), nn.Sequential(nn.Linear(4, 9), nn.Linear(9, 3))

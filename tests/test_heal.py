@@ -324,3 +324,27 @@ def test_healed_is_as_corrected_by_hand(program):
     assert t.fixes and all(f.kind == "collision" for f in t.findings if f.code.startswith("DT1"))
     assert [x.dtype for x in healed] == [x.dtype for x in corrected]
     assert all(torch.equal(a, b) for a, b in zip(healed, corrected)), [(a - b).abs().max().item() for a, b in zip(healed, corrected)]
+
+
+def test_a_task_of_asyncio_is_healed_and_what_the_program_catches_is_not():
+    """The event loop catches everything, to raise it again where the task is waited for."""
+    import asyncio
+
+    net = nn.Linear(4, 2).to(HALF)
+
+    async def task():
+        return net(torch.ones(1, 4))
+
+    async def caught():
+        try:
+            return await task()
+        except RuntimeError:
+            return None
+
+    async def main(what):
+        return await asyncio.create_task(what())
+
+    with dtypetrace.trace(autofix=True) as t:
+        out = asyncio.run(main(task))
+        assert asyncio.run(main(caught)) is None
+    assert out.dtype is HALF and len(t.fixes) == 1

@@ -286,3 +286,33 @@ def test_a_steady_loop_adds_no_record(tmp_path):
         return len(r.ops), len(r.steps), len(r.places), len(r.modules)
 
     assert sizes(3) == sizes(12)
+
+
+def test_a_cast_in_a_hook_on_saved_tensors_is_its_own(tmp_path):
+    """C++ calls the hook inside the op that saves; the op stays the one whose backward it is."""
+    text = """
+    def pack(t):
+        return t.to(torch.bfloat16)  #!
+    net = nn.Linear(4, 2)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        loss = (torch.ones(3, 4, requires_grad=True) @ net.weight.t()).sum()
+    loss.backward()
+    """
+    program = programs.run(tmp_path, text)
+    f = program.only
+    assert f.culprit.origin.kind == "cast" and program.at(f.culprit.origin.place).endswith("#!")
+    assert program.at(f.site).startswith("loss = ")
+
+
+def test_a_dtype_that_torch_s_own_code_read_is_the_tensor_s(tmp_path):
+    """Cayley's map makes an identity of its matrix's dtype; one that the program makes itself is the program's."""
+    text = """
+    from torch.nn.utils.parametrizations import orthogonal
+    net = orthogonal(nn.Linear(4, 4), orthogonal_map="cayley").to(torch.bfloat16)  #!
+    net.weight
+    """
+    program = programs.run(tmp_path, text)
+    assert program.at(program.only.culprit.origin.place).endswith("#!")
+    text = "eye = torch.eye(2, dtype=torch.bfloat16)  #!\ntorch.linalg.inv(eye)"
+    program = programs.run(tmp_path, "torch.linalg.vector_norm(torch.ones(2).bfloat16())\n" + text)
+    assert program.at(program.only.culprit.origin.place).endswith("#!")

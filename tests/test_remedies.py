@@ -527,3 +527,47 @@ def test_trained_weights_yield_to_no_frozen_ones_in_half(tmp_path):
 def test_a_wider_input_is_the_one_out_of_line_for_trained_weights(tmp_path):
     text = "net = nn.Linear(4, 2)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nx = torch.ones(1, 4, dtype=torch.float64)\nnet(x)"
     assert programs.run(tmp_path, text).findings[0].culprit.shown == "x"
+
+
+@pytest.mark.parametrize("spelled", ["(m < 2).float()", "( m\n  < 2 ).float()", "((m < 2)  # which\n  .float())"])
+def test_the_brackets_around_what_is_cast_stay(spelled, tmp_path):
+    text = f"import torch\nm = torch.arange(4)\nv = {spelled}\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\nnet(v[None])"
+    (edit,) = programs.run(tmp_path, text).only.fix.edits
+    torch = pytest.importorskip("torch")
+    changed = eval(f"({edit.after})", {"torch": torch, "m": torch.arange(4)})
+    assert (changed.dtype, changed.tolist()) == (torch.float16, [1, 1, 0, 0])
+
+
+def test_what_a_collective_writes_into_is_not_cast_in_it():
+    from dtypetrace import _edits
+
+    assert _edits.is_destination("all_gather_single", "output_tensor", 0) and not _edits.is_destination("all_gather_single", "input_tensor", 1)
+
+
+def test_a_result_that_becomes_a_number_is_not_cast_back(tmp_path):
+    text = "import torch\nv = torch.ones(9).bfloat16()\nn = {}"
+    number = programs.run(tmp_path, text.format("float(torch.quantile(v, 0.5))")).only.fix
+    assert [edit.after for edit in number.edits] == ["v.to(torch.float32)"]
+    tensor = programs.run(tmp_path, text.format("torch.quantile(v, 0.5) + 1")).only.fix
+    assert [edit.after for edit in tensor.edits] == ["v.to(torch.float32)", "torch.quantile(v, 0.5).to(v.dtype)"]
+
+
+def test_a_kernel_that_torch_calls_for_itself_is_not_to_be_cast_at(tmp_path):
+    text = """
+    import torch
+    from torch.nn.utils.parametrizations import orthogonal
+    net = orthogonal(nn.Linear(4, 4), orthogonal_map="cayley")
+    net = net.to(torch.bfloat16)  #!
+    out = net(torch.ones(1, 4).bfloat16())
+    """
+    program, f = found(tmp_path, text)
+    assert program.at(f.culprit.origin.place).endswith("#!") and f.culprit.origin.kind == "cast"
+    assert f.fix.why.startswith("keep bfloat16 from being chosen") and "linalg_solve runs inside net()" in f.fix.why
+
+
+def test_a_model_of_one_dtype_is_cast_as_a_whole(tmp_path):
+    text = "import numpy as np\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))\n"
+    text += "net.load_state_dict({k: torch.from_numpy(np.ones(v.shape)) for k, v in net.state_dict().items()}, assign=True)\nnet(torch.ones(1, 4))"
+    f = programs.run(tmp_path, text).only
+    assert (f.culprit.shown, f.culprit.dtype) == ("0.weight", "float64")
+    assert any(other.startswith("cast all of net to float32 instead") for other in f.fix.alternatives), f.fix.alternatives

@@ -512,3 +512,12 @@ def test_paths_are_short(tmp_path, monkeypatch):
     }
     for file, expected in short.items():
         assert f"--> {expected}:9:5 " in report.text(Recording(), (finding(site=place(9, file)),))
+
+
+def test_a_line_with_two_edits_is_shown_as_it_is_in_the_end(tmp_path):
+    import programs
+
+    program = programs.run(tmp_path, "import torch\nm = torch.eye(3).half()\ni = torch.linalg.inv(m)\nj = i + 1")
+    shown = report.text(program.recording, program.findings)
+    assert "i = torch.linalg.inv(m.to(torch.float32)).to(m.dtype)" in shown
+    assert sum("torch.linalg.inv(m" in line for line in shown.splitlines()) == 2  # as it is, as it is to be

@@ -504,3 +504,43 @@ def test_what_one_line_calls_inside_torch_is_no_past(tmp_path):
     assert not any("before" in note for note in judged(tmp_path, text).notes)
     f = judged(tmp_path, "net = nn.Linear(4, 4)\nx = torch.ones(2, 4)\ndef call(x):\n    net(x)\ncall(x)\nw = x.half()  #!\ncall(w)")
     assert any("before" in note for note in f.notes)
+
+
+# ---------------------------------------------------------------- what is meant to be so
+
+GENERATE = """
+def generate(model, x, hook):
+    scores = model(x).to(copy=True, dtype=<w>)
+    return hook(scores).argmax(-1)
+"""
+
+
+@pytest.mark.parametrize(("a", "b"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+def test_what_a_library_hands_to_a_callback_is_in_line(a, b, tmp_path):
+    """The model is of the callback's dtype; what the library made of its result is not the program's to change."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "handing.py").write_text("import torch\n" + GENERATE.replace("<w>", f"torch.{b}"))
+    text = f"""
+    import sys, torch
+    sys.path.insert(0, {str(folder)!r})
+    sys.modules.pop("handing", None)
+    import handing
+    sys.path.pop(0)
+    net = nn.Linear(4, 4).to(<a>)
+    bonus = torch.ones(1, 2, dtype=net.weight.dtype)  #!
+    handing.generate(net, torch.ones(1, 4, dtype=<a>), lambda scores: scores.scatter_add(1, torch.tensor([[0, 2]]), bonus))
+    """
+    f = judged(tmp_path, text, a=a)
+    assert (f.culprit.dtype, f.fix.edits[0].after) == (a, f"torch.{b}")
+
+
+@pytest.mark.parametrize(("made", "blamed"), [("torch.from_numpy(np.ones(v.shape))", "0.weight"), ("torch.ones(v.shape, dtype=torch.float64)", "input")])
+def test_a_float64_that_a_model_owes_to_numpy_alone_is_no_decision(made, blamed, tmp_path):
+    text = f"""
+    import numpy as np
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    net.load_state_dict({{k: {made} for k, v in net.state_dict().items()}}, assign=True)
+    net(torch.ones(1, 4))
+    """
+    assert programs.run(tmp_path, text).only.culprit.name == blamed

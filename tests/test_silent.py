@@ -393,3 +393,20 @@ def test_an_average_that_is_kept_wide_is_no_promotion(tmp_path):
     assert kept.error is None and kept.findings == ()
     shown = programs.run(tmp_path, text.replace("WRITTEN", "far = (0.1 * (average - p)).abs().sqrt() + 1"))
     assert [(f.code, f.severity) for f in shown.findings] == [("DT201", "note")]
+
+
+def test_a_library_s_own_detour_is_a_note_and_the_program_s_a_warning(tmp_path):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "wide.py").write_text("def out(x):\n    return x.float()\n")
+    own = NET + "wide = lambda x: x.float()  #!\nfor _ in range(2):\n    h = wide(net(x)).clone().to(<half>)"
+    found(run(tmp_path, own), "DT202", "warning")
+    theirs = own.replace("wide = lambda x: x.float()  #!", f"import sys\nsys.path.insert(0, {str(folder)!r})\nfrom wide import out as wide\nsys.path.pop(0)")
+    f = run(tmp_path, theirs).only
+    assert (f.code, f.severity) == ("DT202", "note") and "the cast to float32 is the library's own" in f.notes
+
+
+def test_a_bracketed_cast_of_a_round_trip_is_taken_away_whole(tmp_path):
+    program = run(tmp_path, NET + "kept = [(net(x) + 1).float() for _ in range(2)]  #!\nh = torch.cat(kept).half()")
+    (edit,) = found(program, "DT202", "warning").fix.edits
+    assert (edit.before, edit.after) == ("(net(x) + 1).float()", "(net(x) + 1)")

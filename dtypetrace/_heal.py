@@ -27,8 +27,8 @@ from .records import FLOATING, Cast, Place, Recording, Refused
 from .rules import cause
 
 Tensor = torch.Tensor
-_NEVER = frozenset({"DT116", "DT118", "DT119"})
-"""Codes of what no cast of an operand can repair."""
+_NEVER = frozenset({"DT116", "DT117", "DT118", "DT119"})
+"""Codes of what no cast of an operand can repair: a collective writes into what it is given, and the other ranks cast nothing."""
 _UNREPEATABLE = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad, torch.nn.functional.multi_head_attention_forward})
 _WITHOUT_KERNEL = frozenset({torch.float16, torch.bfloat16})
 

@@ -78,6 +78,9 @@ def remedy(
         if edit is not None or passed and not widened:
             why = f"{culprit.dtype} is on purpose at {short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
             return Fix("cast", widened or site, (edit,) if edit else (), True, why, (f"compute in {wanted} at {short(here)}, where range and precision allow",))
+    if island and culprit.holder == "parameter" and graph.updated(recording, origin, culprit.dtype):
+        why = f"{culprit.dtype} is on purpose at {short(here)}, where it is updated: cast it to {wanted} where it becomes {culprit.shown}"
+        return Fix("cast", here, (), False, why, others)
     narrow = passed and origin.kind == "cast" and culprit.dtype in HALF and BYTES.get(wanted, 0) > BYTES[culprit.dtype]
     if narrow and not written and culprit.holder is None and graph.frozen_island(recording, chosen.producer, culprit.dtype):
         edit = _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, wanted, (chosen.passed, chosen.position))
@@ -112,6 +115,8 @@ def _at_site(refused: Refused, culprit: Operand, chosen: Witness, wanted: str | 
     """The second best remedy, in the call itself, with what speaks against it; empty where a cast there is none."""
     if refused.code == "DT107" and chosen.argument == "self" and (refused.op == "setitem" or refused.op.endswith("_")):
         return f"cast what is written to {culprit.dtype} at the call, {short(site)}, where it is to stay {culprit.dtype}"
+    if refused.code == "DT117" and _edits.is_destination(refused.op, chosen.argument, chosen.index):
+        return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:
         return f"cast {culprit.shown} at the call, {short(site)}, which mends this use alone"
     if culprit.origin.kind in ("parameter", "load"):
@@ -159,6 +164,9 @@ def _under_autocast(recording: Recording, refused: Refused) -> str:
         return ""
     if weight.dtype not in half and any(p.trained and p.dtype in half for p in refused.model):
         return ""  # a float32 weight among those that are trained in half is no plan
+    own = [i for o in recording.ops if (o.op, o.module, o.autocast) == (refused.op, refused.module, "") for i in o.inputs if i.holder == "parameter"]
+    if weight.dtype not in half and any(i.dtype in half for i in own):
+        return ""  # nor is one that has been half here before
     region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={_spell(*half)})'
     if weight.dtype in half:
         return f"keep the weights that are trained in float32 and run the forward under {region}: {weight.dtype} loses small updates"

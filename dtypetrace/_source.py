@@ -253,6 +253,10 @@ def plain(node: ast.AST | None) -> str:
     return text if len(text) <= _LONGEST and "\n" not in text else ""
 
 
+_REFLECTED = frozenset("radd rsub rmul rdiv rtruediv rfloordiv rmod rpow rmatmul rand ror rxor rlshift rrshift".split())
+"""Operators that Python asks the right operand for: ``1 - x`` is ``x.__rsub__(1)``."""
+
+
 def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> ast.AST | None:
     """The expression of one operand of the call that the frame was in; see :func:`argument`."""
     node, text = expression_at(frame), text_of(frame.file)
@@ -265,7 +269,8 @@ def operand_node(frame: Frame, op: str, module: str, name: str, index: int) -> a
         parts = {"value": statement.value, "self": getattr(node, "value", None), "index": getattr(node, "slice", None)}
         return parts.get(name)
     if isinstance(node, ast.BinOp):
-        return (node.left, node.right)[index] if index < 2 and not op.startswith("r") else None
+        sides = (node.right, node.left) if op in _REFLECTED else (node.left, node.right)
+        return sides[index] if index < 2 else None
     if not isinstance(node, ast.Call):
         return None
     owner, called = (node.func.value, node.func.attr) if isinstance(node.func, ast.Attribute) else (None, getattr(node.func, "id", ""))

@@ -292,6 +292,12 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
     return any(op.op not in _MOVES and any(i.step in roots for i in op.inputs) for op in recording.ops)
 
 
+def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
+    """Whether what a cast made was changed in place before it became a parameter: an average, a sum."""
+    roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
+    return any(o.aten.partition(".")[0].endswith("_") and o.inputs and o.inputs[0].step in roots and o.inputs[0].holder is None for o in recording.ops)
+
+
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
     """Whether a value was computed by weights that were cast to its dtype on purpose and that no gradient reached, in a run
     with a backward pass: a teacher or an encoder that is kept in half."""

@@ -126,6 +126,23 @@ def test_what_cannot_be_healed_honestly_raises_as_ever(tmp_path, text):
     assert isinstance(p.error, (RuntimeError, ValueError)) and p.trace.fixes == ()
 
 
+def test_a_collective_is_not_healed(tmp_path):
+    """It would write into the cast copy of its output; and the other ranks would send what they have."""
+    text = f"""
+    import torch.distributed as dist
+    dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        room = torch.empty(1, 2)
+        dist.all_gather_into_tensor(room, torch.ones(1, 2).bfloat16())
+    finally:
+        dist.destroy_process_group()
+    """
+    p = healed(tmp_path, text)
+    assert isinstance(p.error, RuntimeError) and p.trace.fixes == ()
+    assert (p.findings[0].code, p.findings[0].severity) == ("DT117", "error")
+    assert not any(other.startswith("cast output") for other in p.findings[0].fix.alternatives)
+
+
 def test_what_has_no_kernel_runs_in_float32_and_comes_back(tmp_path):
     p = healed(tmp_path, "m = torch.eye(3, dtype=torch.float16)\nu, s, v = torch.linalg.svd(m)\nf = torch.linalg.cholesky(m)")
     assert [p.names[n].dtype for n in "usvf"] == [torch.float16] * 4

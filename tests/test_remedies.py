@@ -48,6 +48,7 @@ def found(tmp_path, text: str):
         ("a = torch.ones(2).double(); torch.meshgrid([torch.ones(2), a], indexing='ij')", {"torch.ones(2)", "a"}),
         ("n = torch.arange(3); n /= torch.ones(3)", {"n", "torch.ones(3)"}),
         ("torch.linalg.svd(x)", {"x"}),
+        ("w = torch.ones(4, 4).bool(); 1 - w", {"w"}),
         ("F.layer_norm(torch.ones(2, 4), (4,), torch.ones(4).half())", {"torch.ones(2, 4)", "weight"}),
     ],
 )
@@ -571,3 +572,24 @@ def test_a_model_of_one_dtype_is_cast_as_a_whole(tmp_path):
     f = programs.run(tmp_path, text).only
     assert (f.culprit.shown, f.culprit.dtype) == ("0.weight", "float64")
     assert any(other.startswith("cast all of net to float32 instead") for other in f.fix.alternatives), f.fix.alternatives
+
+
+def test_an_average_that_is_updated_wide_is_cast_where_it_takes_a_weight_s_place(tmp_path):
+    text = """
+    import torch
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).bfloat16()
+    optimizer = torch.optim.SGD(net[1].parameters(), 0.1)
+    kept = [p.detach().float() for p in net[1].parameters()]  #!
+    x = torch.ones(1, 4).bfloat16()
+    net(x).sum().backward()
+    optimizer.step()
+    <update>
+    for p, value in zip(net[1].parameters(), kept):
+        p.data = value
+    net(x)
+    """
+    _, f = found(tmp_path, text.replace("<update>", "for p, value in zip(net[1].parameters(), kept):\n        value.lerp_(p.float(), 0.1)"))
+    assert f.fix.why.startswith("float32 is on purpose at program.py:4, where it is updated: cast it to bfloat16 where it becomes 1.weight")
+    # not updated, it is a cast like any other; and weights that were trained in half need no autocast
+    _, f = found(tmp_path, text.replace("<update>", "pass"))
+    assert f.fix.why == "cast to bfloat16 here, or leave the cast out" and not any("autocast" in other for other in f.fix.alternatives)

@@ -410,3 +410,18 @@ def test_a_bracketed_cast_of_a_round_trip_is_taken_away_whole(tmp_path):
     program = run(tmp_path, NET + "kept = [(net(x) + 1).float() for _ in range(2)]  #!\nh = torch.cat(kept).half()")
     (edit,) = found(program, "DT202", "warning").fix.edits
     assert (edit.before, edit.after) == ("(net(x) + 1).float()", "(net(x) + 1)")
+
+
+def test_what_hooks_on_saved_tensors_park_wide_is_a_round_trip(tmp_path):
+    text = """
+    net = nn.Linear(8, 8).to(<half>)
+    def pack(t):
+        return t if isinstance(t, nn.Parameter) else t.float()  #!
+    def unpack(t):
+        return t if isinstance(t, nn.Parameter) else t.to(<half>)
+    for _ in range(2):
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            loss = net(torch.ones(4, 8, dtype=<half>)).sum()
+        loss.backward()
+    """
+    assert found(run(tmp_path, text), "DT202", "warning").count == 2

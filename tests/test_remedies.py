@@ -354,7 +354,7 @@ def test_autocast_is_told_with_the_line_that_has_it(tmp_path):
         ("ids = torch.ones(3) / 2\nF.embedding(ids, torch.ones(4, 4))  #!", "cast ids to int64 at the call", "ids.to(torch.int64)"),
         ("y = torch.tensor([[1.0, 0.0]]).mean(0).round()\nF.cross_entropy(torch.ones(1, 2), y[:1])  #!", "cast y[:1] to int64 at the call", "y[:1].to(torch.int64)"),
         ("mask = torch.ones(4, 4) > 0\nmask @ torch.ones(4, 4)  #!", "cast mask to float32 at the call", "mask.to(torch.float32)"),
-        ("mask = torch.ones(4) > 0\n1 - mask  #!", "or turn a mask round with ~", None),
+        ("mask = torch.ones(4) > 0\n1 - mask  #!", "or turn a mask round with ~", "mask.to(torch.int64)"),
         ("y = torch.ones(4)\ny.bitwise_and(y)  #!", "bitwise_and takes integers or booleans: cast y to int64 or bool", None),
         ("y = torch.arange(4)\ntorch.linalg.qr(y[None])  #!", "cast y[None] to float32 at the call", "y[None].to(torch.float32)"),
         ("y = torch.ones(4, dtype=torch.complex64)\ny.clamp(0)  #!", "takes real numbers", None),

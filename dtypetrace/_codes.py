@@ -40,7 +40,7 @@ TITLES: dict[str, str] = {
     "DT304": "an optimizer step leaves the weights where they are",
     "DT305": "a trainable parameter gets no gradient but zeros",
     "DT306": "a gradient has another dtype than its parameter",
-    "DT307": "changes in place are rounded away",
+    "DT307": "small changes are rounded away",
     "DT401": "autocast computes in a dtype that does not suit the weights it casts",
     "DT402": "quantised weights cannot be trained, and nothing beside them is",
     "DT403": "an optimizer trains parameters that the model no longer has",

@@ -15,6 +15,8 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     collided = _births(refused)
     narrowed = _births(f for f in silent if f.code == "DT203")
     starved = any(f.code == "DT302" and f.phase == "backward" and f.severity != "note" for f in silent)
+    infinite = any(f.code == "DT301" and f.phase != "optimizer" and f.severity != "note" for f in silent)
+    broken = any(f.code == "DT303" and f.severity == "error" for f in silent)
     kept = []
     for f in silent:
         if _birth(f) in collided:
@@ -27,6 +29,10 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
             continue  # a write that narrows is the cause of what it rounds away
         if starved and f.code in ("DT304", "DT305") and f.phase == "optimizer":
             f = replace(f, severity="note")  # gradients that were flushed are why the weights do not move
+        if infinite and f.code == "DT305" and f.phase == "optimizer":
+            f = replace(f, severity="note")  # they were divided by it
+        if broken and f.code == "DT302" and f.phase == "backward":
+            f = replace(f, severity="note")  # of weights that are NaN, no gradient is worth having
         kept.append(f)
     return kept
 

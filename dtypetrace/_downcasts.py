@@ -51,7 +51,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         return None
     index = wide[0]
     value = op.inputs[index]
-    in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op.module)
+    in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
     adds = name_of(op).removeprefix("_foreach_") not in _STORES and at == 0
     why = _harm(run, number, op, target, adds, in_line)
     if not why and _was_narrow(run, op, index):
@@ -59,7 +59,11 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     severity = "warning" if why else "note"
     place = run.place(op)
     target_operand, source = run.operand(op, at, in_line), run.operand(op, index, in_line)
-    flow = (*graph.flow(run.recording, target.step, in_line), FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
+    flow = graph.flow(run.recording, target.step, in_line)
+    if (like := run.made_like(target, in_line)) is not None:
+        target_operand = replace(target_operand, origin=like)
+        flow = (FlowStep(like.place, like.op, op.module, target.dtype, target.dtype, "value"),)
+    flow = (*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
     count = op.count
     notes = [why] if why else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
     return Finding(
@@ -130,7 +134,9 @@ def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str
     while made is not None and (writes(made) or name_of(made) in MOVES) and made.inputs:  # `mean.mul_(d).add_(x)`
         above = made.inputs[max(destination(made), 0)].producer
         made = run.ops[above] if above >= 0 else None
-    lasts = op.count > 1 and (made is None or made.count < op.count)
+    # weights that one line adds to, one after the other, as adapters are merged: each may be written once
+    each = sum(p.dtype == target.dtype and p.step == target.step for p in run.recording.parameters)
+    lasts = op.count > max(each, 1) and (made is None or made.count < op.count)
     if adds and lasts:
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
     if in_line is not None and narrower(target.dtype, in_line) and target.dtype not in run.autocasts:

@@ -44,9 +44,11 @@ class Value:
     lost_rows: int = 0
     """How many of them came out as all zeros."""
     due: int = 0
-    """Of a call that changes a narrow tensor in place again and again: sampled numbers that it should have changed."""
+    """Of a call that changes a narrow tensor again and again: sampled numbers that it should have changed."""
     done: int = 0
     """How many of those it did."""
+    kept: int = 0
+    """Which of the operands of such a call is the one that is kept, by its index."""
     vanished: float = 0.0
     """A Python scalar among its operands that is not zero, and zero in the dtype of the result."""
 

@@ -26,7 +26,8 @@ def clean_name(name: str, root: nn.Module | None = None) -> str:
 class Root:
     """An outermost module: the one that the program called, with everything below it."""
 
-    def __init__(self, module: nn.Module, place: int) -> None:
+    def __init__(self, module: nn.Module, place: int, number: int) -> None:
+        self.number = number
         self.ref = weakref.ref(module)
         self.class_name = type(module).__name__
         self.classes = frozenset(kind.__name__ for kind in type(module).__mro__)
@@ -54,7 +55,7 @@ class Modules:
                 known.numbers.clear()
                 known.holders.clear()
             else:
-                known = self._last_at[type(module).__name__, place] = Root(module, place)
+                known = self._last_at[type(module).__name__, place] = Root(module, place, len(self.roots))
                 self.roots.append(known)
             self._root_of[id(module)] = known
         elif known.place < 0:
@@ -92,6 +93,10 @@ class Modules:
             self._entries.append((root, path))
         entry = root.numbers[id(module)] = (weakref.ref(module), number)
         return entry
+
+    def model_of(self, number: int) -> int:
+        """Number of the outermost module that a module's number belongs to, -1 for none."""
+        return self._entries[number][0].number if number >= 0 else -1
 
     def names(self, places: tuple[Place, ...]) -> tuple[str, ...]:
         """The name of each number: the root's variable in the frame that called it, then the path inside."""

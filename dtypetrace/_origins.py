@@ -43,7 +43,7 @@ class RawStep(NamedTuple):
 class Mark(weakref.ref):
     """A weak reference to a tensor with what is known of it."""
 
-    __slots__ = ("key", "step", "op", "value", "was")  # value: set where numerics are on (_values); was: the step before `.data =`
+    __slots__ = ("key", "step", "op", "value", "kept", "was")  # value, kept: where numerics are on (_values, _increments); was: the step before `.data =`
 
 
 class Origins:

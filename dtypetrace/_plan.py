@@ -32,7 +32,8 @@ def find(recording: Recording) -> Iterable[Finding]:
 def judge(recording: Recording, plan: Plan) -> Iterable[Finding]:
     """What is wrong with a plan."""
     trained = [p for p in plan.parameters if p.name in plan.trained]
-    if plan.quantised and not plan.adapted:
+    # who froze floating parameters and trains others chose what is trained: norms, a head
+    if plan.quantised and not plan.adapted and (not trained or len(trained) == len(plan.parameters)):
         names = f"{len(plan.quantised)} modules, {plan.quantised[0]} among them" if len(plan.quantised) > 1 else plan.quantised[0]
         yield _finding(
             recording, plan, "DT402", "error", [Parameter(plan.quantised[0], "int8", 0)],
@@ -154,6 +155,7 @@ def _many(chosen: list[Parameter]) -> str:
 def _finding(
     recording: Recording, plan: Plan, code: str, severity: str, chosen: list[Parameter], said: str, change: str, facts: Iterable[str] = ()
 ) -> Finding:  # fmt: skip
+    """``change`` is to be made where the first of the chosen parameters got its dtype; what is no matter of weights, where the plan was seen."""
     site = graph.place_of(recording, plan.place)
     operands = tuple(
         Operand(i, p.name, p.dtype, (), "", "parameter", graph.origin(recording, p.step, p.dtype, p.name)) for i, p in enumerate(chosen[:8])
@@ -165,5 +167,5 @@ def _finding(
     return Finding(
         code=code, kind="plan", severity=severity, title=TITLES[code], phase="other", op="", aten=None, module="", count=len(chosen) or 1,
         predicted=plan.model != "", site=site, operands=operands, culprit=culprit, flow=(*born, ends),
-        fix=Fix("plan", origin.place if origin.place.stack else site, (), False, change), exception=None, notes=tuple(facts),
+        fix=Fix("plan", origin.place if origin.place.stack and change is not _NO_SCALER else site, (), False, change), exception=None, notes=tuple(facts),
     )  # fmt: skip

@@ -127,7 +127,7 @@ class _Walk:
 
     def _widens(self, number: int, op: Op, held: list[tuple[int, Input]], operands: list[tuple[int, Input]]) -> None:
         run, made = self.run, op.outputs[0]
-        in_line = run.dominant(op.module) or self._chosen(op)
+        in_line = run.dominant(op) or self._chosen(op)
         caused = [i for _, i in held if i.producer in self.because]
         new = [(index, i) for index, i in held if i.producer not in self.because]
         chosen = [(index, i) for index, i in new if i.producer in self.islands]

@@ -3,7 +3,8 @@
 The first op that made an infinity or a NaN out of finite operands is where it began. Whether it matters is told by what
 came of it: an infinity that the program asked for, or that a later op takes back (1 / inf), does no harm; a NaN does, and
 so does a root: that of a square which outgrew its dtype would have fitted it, as in a norm, where 1 / inf erases a row. In
-a backward pass whose gradients a loss scaler checks, infinities are how the scaler finds its scale.
+a backward pass whose gradients are checked before each step, by a loss scaler or by the program itself, infinities are how
+the scale of the loss is found.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from . import graph
 from ._codes import TITLES
 from ._costs import name_of
 from ._plan import CHECKS
-from ._silent import CASTS, FORWARD, MOVES, REAL, wider
+from ._silent import CASTS, FORWARD, MOVES, REAL, Run, wider
 from ._training import SMALLEST
-from .records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Recording, Value
+from .records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
 
 ROWS_LOST = 0.1
 """Of the entries of a batch; a loss scaler that does its work loses next to none."""
@@ -25,13 +26,15 @@ LARGEST = {"float16": 65504.0}
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
 """What is infinite at zero: there an operand that was flushed to zero does its harm."""
 _UP = 64
+_READS = ("_local_scalar_dense", "ones_like")
+"""By the first a program reads a number, by the second the engine begins."""
 
 
 def find(recording: Recording) -> Iterable[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
     values = {v.op: v for v in recording.values}
     checks = any(op.aten.startswith(CHECKS) for op in recording.ops)
-    scaled = checks or any(refused.code == "DT116" for refused in recording.refused)
+    scaled = checks or any(refused.code == "DT116" for refused in recording.refused) or _looked_at(recording)
     first = min(
         (v for v in values.values() if v.made and not (scaled and recording.ops[v.op].phase in ("backward", "optimizer"))),
         key=lambda v: v.first, default=None,
@@ -41,6 +44,11 @@ def find(recording: Recording) -> Iterable[Finding]:
     flushed = [v for v in values.values() if v.rows and _counts(recording.ops[v.op], v)]
     if flushed:
         yield _flushed(recording, flushed)
+
+
+def _looked_at(recording: Recording) -> bool:
+    """Whether steps were taken, and none with a gradient that was infinite or NaN: the program leaves such steps out."""
+    return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
 
 
 def _counts(op: Op, v: Value) -> bool:
@@ -80,10 +88,18 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     return Finding(
         code="DT301", kind="overflow", severity="warning" if harmful else "note", title=TITLES["DT301"], phase=op.phase, op=op.op, aten=op.aten,
         module=op.module, count=first.made, predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=_flow(recording, step, FlowStep(site, op.op, op.module, source[0] if source else made, made, "cast" if cast else "value", said=said)),
-        fix=Fix("dtype", culprit.origin.place, (), False, "keep these values in float32, or in bfloat16, whose range is as wide", ("scale them down before they are cast",) if cast else ()),
+        flow=_flow(recording, op, step, FlowStep(site, op.op, op.module, source[0] if source else made, made, "cast" if cast else "value", said=said)),
+        fix=_keep_wide(recording, op, culprit, site, cast),
         exception=None, notes=tuple(notes),
     )  # fmt: skip
+
+
+def _keep_wide(recording: Recording, op: Op, culprit: Operand, site: Place, cast: bool) -> Fix:
+    """Where a cast is the cause, it is what to change; where a float16 model computes as it was told to, the one op is."""
+    if cast or culprit.dtype != _in_line(recording, op) or culprit.origin.place.stack[:1] == site.stack[:1]:
+        scale = ("scale them down before they are cast",) if cast else ()
+        return Fix("dtype", culprit.origin.place, (), False, "keep these values in float32, or in bfloat16, whose range is as wide", scale)
+    return Fix("dtype", site, (), False, f"cast to float32 what {op.op} takes here", ("let the model compute in bfloat16, whose range is as wide as float32's",))
 
 
 def _of(peak: float) -> str:
@@ -91,9 +107,20 @@ def _of(peak: float) -> str:
 
 
 def _stays(recording: Recording, values: dict[int, Value], first: Value) -> bool:
-    """Whether an infinity is among what the run ended with: some op made it that no later op took in."""
+    """Whether an infinity is among what the run ended with: some op made it that no later op took in, or it came as far as
+    what is printed, or what backward() starts from."""
     consumed = {i.producer for op in recording.ops for i in op.inputs}
-    return any(v.bad and v.op not in consumed and v.first >= first.first for v in values.values() if v.made)
+    if any(v.bad and v.op not in consumed and v.first >= first.first for v in values.values() if v.made):
+        return True
+    if recording.ops[first.op].phase not in FORWARD:
+        return False
+    infinite, read, used = {first.op}, set(), set()
+    for number, op in enumerate(recording.ops):
+        above = {i.producer for i in op.inputs} & infinite
+        if above and op.phase in FORWARD and (number in values and values[number].bad or name_of(op) in MOVES):
+            infinite.add(number)
+        (read if name_of(op) in _READS else used).update(above if op.phase in FORWARD or name_of(op) in _READS else ())
+    return bool(read - used)
 
 
 def _rooted(recording: Recording, values: dict[int, Value], number: int) -> Op | None:
@@ -137,7 +164,7 @@ def _pole(recording: Recording, zero: Value, op: Op, harmful: bool) -> Finding:
     return Finding(
         code="DT302", kind="underflow", severity="warning" if harmful else "note", title=TITLES["DT302"], phase=op.phase, op=op.op, aten=op.aten,
         module=op.module, count=max(zero.flushed, 1), predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=(*_flow(recording, step, *middle, ends),),
+        flow=(*_flow(recording, flushing, step, *middle, ends),),
         fix=Fix("dtype", where, (), False, "compute this in float32 and cast the result back", (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()),
         exception=None, notes=(said,),
     )  # fmt: skip
@@ -164,7 +191,7 @@ def _flushed(recording: Recording, flushed: list[Value]) -> Finding:
     return Finding(
         code="DT302", kind="underflow", severity="warning", title=TITLES["DT302"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
         count=worst.measured, predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=_flow(recording, step, FlowStep(site, op.op, op.module, op.inputs[0].dtype if op.inputs else "", "float16", "cast", said=said)),
+        flow=_flow(recording, op, step, FlowStep(site, op.op, op.module, op.inputs[0].dtype if op.inputs else "", "float16", "cast", said=said)),
         fix=fix, exception=None, notes=(f"the same happens in {others} more places",) if others else (),
     )  # fmt: skip
 
@@ -185,10 +212,15 @@ def _step_of_output(recording: Recording, number: int) -> int:
 
 
 def _operand(recording: Recording, op: Op, dtype: str, step: int) -> Operand:
-    origin = graph.origin(recording, step, None)
+    origin = graph.origin(recording, step, _in_line(recording, op))
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
 
 
-def _flow(recording: Recording, step: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
-    flow = tuple(s for s in graph.flow(recording, step, None) if s.place.stack and s.to in FLOATING)
+def _in_line(recording: Recording, op: Op) -> str | None:
+    """What was cast to the dtype of something in line left its range by that cast."""
+    return Run(recording).dominant(op)
+
+
+def _flow(recording: Recording, op: Op, step: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
+    flow = tuple(s for s in graph.flow(recording, step, _in_line(recording, op)) if s.place.stack and s.to in FLOATING)
     return (*(s for s in flow if s.place.stack[:1] != ends[-1].place.stack[:1]), *ends)

@@ -296,7 +296,7 @@ class Recorder:
             self.origins.mark(o, step, number)
 
         if self.values is not None:
-            self._measure(number, func, args, inputs, outputs, phase)
+            self._measure(number, func, args, kwargs, inputs, outputs, phase)
 
         # ---- link the autograd node just made, so that backward finds its way here
         if forward_op < 0 and not aside:  # what runs inside a call leaves the call's own node to the call
@@ -329,9 +329,9 @@ class Recorder:
         self.values = None
         self.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None
 
-    def _measure(self, number, func, args, inputs, outputs, phase) -> None:
+    def _measure(self, number, func, args, kwargs, inputs, outputs, phase) -> None:
         try:
-            self.values.saw(number, func, args, inputs, outputs, self.origins.marks, phase)
+            self.values.saw(number, func, args, kwargs or {}, inputs, outputs, self.origins.marks, phase)
             if phase == "optimizer" and args and func._schema.is_mutable:
                 written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
                 self.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
@@ -526,9 +526,12 @@ class Recorder:
             for s in self.origins.steps
         )  # fmt: skip
         ops = tuple(
-            Op(o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, n, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached)
+            Op(
+                o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, n, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached,
+                self.modules.model_of(o.module),
+            )
             for o, n in zip(self.ops, self._counts)
-        )
+        )  # fmt: skip
         refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
         facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(self._counts), "steps": self.steps_done}
         if not whole:

@@ -10,7 +10,7 @@ from collections import Counter
 from functools import cached_property
 
 from . import _source, graph
-from ._costs import BYTES, name_of, result_bytes
+from ._costs import BYTES, destination, name_of, result_bytes, writes
 from .records import Input, Op, Operand, Origin, Place, Recording
 
 REAL = frozenset(
@@ -75,38 +75,41 @@ class Run:
         return frozenset(self.recording.modules) - {""}
 
     @cached_property
-    def _sizes(self) -> dict[str, Counter[str]]:
-        """Numbers held per dtype by the floating parameters that took part in each model's forward."""
+    def _sizes(self) -> dict[str | int, Counter[str]]:
+        """Numbers held per dtype by the floating parameters that took part in each model's forward, by its name and by its number."""
         seen, sizes = set(), {}
         for op in self.ops:
             if op.module and op.phase in ("forward", "recompute"):
                 for i in op.inputs:
                     if i.holder == "parameter" and i.dtype in REAL:
-                        key = op.module, i.step, i.shape, i.dtype
+                        key = op.model, op.module, i.step, i.shape, i.dtype
                         if key not in seen:
                             seen.add(key)
                             size = 1
                             for n in i.shape:
                                 size *= max(n, 1)
                             sizes.setdefault(self.root(op.module), Counter())[i.dtype] += size
+                            if op.model >= 0:
+                                sizes.setdefault(op.model, Counter())[i.dtype] += size
         return sizes
 
     @cached_property
     def _of_run(self) -> str | None:
         total: Counter[str] = Counter()
-        for sizes in self._sizes.values():
-            total += sizes
+        for model, sizes in self._sizes.items():
+            if isinstance(model, str):
+                total += sizes
         if not total:
             for p in self.recording.parameters:
                 total[p.dtype] += p.size
         return total.most_common(1)[0][0] if total else None
 
-    def dominant(self, module: str) -> str | None:
-        """The dtype of most parameters of the model that a module belongs to, else of the run, None where there are none."""
+    def dominant(self, op: Op) -> str | None:
+        """The dtype of most parameters of the model that an op ran in, else of the run, None where there are none."""
         told = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
         if told is not None:
             return told  # FSDP computes with copies of the parameters, in the dtype that it was told
-        sizes = self._sizes.get(self.root(module)) if module else None
+        sizes = self._sizes.get(op.model) or self._sizes.get(self.root(op.module)) if op.module else None
         return sizes.most_common(1)[0][0] if sizes else self._of_run
 
     def holds(self, module: str) -> bool:
@@ -129,6 +132,11 @@ class Run:
     def autocasts(self) -> frozenset[str]:
         """The dtypes that autocast computed in, wherever it was on."""
         return frozenset(op.autocast.partition(":")[2] for op in self.ops if op.autocast)
+
+    @cached_property
+    def peaks(self) -> dict[int, float]:
+        """The greatest magnitude among what each op gave, where values were measured."""
+        return {v.op: v.peak for v in self.recording.values}
 
     @cached_property
     def users(self) -> list[list[int]]:
@@ -157,6 +165,20 @@ class Run:
         written = _source.argument(place.stack[0], op.op, op.module, argument, index) if place.stack and not i.name else ""
         name = ".".join(p for p in (op.module.removeprefix(self.root(op.module)).lstrip("."), i.name) if p) if i.name else argument
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, self.origin(i.step, in_line, i.name or None), written)
+
+    def made_like(self, i: Input, in_line: str | None) -> Origin | None:
+        """Where an operand was made after another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its origin where x itself is in
+        line, else None."""
+        number = i.producer
+        while number >= 0:
+            op = self.ops[number]
+            if name_of(op).endswith("_like") or name_of(op).startswith("new_"):
+                likened = in_line in (None, i.dtype) and op.outputs[:1] == (i.dtype,) and [o.dtype for o in op.inputs] == [i.dtype]
+                return Origin("factory", None, op.op, self.place(op)) if likened else None
+            if not (writes(op) or name_of(op) in MOVES) or not op.inputs:
+                return None
+            number = op.inputs[max(destination(op), 0)].producer
+        return None
 
     def step_of(self, number: int) -> int:
         """The step of an op's result, as one that took it knows; -1 where none did."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from . import graph
 from ._codes import TITLES
-from .records import Finding, Fix, FlowStep, Operand, Origin, Recording, Update
+from ._silent import Run
+from .records import Finding, Fix, FlowStep, Op, Operand, Origin, Recording, Update
 
 NARROW = ("float16", "bfloat16")
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
@@ -224,7 +225,7 @@ def _finding(recording: Recording, code: str, members: list[tuple[Update, Mechan
     return Finding(
         code=code,
         kind={"DT301": "overflow", "DT303": "underflow", "DT304": "lost-update", "DT305": "zero-gradient"}[code],
-        severity="error" if dead and code == "DT304" else "warning",
+        severity="error" if dead and code == "DT304" or code == "DT303" and worst.broken else "warning",
         title=TITLES[code],
         phase="optimizer",
         op="step",
@@ -243,6 +244,8 @@ def _finding(recording: Recording, code: str, members: list[tuple[Update, Mechan
 
 
 def _others(u: Update, m: Mechanism) -> tuple[str, ...]:
+    if m.name == "zero gradient":
+        return ("scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16",)
     if m.name == "below resolution":
         return (f"an optimizer that keeps a float32 copy of the weights, or rounds stochastically, can move {u.dtype} weights",)
     return (f"an optimizer that keeps its state in float32 for {u.dtype} weights",)
@@ -285,16 +288,32 @@ def _gradient_dtypes(recording: Recording) -> Iterable[Finding]:
 # ---------------------------------------------------------------- averages, sums, counters
 
 
+def _streams(recording: Recording, op: Op, kept: int) -> bool:
+    """Whether what an op adds to a tensor, to make a new one, was computed from that very tensor: a residual, the step of a sampler."""
+    if len(op.inputs) < 2 or op.aten.partition(".")[0].endswith("_"):
+        return False
+    base, waiting, seen = op.inputs[kept].producer, [op.inputs[1 - kept].producer], set()
+    while waiting and base >= 0:
+        above = waiting.pop()
+        if above == base:
+            return True
+        if above >= 0 and above not in seen:
+            seen.add(above)
+            waiting += [i.producer for i in recording.ops[above].inputs]
+    return False
+
+
 def lost_changes(recording: Recording) -> Iterable[Finding]:
     """DT307: tensors that are changed in place again and again, and stay where they are."""
     groups: dict[tuple, Finding] = {}
+    run = Run(recording)
     for v in recording.values:
         op = recording.ops[v.op]
-        target = next((i for i in op.inputs if i.dtype in NARROW), None)
-        if target is None or not v.due or v.done >= LEAST_MOVED * v.due or op.count <= LEAST_STEPS:
+        target = next((i for i in op.inputs[v.kept :] if i.dtype in NARROW), None)
+        if target is None or not v.due or v.done >= LEAST_MOVED * v.due or op.count <= LEAST_STEPS or _streams(recording, op, v.kept):
             continue
         site = graph.place_of(recording, op.place)
-        origin = graph.origin(recording, target.step, target.dtype, target.name or None)
+        origin = run.made_like(target, run.dominant(op)) or graph.origin(recording, target.step, target.dtype, target.name or None)
         culprit = Operand(0, target.name or origin.name or f"what {op.op} changes", target.dtype, target.shape, "", target.holder, origin)
         said = f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
         groups.setdefault((origin.place.stack[:3], site.file, site.line), Finding(

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 import torch
 
 from . import _compat
-from ._increments import IN_PLACE, Increments
+from ._increments import FOLLOWED, WATCHED, Increments
 from .records import Value
 
 _aten = torch.ops.aten
@@ -44,14 +44,19 @@ class Values:
         self._kinds: dict[object, int] = {}
         self._serial = 0
         self._vanished: dict[int, float] = {}
+        self._kept: dict[int, int] = {}
         self.increments = Increments()
 
-    def saw(self, number: int, func, args: tuple, inputs: list, outputs: list, marks: dict, phase: str) -> None:
+    def saw(self, number: int, func, args: tuple, kwargs: dict, inputs: list, outputs: list, marks: dict, phase: str) -> None:
         """Measures one call of op ``number``; ``marks`` hold what is known of each live tensor, by id."""
         with _compat.unseen():
-            if func in IN_PLACE and (changed := self.increments.after(func)) is not None:
-                due, done, device = changed
+            changed = self.increments.after(func) if func in WATCHED else None
+            if func in FOLLOWED and phase in ("forward", "other") and outputs and inputs:
+                changed = self.increments.made(number, func, args, kwargs, outputs[0], marks)
+            if changed is not None:
+                due, done, device, *index = changed
                 self._lane(device).changes.append((number, due, done))
+                self._kept.update((number, i) for i in index)
             self._saw(number, func, args, inputs, outputs, marks, phase)
 
     def _saw(self, number: int, func, args: tuple, inputs: list, outputs: list, marks: dict, phase: str) -> None:
@@ -149,6 +154,9 @@ class Values:
         for number, scalar in self._vanished.items():
             if number in found:
                 found[number] = replace(found[number], vanished=scalar)
+        for number, index in self._kept.items():
+            if number in found:
+                found[number] = replace(found[number], kept=index)
         return tuple(found[n] for n in sorted(found))
 
 
@@ -294,5 +302,5 @@ def _padded(serials: tuple) -> list[int]:
 def _joined(a: Value, b: Value) -> Value:
     """The same op, measured on two devices."""
     first = min((v.first for v in (a, b) if v.first >= 0), default=-1)
-    summed = {f.name: getattr(a, f.name) + getattr(b, f.name) for f in fields(Value) if f.name not in ("op", "first", "peak", "vanished")}
+    summed = {f.name: getattr(a, f.name) + getattr(b, f.name) for f in fields(Value) if f.name not in ("op", "first", "peak", "vanished", "kept")}
     return Value(op=a.op, first=first, peak=max(a.peak, b.peak), **summed)

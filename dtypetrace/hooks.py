@@ -20,7 +20,7 @@ from torch import nn
 
 from . import _compat, _witness
 from ._births import CAST_CALLS, op_name, tensors_in
-from ._increments import IN_PLACE
+from ._increments import WATCHED
 from ._patches import Patches
 from ._places import UserCode
 from ._recorder import Recorder, Thread
@@ -270,7 +270,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
         try:
             if not plain:
                 return _dispatch_aside(self.watch, func, args, kwargs, frame)
-            if recorder.values is not None and func in IN_PLACE:
+            if recorder.values is not None and func in WATCHED:
                 recorder.before(func, args, kwargs)
             kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
             try:
@@ -313,7 +313,7 @@ def _dispatch_aside(watch, func, args, kwargs, frame):
     Those tensors would see the call once more, and reading a tensor's dtype would go through all of them.
     """
     recorder = watch.recorder
-    if recorder.values is not None and func in IN_PLACE:
+    if recorder.values is not None and func in WATCHED:
         with _compat.DisableTorchFunction():
             recorder.before(func, args, kwargs)
     kernel = func._op if type(func) is _compat.OpOverload else func

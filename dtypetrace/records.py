@@ -156,6 +156,8 @@ class Op:
     """Largest number that its first call gave, measured where integers are cast to fewer than 24 bits of precision."""
     uncached: str = ""
     """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``, ``inference``), else empty."""
+    model: int = -1
+    """Number of the outermost module called, -1 outside any. Two models that one function calls ``model`` share its name."""
 
 
 @dataclass(frozen=True, slots=True)

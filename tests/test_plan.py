@@ -118,3 +118,22 @@ def test_an_optimizer_that_cannot_be_copied_is_not_rehearsed():
     model = nn.Linear(4, 4).half()
     trace = dtypetrace.preflight(model, optimizer=Lone(model.parameters(), lr=1e-9))
     assert "DT503" not in [f.code for f in trace.findings] and trace.recording.plans[0].trials == ()
+
+
+def test_quantised_weights_beside_parts_that_were_chosen_to_be_trained():
+    """A head and norms of a frozen, quantised base; where nothing was chosen, integers stand still by mistake."""
+    base = nn.ModuleList([nn.Linear(8, 8), nn.LayerNorm(8)])
+    base[0].weight = nn.Parameter(torch.zeros(8, 8, dtype=torch.int8), requires_grad=False)
+    model = nn.Sequential(*base, nn.Linear(8, 2))
+    assert [f.code for f in dtypetrace.preflight(model).findings] == ["DT402"]
+    base.requires_grad_(False)
+    base[1].weight.requires_grad_(True)
+    assert dtypetrace.preflight(model).findings == ()
+    model.requires_grad_(False)
+    assert [f.code for f in dtypetrace.preflight(model).findings] == ["DT402"]
+
+
+def test_a_scaler_that_is_to_be_left_out_is_no_matter_of_where_weights_were_made(tmp_path):
+    program = train(tmp_path, "", compute="bf16", scaler="torch.amp.GradScaler('cpu')")
+    (finding,) = [f for f in program.findings if f.code == "DT501"]
+    assert finding.fix.place == finding.site != finding.culprit.origin.place

@@ -241,6 +241,35 @@ def test_a_sum_in_place_loses_what_a_copy_does_not(tmp_path):
     found(run(tmp_path, text.replace("WRITE", "total.copy_(torch.rand(8) + net(x).float().sum(0))")), "DT203", "note")
 
 
+def test_adapters_that_are_merged_are_added_once_to_each_weight(tmp_path):
+    text = """
+    net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3))).bfloat16()
+    net(torch.ones(1, 8).bfloat16())
+    for _ in range(TIMES):
+        for layer in net:
+            layer.weight.data += torch.ones(8, 8)
+    """
+    assert [f.severity for f in run(tmp_path, text.replace("TIMES", "1")).findings] == ["note"]
+    assert [f.severity for f in run(tmp_path, text.replace("TIMES", "6")).findings] == ["warning"]
+
+
+@pytest.mark.parametrize("made", ["x.new_zeros(8)", "torch.zeros_like(x[0])", "torch.zeros_like(x)[0]"])
+@pytest.mark.parametrize("in_line", [True, False])
+def test_a_sum_that_was_made_like_something_in_line_is_the_maker_s_doing(made, in_line, tmp_path):
+    """Where the thing itself is out of line, so is what is made like it, and it is to blame."""
+    text = f"""
+    net = nn.Linear(8, 8){".half()" if in_line else ""}
+    x = torch.randn(4, 8).half()  {"" if in_line else "#!"}
+    with torch.no_grad():
+        net(x if {in_line} else x.float())
+        total = {made}  {"#!" if in_line else ""}
+        for _ in range(4):
+            total += torch.ones(8)
+    """
+    f = found(run(tmp_path, text), "DT203", "warning")
+    assert f.culprit.origin.kind == ("factory" if in_line else "cast")
+
+
 def test_master_weights_come_back_without_a_word(tmp_path):
     text = NET + """
 master = [p.detach().float() for p in net.parameters()]
@@ -317,6 +346,23 @@ def test_a_schedule_multiplied_up(tmp_path):
     assert run(tmp_path, text.replace(", dtype=torch.float16", "")).findings == ()
 
 
+@pytest.mark.parametrize(("between", "largest", "told"), [("", 3000, 1), (".clone()[0]", 3000, 1), ("", 2000, 0), (" / 2", 3000, 0), ("", 70_000, 1)])
+def test_integers_that_come_back_as_integers(between, largest, told, tmp_path):
+    text = f"ids = torch.tensor([[5, {largest}]])\nhalf = ids.half()  #!\nback = (half{between}).long()"
+    program = run(tmp_path, text)
+    assert len(program.findings) == told
+    if told:
+        fix = found(program, "DT204", "warning").fix
+        assert not fix.edits and "3" in fix.why, "the same cast may be right for the rest of the batch"
+
+
+def test_positions_that_are_counted_from_a_mask(tmp_path):
+    text = "mask = torch.MASK(2, 900, dtype=torch.long)\nplace = mask.bfloat16().cumsum(-1)  #!"
+    found(run(tmp_path, text.replace("MASK", "ones"), numerics=True), "DT204", "warning")
+    assert run(tmp_path, text.replace("MASK", "zeros"), numerics=True).findings == ()
+    assert run(tmp_path, text.replace("MASK", "ones").replace("bfloat16()", "float()"), numerics=True).findings == ()
+
+
 def test_the_largest_integer_is_read_once_and_by_nobody_else(tmp_path):
     text = """
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -349,7 +395,33 @@ def test_reading_an_open_trace_adds_no_op():
 def test_the_dominant_dtype_is_the_model_s_own(tmp_path):
     text = "big, small = nn.Linear(64, 64), nn.Linear(8, 8).half()\nbig(torch.ones(1, 64))\nsmall(torch.ones(1, 8).half())"
     silent = _silent.Run(run(tmp_path, text).recording)
-    assert (silent.dominant("big"), silent.dominant("small"), silent.dominant("")) == ("float32", "float16", "float32")
+    by_model = {op.module: silent.dominant(op) for op in silent.ops}
+    assert by_model == {"big": "float32", "small": "float16", "": "float32"}
+
+
+def test_two_models_that_one_function_calls_by_the_same_name(tmp_path):
+    """A reference and a policy, a teacher and a student: each is judged by its own parameters."""
+    text = """
+    import copy
+    class Turned(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * torch.ones(8, dtype=x.dtype)
+    class Wave(nn.Module):
+        def forward(self, x):
+            return (x.sin() + x.cos()).tanh()
+    student = nn.Sequential(Turned(8, 8), Wave())
+    teacher = copy.deepcopy(student).bfloat16()
+    def score(model, x):
+        return model(x)
+    for _ in range(3):
+        score(teacher, torch.ones(4, 8).bfloat16())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            score(student, torch.ones(4, 8))
+    """
+    program = run(tmp_path, text)
+    assert {op.module for op in program.recording.ops} == {"", "model.0", "model.1"}
+    assert not [f for f in program.findings if f.severity != "note"], program.trace
+    assert {op.outputs[0] for op in program.recording.ops if op.op == "mul"} == {"bfloat16", "float32"}
 
 
 @pytest.mark.parametrize(

@@ -521,3 +521,12 @@ def test_a_line_with_two_edits_is_shown_as_it_is_in_the_end(tmp_path):
     shown = report.text(program.recording, program.findings)
     assert "i = torch.linalg.inv(m.to(torch.float32)).to(m.dtype)" in shown
     assert sum("torch.linalg.inv(m" in line for line in shown.splitlines()) == 2  # as it is, as it is to be
+
+
+def test_a_conversion_that_names_its_dtype_is_told_so(tmp_path):
+    import programs
+
+    text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
+    for given, told in ((", dtype=torch.float32", "tensor is told dtype=float32"), ("", "tensor keeps what it is given")):
+        program = programs.run(tmp_path, text.format(given))
+        assert told in report.text(program.recording, program.findings)

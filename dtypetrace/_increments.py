@@ -116,7 +116,7 @@ class Increments:
         target, where, which, values = args[:4] if func is not _aten.index_put_.default else (args[0], 0, args[1], args[2])
         if func is _aten.index_put_.default:
             # a mask would have to be counted on the host
-            if not (args[3] if len(args) > 3 else kwargs.get("accumulate")) or any(i is None or i.dtype is torch.bool for i in which):
+            if not (args[3] if len(args) > 3 else kwargs.get("accumulate")) or any(i is None or i.dtype in (torch.bool, torch.uint8) for i in which):
                 return None
             look = lambda: target[tuple(which)]  # noqa: E731
         elif which.dim() == 0 or not which.numel():
@@ -163,9 +163,11 @@ class Increments:
         due = (exact - base.float()).abs() > _NOISE * base.float().abs()
         return due.sum(), (due & (sample(out) != base)).sum(), out.device, index
 
-    def _scaled(self, func, args: tuple, kept: _Kept, tensor: torch.Tensor) -> _Kept:
+    def _scaled(self, func, args: tuple, kept: _Kept, tensor: torch.Tensor) -> _Kept | None:
         factor = args[1] if args[0] is tensor else args[0]
         factor = factor.float() if isinstance(factor, torch.Tensor) else float(factor)
+        if func is _aten.div.Tensor and not isinstance(factor, torch.Tensor) and not factor:
+            return None  # what is divided by zero is kept no more
         base = sample(tensor).clone() if kept.base is None else kept.base
         return _Kept(kept.number, base, kept.factor * factor if func is _aten.mul.Tensor else kept.factor / factor)
 

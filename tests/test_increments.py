@@ -43,6 +43,7 @@ MOVES = {
     "indices that are added to once": "kept = torch.zeros(8, dtype=torch.bfloat16).index_add_(0, at, one)",
     "a write that adds nothing up": "kept.index_put_((at,), kept + one)",
     "a residual": "kept = kept + torch.sin(kept) * 0.1",
+    "divided by zero": "kept = (kept / 0.0).clamp(max=256) + 4 * one",
     "a mask": "kept.index_put_((at > 3,), one[:1], accumulate=True); kept += 4 * one",
 }
 

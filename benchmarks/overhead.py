@@ -206,8 +206,12 @@ class Growth:
     """Ops, steps and places."""
 
 
-def memory_growth(work: Work, steps: int = 20) -> Growth:
-    """Watches one step, then ``steps`` more, and compares."""
+def memory_growth(make: Callable[[], Work], steps: int = 20) -> Growth:
+    """Watches one step of new work, then ``steps`` more, and compares.
+
+    tracemalloc begins before the work is made: it does not see freed what is older, and would count as growth whatever
+    takes the place of that.
+    """
 
     def records() -> int:
         seen = trace.recording
@@ -217,20 +221,17 @@ def memory_growth(work: Work, steps: int = 20) -> Growth:
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    with dtypetrace.trace(work.model) as trace:
-        try:
-            for step in range(2 + steps):  # one line calls them all: a call from another line is another place
+    tracemalloc.start()
+    try:
+        work = make()
+        with dtypetrace.trace(work.model) as trace:
+            for step in range(1 + steps):  # one line calls them all: a call from another line is another place
                 work.step()
                 if step == 0:
-                    before = records()
-                    tracemalloc.start()
-                elif step == 1:
-                    # what was made before tracemalloc began it does not see freed, so a second step has to replace it
-                    first = size()
-            last = size()
-        finally:
-            tracemalloc.stop()
-        return Growth(steps, last - first, records() - before)
+                    before, first = records(), size()
+            return Growth(steps, size() - first, records() - before)
+    finally:
+        tracemalloc.stop()
 
 
 def peak_memory(work: Work, contestant: Contestant) -> int:
@@ -387,7 +388,7 @@ def main(argv: list[str] | None = None) -> int:
     work = meta_work()
     show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time)))
     work = cpu_work()
-    show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time, steps=3), bars=False) + growth_rows(memory_growth(work)))
+    show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time, steps=3), bars=False) + growth_rows(memory_growth(cpu_work)))
     if torch.cuda.is_available():
         work = gpu_work()
         show(f"{work.name}: {work.ops} ops", gpu_rows(work, rounds))

@@ -127,13 +127,32 @@ class Sheet:
 
     def made(self, line: int, column: int) -> Piece | None:
         """The change that put the character at a place of the text as it is now there, None for one of the original's."""
-        starts, moved = _line_starts(self.text), 0
-        offset = starts[line - 1] + column - 1 if 0 < line <= len(starts) else -1
-        for piece in self._sorted():
-            if piece.start + moved <= offset < piece.start + moved + len(piece.text):
-                return piece
-            moved += len(piece.text) - (piece.end - piece.start)
+        offset = _offset(self.text, line, column)
+        return next((piece for piece, begin, end in self._now() if begin <= offset < end), None)
+
+    def told(self, line: int, column: int) -> Piece | None:
+        """The change that put an argument of its own into the call whose closing bracket is at a place of the text as it is now."""
+        text, pieces, depth = self.text, self._now(), 0
+        offset = _offset(text, line, column)
+        if offset < 0 or text[offset] != ")":
+            return None
+        for at in range(offset, -1, -1):
+            depth += (text[at] in ")]}") - (text[at] in "([{")
+            if depth == 0:
+                break
+            found = next((piece for piece, begin, end in pieces if begin <= at < end), None) if depth == 1 else None
+            if found is not None:
+                return found
         return None
+
+    def _now(self) -> list[tuple[Piece, int, int]]:
+        """The changes with where they begin and end in the text as it is now."""
+        found, moved = [], 0
+        for piece in self._sorted():
+            begin = piece.start + moved
+            found.append((piece, begin, begin + len(piece.text)))
+            moved += len(piece.text) - (piece.end - piece.start)
+        return found
 
     def _back(self, offset: int, *, opening: bool) -> int | None:
         """The original place of a place in the text as it is now, None inside what a change has put there."""
@@ -152,6 +171,12 @@ class Sheet:
 
 def _line_starts(text: str) -> list[int]:
     return [0, *(found.end() for found in re.finditer("\n", text))]
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    """Where a line's column is in a text, both counted from 1; -1 for nowhere."""
+    starts = _line_starts(text)
+    return starts[line - 1] + column - 1 if 0 < line <= len(starts) else -1
 
 
 def _cut(before: str, after: str) -> list[tuple[int, int, str]]:

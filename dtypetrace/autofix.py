@@ -281,7 +281,8 @@ class Repair:
         """The problem whose patch made the expression that gave a tensor its dtype."""
         frame = place.stack[0] if place.stack else None
         sheet = self.patch.sheets.get(frame.file) if frame and frame.end_column else None
-        piece = sheet.made(frame.end_line, frame.end_column - 1) if sheet else None
+        end = (frame.end_line, frame.end_column - 1) if sheet else ()
+        piece = sheet.made(*end) or sheet.told(*end) if sheet else None
         pieces = {p[:4]: problem for problem in self.problems for change in problem.chosen_changes if change.file == frame.file for p in change.pieces} if piece else {}
         return pieces.get(piece[:4]) if piece else None
 

@@ -451,6 +451,29 @@ def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
     assert problem.chosen is None and "call" in problem.tried and problem.choose_next() and problem.chosen != "call"
 
 
+def test_a_cast_of_several_values_is_left_where_another_of_them_needs_it(tmp_path):
+    text = """
+def to_like(batch, like):
+    return {
+        key: value.to(
+            like.device,
+        ).to(like.dtype)
+        for key, value in batch.items()
+    }
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.style = nn.Embedding(9, 4), nn.Linear(3, 4)
+    def forward(self, ids, style):
+        return self.words(ids) + self.style(style)[:, None]
+net = Net().half()
+batch = to_like({"ids": torch.tensor([[1, 2]]), "style": torch.ones(1, 3)}, net.style.weight)
+net(**batch)
+"""
+    added, _ = fixed(tmp_path, text)
+    assert added == ["return self.words(ids.to(torch.int64)) + self.style(style)[:, None]"]
+
+
 def test_a_change_that_others_make_needless_is_left_out():
     def outcome(refused):
         said = (autofix.Recording(refused=refused) if refused else autofix.Recording())

@@ -148,3 +148,14 @@ def test_what_a_change_made_is_known_from_what_was_there(file):
     sheet = patch.sheets[str(file)]
     columns = [n for n in range(1, 30) if sheet.made(3, n) is not None]
     assert sheet.text.splitlines()[2][columns[0] - 1 : columns[-1]] == ".to(torch.half)" and sheet.made(2, 3) is None
+
+
+def test_what_a_call_was_told_is_known_at_its_end(file):
+    patch, _ = patched(file, edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
+    sheet = patch.sheets[str(file)]
+    line = sheet.text.splitlines()[1]
+    inner = line.index("half)") + 5
+    assert sheet.told(2, inner) is sheet.pieces[0] and sheet.made(2, inner) is None
+    assert sheet.told(2, line.index("'é')") + 4) is None  # the outer call was told nothing itself
+    assert sheet.told(2, 1) is None and sheet.told(99, 1) is None
+

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-from . import saved
+from . import graph, saved
 from ._patch import Change, Patch, forget_patched, objection, show_patched
 from ._proof import AS_THEY_ARE, Measured
 from ._ways import Problem, gather
@@ -54,7 +54,7 @@ class Inserted:
 
 def fixes(recording: Recording) -> tuple[Inserted, ...]:
     """What healing inserted, where, why and how often, in the order in which it was first needed."""
-    from . import graph, rules
+    from . import rules
 
     found = []
     for refused in recording.refused:
@@ -259,8 +259,8 @@ class Repair:
         moved = False
         for found in self._gather(patched):
             problem = known.get(found.key)
-            own = self._maker(found.born)
-            if own is not None:  # a cast that the patch itself put there is out of line: it goes, and what it was for is seen anew
+            own = self._maker(found)
+            if own is not None:  # what the patch itself put there is out of line: it goes, and what it was for is seen anew
                 own.withdraw()
                 moved = True
             elif problem is None:
@@ -277,14 +277,22 @@ class Repair:
                 moved = True
         return moved
 
-    def _maker(self, place: Place) -> Problem | None:
-        """The problem whose patch made the expression that gave a tensor its dtype."""
-        frame = place.stack[0] if place.stack else None
+    def _maker(self, found: Problem) -> Problem | None:
+        """The problem whose patch made the expression that gave a tensor its dtype: a cast of the patch's own, or a call that the
+        patch told another dtype, where that is refused by a call that was in line before."""
+        frame = found.born.stack[0] if found.born.stack else None
         sheet = self.patch.sheets.get(frame.file) if frame and frame.end_column else None
-        end = (frame.end_line, frame.end_column - 1) if sheet else ()
-        piece = sheet.made(*end) or sheet.told(*end) if sheet else None
+        if sheet is None:
+            return None
+        end = frame.end_line, frame.end_column - 1
+        piece = sheet.made(*end) or (None if self._refused_before(found) else sheet.told(*end))
         pieces = {p[:4]: problem for problem in self.problems for change in problem.chosen_changes if change.file == frame.file for p in change.pieces} if piece else {}
         return pieces.get(piece[:4]) if piece else None
+
+    def _refused_before(self, problem: Problem) -> bool:
+        """Whether each of its calls was refused in the first run, too. Edits move no lines."""
+        first = {(r.op, r.module, *_line(graph.place_of(self.found.recording, r.place))) for r in self.found.recording.refused} if self.found else set()
+        return all((f.op, f.module, *_line(f.site)) in first for f in problem.findings)
 
     def _at_fault(self, error: dict) -> Problem | None:
         """The problem whose patch an error most likely comes from: one that changed the innermost line of the traceback
@@ -335,6 +343,10 @@ class Repair:
         if own is not None and own > tolerance / 10:
             return Verdict(True, "nothing is refused; values not comparable: not deterministic", rounds)
         return Verdict(False, f"nothing is refused, but its values differ from the healed run's by {_percent(worst)} (tolerance {_percent(tolerance)})", rounds)
+
+
+def _line(place: Place) -> tuple:
+    return (place.stack[0].file, place.stack[0].line) if place.stack else ()
 
 
 _TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float16": 0.02, "float32": 1e-3}

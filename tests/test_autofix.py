@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import programs
@@ -444,9 +445,12 @@ def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
     file = next(iter(patch.texts))
     line = patch.texts[file].splitlines()[2]
     assert ".to(torch.float16))" in line
-    made = Place((Frame(file, 3, "<module>", True, line.index("x.float") + 1, 3, line.rindex(")") + 1),))
-    kept = Place((Frame(file, 3, "<module>", True, line.index("x.float") + 1, 3, line.index(")") + 2),))
-    assert repair._maker(made) is problem and repair._maker(kept) is None
+    def born(end):
+        (finding,) = problem.findings
+        place = Place((Frame(file, 3, "<module>", True, line.index("x.float") + 1, 3, end),))
+        return Problem((), [replace(finding, culprit=replace(finding.culprit, origin=replace(finding.culprit.origin, place=place)))])
+
+    assert repair._maker(born(line.rindex(")") + 1)) is problem and repair._maker(born(line.index(")") + 2)) is None
     problem.withdraw()
     assert problem.chosen is None and "call" in problem.tried and problem.choose_next() and problem.chosen != "call"
 

@@ -74,7 +74,7 @@ class Births:
 
     def decide(self, func, inputs, dtypes, out, made, place, module, call, forward_op) -> int:
         """The step of an output whose operands do not all have its dtype."""
-        origins, marks = self.origins, self.origins.marks
+        origins = self.origins
         floating = [(t, d) for t, d in zip(inputs, dtypes) if d.is_floating_point or d.is_complex]
         same = [t for t, d in zip(inputs, dtypes) if d is made]
         source = tuple(dict.fromkeys(d for _, d in floating))
@@ -83,7 +83,7 @@ class Births:
             return origins.step(RawStep("cast", name, place, module, source or (dtypes[0],), made, explicit=True))
         if same:
             parent = next((t for t in same if t.dim()), same[0])
-            mark = marks.get(id(parent)) or self.recorder.adopt(parent, place, forward_op)
+            mark = self.recorder.adopt(parent, place, forward_op)
             if made.is_floating_point or made.is_complex:
                 dims = any(t.dim() for t in same)
                 narrower = [d for t, d in floating if d is not made and d.itemsize <= made.itemsize and (t.dim() or not dims)]
@@ -97,7 +97,7 @@ class Births:
                 how = "autocast"
                 for other in tensors_in(call[1], call[2]):
                     if other.dtype is made:
-                        mark = marks.get(id(other)) or self.recorder.mark_of(other, place)
+                        mark = self.recorder.mark_of(other, place)
                         return origins.step(RawStep("promotion", name, place, module, (*source, made), made, (mark.step,)))
             return origins.step(RawStep(how, name, place, module, source or (dtypes[0],), made, explicit=how == "cast"))
         if func is _VIEW_DTYPE:
@@ -109,7 +109,7 @@ class Births:
             if not floating:
                 default = self.recorder.default_place if made is torch.get_default_dtype() else -1
                 return origins.step(RawStep("promotion", name, place, module, tuple(dict.fromkeys(dtypes)), made, default=default))
-            parents = tuple(dict.fromkeys((marks.get(id(t)) or self.recorder.adopt(t, place, forward_op)).step for t, _ in floating))
+            parents = tuple(dict.fromkeys(self.recorder.adopt(t, place, forward_op).step for t, _ in floating))
             if len(source) == 1 and source[0].is_complex != made.is_complex:
                 # abs, view_as_real, fft: the same precision in another form
                 return origins.step(RawStep("form", name, place, module, source, made, parents))

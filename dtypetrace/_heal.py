@@ -23,6 +23,7 @@ from . import _compat, _judgement, _source, _witness, graph
 from ._heal_ahead import Ahead
 from ._origins import RawStep
 from ._seam import Call, Remade
+from ._snapshot import snapshot
 from .records import FLOATING, Cast, Place, Recording, Refused
 from .rules import cause
 
@@ -148,7 +149,7 @@ class Healer(Ahead):
         return not handled(error, sys._getframe(1), self.recorder.places.hidden, self.opened)
 
     def _decide(self, call: Call, arguments: list) -> _Plan | None:
-        recording: Recording = self.recorder.snapshot(whole=False)
+        recording: Recording = snapshot(self.recorder, whole=False)
         refused: Refused = recording.refused[call.refusal]
         in_line, _ = _judgement.in_line(recording, refused)
         culprit = _judgement.culprit(refused, in_line)

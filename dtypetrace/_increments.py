@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import _compat
+from ._origins import Origins
 from ._updates import sample
 
 _aten = torch.ops.aten
@@ -133,24 +134,24 @@ class Increments:
         exact = before.float() + kwargs.get("alpha", 1) * values.float()
         return func, look, before, exact
 
-    def made(self, number: int, func, args: tuple, kwargs: dict, out: torch.Tensor, marks: dict) -> tuple | None:
+    def made(self, number: int, func, args: tuple, kwargs: dict, out: torch.Tensor, origins: Origins) -> tuple | None:
         """Follows op ``number``, which made a new tensor; what ``after`` gives and the kept operand's index, where it adds to what
         the same op made the time before."""
         if out.dtype not in _NARROW or _compat.current_graph_task_id() != -1 or not _plain(out):
             return None
         tensors = [a for a in args[:2] if isinstance(a, torch.Tensor)]
         if func in _HANDS_ON:
-            if (known := getattr(marks.get(id(tensors[-1])), "kept", None)) is not None and tensors[-1].dtype is out.dtype:
-                marks[id(out)].kept = known
+            if (known := getattr(origins.of(tensors[-1]), "kept", None)) is not None and tensors[-1].dtype is out.dtype:
+                origins.of(out).kept = known
             return None
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             return None
-        kept = [getattr(marks.get(id(t)), "kept", None) for t in tensors]
+        kept = [getattr(origins.of(t), "kept", None) for t in tensors]
         if func not in _ADDS:
             if kept[0] is not None and (len(tensors) == 1 or tensors[1].dim() == 0 and kept[1] is None):
-                marks[id(out)].kept = self._scaled(func, args, kept[0], tensors[0])
+                origins.of(out).kept = self._scaled(func, args, kept[0], tensors[0])
             return None
-        marks[id(out)].kept = _Kept(number)
+        origins.of(out).kept = _Kept(number)
         index = next((n for n, k in enumerate(kept) if k is not None and k.number == number and tensors[n].shape == out.shape), None)
         if index is None or len(tensors) != 2 or tensors[1 - index].shape not in (out.shape, ()):
             return None

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 
 _DEEPEST = 24
+_ROOM = 1024
+"""So many marks may be of tensors that are gone."""
 
 
 class RawRead(NamedTuple):
@@ -43,40 +45,40 @@ class RawStep(NamedTuple):
 class Mark(weakref.ref):
     """A weak reference to a tensor with what is known of it."""
 
-    __slots__ = ("key", "step", "op", "value", "kept", "was")  # value, kept: where numerics are on (_values, _increments); was: the step before `.data =`
+    __slots__ = ("step", "op", "value", "kept", "was")  # value, kept: where numerics are on (_values, _increments); was: the step before `.data =`
 
 
 class Origins:
     """Marks of live tensors and the table of steps."""
 
     def __init__(self) -> None:
-        self.marks: dict[int, Mark] = {}
+        self.marks: dict[int, Mark] = {}  # by id; an entry whose tensor is gone stays until the id is used again, or sweep()
+        self.room = _ROOM
         self.steps: list[RawStep] = []
         self._numbers: dict[RawStep, int] = {}
-        # A weak reference calls back in the middle of the program. A callback in Python would be where a Ctrl-C is
-        # delivered, and lost ("Exception ignored in"); list.append runs no Python.
-        self.dead: list[Mark] = []
-        self._died = self.dead.append
 
     def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
-        key = id(tensor)
-        mark = Mark(tensor, self._died)
-        mark.key = key
+        # No callback: it would run in the middle of the program, where a Ctrl-C is delivered and lost ("Exception
+        # ignored in"), and most ids are used again at once.
+        mark = Mark(tensor)
         mark.step = step
         mark.op = op
-        self.marks[key] = mark
+        self.marks[id(tensor)] = mark
+        self.tidy()
         return mark
 
+    def tidy(self) -> None:
+        """Sweeps where the table has doubled since, so that the cost is spread over the marks made in between."""
+        if len(self.marks) > self.room:
+            self.sweep()
+
     def sweep(self) -> None:
-        """Drops the marks of tensors that are gone; after it, every id in ``marks`` is that of the tensor marked."""
-        dead, marks = self.dead, self.marks
-        while dead:
-            try:
-                mark = dead.pop()
-            except IndexError:  # another thread of the engine was faster
-                break
-            if marks.get(mark.key) is mark:
-                del marks[mark.key]
+        """Drops the marks of tensors that are gone."""
+        marks = self.marks
+        for key, mark in list(marks.items()):
+            if mark() is None and marks.get(key) is mark:
+                marks.pop(key, None)  # another thread of the engine may have been faster
+        self.room = 2 * len(marks) + _ROOM
 
     def of(self, tensor: torch.Tensor) -> Mark | None:
         """The tensor's mark. An id that was reused is told by the weak reference."""
@@ -115,4 +117,3 @@ class Origins:
 
     def clear(self) -> None:
         self.marks.clear()
-        self.dead.clear()

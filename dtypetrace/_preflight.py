@@ -22,6 +22,7 @@ from ._modules import clean_name
 from ._training import mechanism
 from ._recorder import Recorder
 from ._settings import plan_of
+from ._snapshot import snapshot
 from ._updates import Updates
 from ._view import SavedTrace
 from .records import Recording, Trial, Update
@@ -56,7 +57,7 @@ def preflight(model: nn.Module, *, optimizer: Any = None, scaler: Any = None, au
     )
     if watching is not None:
         watching.plans.append(plan)  # the trace tells it too
-    seen = recorder.snapshot()
+    seen = snapshot(recorder)
     recording = Recording(places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,))
     return SavedTrace(recording, tuple(_plan.find(recording)))
 

@@ -2,7 +2,7 @@
 
 Called by ``hooks`` for every operator, so what runs each time is kept short: one walk over the
 frames since the last module call, one table look-up, one mark an output. Everything else is done
-once per distinct op, or when the recording is read.
+once per distinct op, or when the recording is read (``_snapshot``).
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ import sys
 import weakref
 from array import array
 from dataclasses import replace
-from itertools import takewhile
 from threading import get_ident
 from types import FrameType
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 import torch
 from torch import nn
 
-from . import _compat, _source, _witness
+from . import _compat, _witness
 from ._births import LIFT_FRESH, LIKE, TO_COPY, TO_DTYPE, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
 from ._modules import Modules, clean_name
-from ._origins import Origins, RawStep
+from ._origins import Mark, Origins, RawStep
 from ._places import Places, UserCode
 from ._updates import Updates
 from ._values import Values
-from .records import Input, Op, Parameter, Place, Plan, Read, Recording, Refused, Step
+from .records import Input, Plan, Refused
 
-Tensor = torch.Tensor
+Tensor, _Parameter = torch.Tensor, nn.Parameter
 _ENGINE = _compat.ENGINE_CODE
 _current_node = _compat.current_autograd_node
 _current_graph_task = _compat.current_graph_task_id
 _next_sequence = _compat.next_sequence_number
-_RING = 1 << 18
+_SLOTS = (1 << 18) - 1
+_BITS = 24
+_NUMBERS = (1 << _BITS) - 1
 _ACCUMULATES = -3
+_CASTS = (TO_COPY, TO_DTYPE)
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -55,7 +57,11 @@ class Thread:
 class _Op:
     """The growing form of :class:`records.Op`."""
 
-    __slots__ = ("func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device", "peak", "uncached")
+    # the short way of Recorder.saw: the one dtype of its tensors, the types of its arguments, which are tensors, the type of its result
+    __slots__ = (
+        "number", "count", "steady", "kinds", "tensors", "makes",
+        "func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device", "peak", "uncached",
+    )  # fmt: skip
 
 
 def _peak(integers: Tensor, cast: Tensor) -> Tensor | None:
@@ -66,27 +72,6 @@ def _peak(integers: Tensor, cast: Tensor) -> Tensor | None:
         return None
     with _compat.unseen():
         return cast.amax()
-
-
-def _read(op: _Op) -> float | None:
-    """An op's peak, as a number from now on: a trace that is still open would see the reading, and wait for the device twice."""
-    if isinstance(op.peak, Tensor):
-        with _compat.unseen():
-            op.peak = float(op.peak.item())
-    return op.peak
-
-
-_MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", "load"})
-
-
-def _loaded(places: Sequence[Place], step: Step) -> Step:
-    """However a library's ``from_pretrained`` makes a tensor, it loads it: the checkpoint and the user's call decided its dtype."""
-    stack = places[step.place].stack if step.how in _MADE and not step.parents and 0 <= step.place < len(places) else ()
-    if not any(f.function.endswith("from_pretrained") for f in takewhile(lambda f: not f.user, stack)):
-        return step
-    user = next((f for f in stack if f.user), None)
-    named = user is not None and _source.names_dtype(user)
-    return replace(step, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
 
 
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
@@ -114,8 +99,9 @@ class Recorder:
         self.births = Births(self)
         self.user = user or UserCode()
         self.ops: list[_Op] = []
-        self._op_numbers: dict[tuple, int] = {}
-        self._counts: list[int] = []  # how often each op ran, apart from the rest of what is known of it
+        self._op_of: dict[tuple, _Op] = {}
+        self._steady: dict[tuple, _Op] = {}  # by where alone: the op last met there, where it leaves its dtype as it is
+        self._shared: dict[tuple, tuple] = {}
         self.refused: list[Refused] = []
         self._refused_numbers: dict[tuple, int] = {}
         self._left: dict[int, tuple[int, str, int]] = {}  # id of an exception -> number of its refusal, its text, its depth
@@ -132,8 +118,7 @@ class Recorder:
         self.updates = Updates(self, numerics)
         self.plans: list[Plan] = []
         self.threads: dict[int, Thread] = {}
-        self._sequences = array("q", b"\xff" * (8 * _RING))
-        self._sequence_ops = array("i", bytes(array("i").itemsize * _RING))
+        self._nodes = array("q", b"\xff" * (8 * (_SLOTS + 1)))  # sequence number of an autograd node << _BITS | number of its op
 
     def begin(self) -> None:
         self.thread = get_ident()
@@ -222,95 +207,158 @@ class Recorder:
     # ------------------------------------------------------------ dispatch: every operator
 
     def saw(self, func, args: tuple, kwargs: dict, out: Any, frame: FrameType | None) -> None:
-        """Records one operator call that ran."""
-        if self.origins.dead:
-            self.origins.sweep()
-        thread = self.threads.get(get_ident()) or self.thread_state()
-        inputs = tensors_in(args, kwargs)
+        """Records one operator call that ran.
 
-        # ---- place, module, phase
-        call = None
-        forward_op, aside = -1, False
+        Most calls were met before, at the same place, and leave the one floating dtype of all their tensors as it is. Those
+        take a short way: they are counted, and their output's dtype comes from where the first operand's came from.
+        """
+        # ---- where: in backward the forward op tells; else place, module and phase
         if frame is None or frame.f_code is _ENGINE:
-            phase = "backward"
-            forward_op = self.forward_op()
+            thread = call = None
+            forward_op, aside = self.forward_op(), False
+            key = (id(func), forward_op) if forward_op >= 0 else (id(func), forward_op, self.backward_place)
+        else:
+            thread = self.threads.get(get_ident()) or self.thread_state()
+            forward_op, aside = -1, func is TO_COPY and self._aside(frame)
+            modules = thread.modules
+            if thread.calls and not aside:
+                call = thread.calls[-1]
+                place = call[3]
+                if place is None:
+                    place = call[3] = self.place(thread, frame)
+            else:
+                call = None
+                place = self.place(thread, frame)
+            if _current_graph_task() != -1:
+                phase = "recompute" if modules and modules[-1][4] else "backward"
+            elif self.optimizer is not None:
+                phase = "optimizer"
+            else:
+                phase = "forward" if modules else "other"
+            key = (id(func), place, modules[-1][1] if modules else -1, phase)  # the id: an operator's hash is computed in Python
+
+        op = self._steady.get(key)
+        if op is not None and self._again(op, args, kwargs, out, forward_op):
+            number = op.number
+        else:
+            number = self._look(key, func, args, kwargs, out, thread, call, forward_op)
+
+        # ---- link the autograd node just made, so that backward finds its way here
+        if forward_op < 0 and not aside:  # what runs inside a call leaves the call's own node to the call
+            thread = thread or self.thread_state()
+            risen = _next_sequence()
+            sequence = thread.sequence
+            if risen != sequence:
+                if risen - sequence > 8:
+                    sequence = risen - 8
+                while sequence < risen:  # one operator may make several nodes (CopySlices, a custom Function around it)
+                    self._nodes[sequence & _SLOTS] = sequence << _BITS | number
+                    sequence += 1
+                thread.sequence = risen
+
+    def _again(self, op: _Op, args: tuple, kwargs: dict, out: Any, forward_op: int) -> bool:
+        """The short way: counts a call that is like the one of ``op`` that was looked at, and marks what it made. False if it is not."""
+        if type(out) is not op.makes or ((*map(type, args), *map(type, kwargs.values())) if kwargs else (*map(type, args),)) != op.kinds:
+            return False
+        dtype = op.steady
+        for i in op.tensors:
+            if args[i].dtype is not dtype:
+                return False
+        made = (out,) if type(out) is Tensor else out
+        for o in made:
+            if o is not None and o.dtype is not dtype:
+                return False
+        owner = args[op.tensors[0]] if forward_op != _ACCUMULATES else _current_node().variable
+        marks = self.origins.marks
+        mark = marks.get(id(owner))
+        if mark is None or mark() is not owner or owner.dtype is not dtype:
+            return False
+        op.count += 1
+        number = op.number
+        if out is owner:  # written in place
+            mark.op = number
+            return True
+        step = mark.step
+        for o in made:
+            if o is not None:
+                marks[id(o)] = mark = Mark(o)  # as Origins.mark does it
+                mark.step = step
+                mark.op = number
+        return True
+
+    def _look(self, key, func, args, kwargs, out, thread, call, forward_op) -> int:
+        """Number of the op of a call that is looked at whole."""
+        inputs = tensors_in(args, kwargs)
+        told = thread is not None or forward_op != -1  # the key tells the place and the module
+        if thread is not None:
+            _, place, module, phase = key
+        else:
+            thread, phase = self.thread_state(), "backward"
             if forward_op >= 0:
                 known = self.ops[forward_op]
                 place, module = known.place, known.module
             else:
                 place, module = self.backward_place, self.owner() if forward_op == -1 else -1
-        else:
-            modules = thread.modules
-            calls = thread.calls
-            if calls and not (aside := func is TO_COPY and self._aside(frame)):
-                call = calls[-1]
-                place = call[3]
-                if place is None:
-                    place = call[3] = self.place(thread, frame)
-            else:
-                place = self.place(thread, frame)
-            module = modules[-1][1] if modules else -1
-            if _current_graph_task() != -1:
-                phase = "recompute" if modules and modules[-1][4] else "backward"
-            elif self.optimizer is not None:
-                phase = "optimizer"
-            elif modules:
-                phase = "forward"
-            else:
-                phase = "other"
 
         # ---- which distinct op
         outputs = (out,) if type(out) is Tensor else tensors_in((out,))
         made = outputs[0].dtype if outputs else None
         dtypes = tuple([t.dtype for t in inputs])
-        # the id, for the hash of an operator is computed in Python
-        key = (id(func), place, module, phase, made, dtypes if len(dtypes) < 8 else tuple(dict.fromkeys(dtypes)))
+        name = (id(func), place, module, phase, made, dtypes if len(dtypes) < 8 else tuple(dict.fromkeys(dtypes)))
         uncached = ""
         if (func is TO_COPY or func is TO_DTYPE) and call is not None and call[4] and isinstance(inputs[0], nn.Parameter):
             # one weight's casts are counted by themselves, apart from those that autocast keeps; it turns gradients on to make these
             uncached = "" if torch.is_grad_enabled() and inputs[0].requires_grad else "frozen" if not inputs[0].requires_grad else "inference"
-            key = (*key, uncached, id(inputs[0]))
-        number = self._op_numbers.get(key)
-        if number is None:
+            name = (*name, uncached, id(inputs[0]))
+        op = self._op_of.get(name)
+        if op is None:
             if phase == "optimizer" and self.step_was_left():
-                return self.saw(func, args, kwargs, out, frame)
-            number = self._new_op(key, func, place, module, phase, inputs, out, call, thread, forward_op)
-            self.ops[number].uncached = uncached
+                return self._look((*key[:3], self.phase(thread)), func, args, kwargs, out, thread, call, forward_op)
+            op = self._new_op(name, func, place, module, phase, inputs, out, call, thread, forward_op)
+            op.uncached = uncached
         else:
-            self._counts[number] += 1
+            op.count += 1
+        number = op.number
 
         # ---- what the outputs' dtypes come from: O(1), no history
-        marks = self.origins.marks
+        origins = self.origins
         for o in outputs:
-            known = marks.get(id(o))
+            known = origins.of(o)
             if known is not None:  # written in place: the destination keeps its dtype
                 known.op = number
                 continue
             if o is not out:
                 made = o.dtype
-            parent = marks.get(id(inputs[0])) if inputs and dtypes.count(made) == len(dtypes) else None
+            parent = origins.of(inputs[0]) if inputs and dtypes.count(made) == len(dtypes) else None
             if parent is not None and made.is_floating_point and forward_op != _ACCUMULATES:
                 step = parent.step
             else:
                 step = self._settle(func, inputs, dtypes, o, made, place, module, call, forward_op, thread)
-            self.origins.mark(o, step, number)
+            origins.mark(o, step, number)
 
         if self.values is not None:
             self._measure(number, func, args, kwargs, inputs, outputs, phase)
+        elif told and outputs and {*dtypes} == {made} and made.is_floating_point:
+            self._shorten(key, op, func, args, kwargs, out, made, len(inputs))
+        return number
 
-        # ---- link the autograd node just made, so that backward finds its way here
-        if forward_op < 0 and not aside:  # what runs inside a call leaves the call's own node to the call
-            risen = _next_sequence()
-            sequence = thread.sequence
-            if risen != sequence:
-                # one operator may make several nodes (CopySlices, a custom Function around it)
-                sequence = max(sequence, risen - 8)
-                while sequence < risen:
-                    slot = sequence & (_RING - 1)
-                    self._sequences[slot] = sequence
-                    self._sequence_ops[slot] = number
-                    sequence += 1
-                thread.sequence = risen
+    def _shorten(self, key, op: _Op, func, args, kwargs, out, dtype: torch.dtype, inputs: int) -> None:
+        """Lets calls that are like this one go the short way: all their tensors have one floating dtype.
+
+        Not casts, which are told apart by more than where they are made, nor what is handed lists of tensors.
+        """
+        kinds = (*map(type, args), *map(type, kwargs.values() if kwargs else ()))
+        tensors = tuple(i for i, a in enumerate(args) if type(a) in (Tensor, _Parameter))
+        made = (out,) if type(out) is Tensor else out if type(out) is tuple else ()
+        if not tensors or len(tensors) != inputs or func in _CASTS or type(func) is not _compat.OpOverload:
+            return
+        if func._schema.is_mutable and (out is not args[tensors[0]] or key[1] == _ACCUMULATES):
+            return
+        if made and all(o is None or type(o) is Tensor and o.dtype is dtype for o in made):
+            # equal ones are one: what is read for each call should be near
+            op.kinds, op.tensors = self._shared.setdefault(kinds, kinds), self._shared.setdefault(tensors, tensors)
+            op.steady, op.makes = dtype, type(out)
+            self._steady[key] = op
 
     def _aside(self, frame: FrameType) -> bool:
         """Whether the program's own code runs inside a call of torch's, as a hook on saved tensors does: its casts are its own."""
@@ -331,7 +379,7 @@ class Recorder:
 
     def _measure(self, number, func, args, kwargs, inputs, outputs, phase) -> None:
         try:
-            self.values.saw(number, func, args, kwargs or {}, inputs, outputs, self.origins.marks, phase)
+            self.values.saw(number, func, args, kwargs or {}, inputs, outputs, self.origins, phase)
             if phase == "optimizer" and args and func._schema.is_mutable:
                 written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
                 self.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
@@ -340,16 +388,15 @@ class Recorder:
 
     def _settle(self, func, inputs, dtypes, out, made, place, module, call, forward_op, thread) -> int:
         """The step that decided an output's dtype, where that is not simply its first operand's."""
-        marks = self.origins.marks
         if forward_op == _ACCUMULATES:  # the engine hands a parameter its gradient in the parameter's dtype
-            variable = _compat.current_autograd_node().variable
-            owner = marks.get(id(variable))
+            variable = _current_node().variable
+            owner = self.origins.of(variable)
             if owner is not None and variable.dtype is made:
                 return owner.step
         if dtypes.count(made) != len(dtypes):
             return self.births.decide(func, inputs, dtypes, out, made, place, module, call, forward_op)
         if inputs:
-            mark = marks.get(id(inputs[0]))
+            mark = self.origins.of(inputs[0])
             if not made.is_floating_point and func in LIKE and not made.is_complex:
                 return self.births.like(func, inputs[0], made, place, module, call)
             if mark is not None:
@@ -379,8 +426,8 @@ class Recorder:
         sequence = node._sequence_nr()
         if sequence == _compat.ACCUMULATE_SEQUENCE:
             return _ACCUMULATES
-        slot = sequence & (_RING - 1)
-        return self._sequence_ops[slot] if self._sequences[slot] == sequence else -1
+        known = self._nodes[sequence & _SLOTS]
+        return known & _NUMBERS if known >> _BITS == sequence else -1
 
     def owner(self) -> int:
         """Number of the module whose forward was not watched and whose backward runs: the one that holds a
@@ -397,8 +444,7 @@ class Recorder:
                 return self.modules.holder_of(variable)
         return -1
 
-    def _new_op(self, key, func, place, module, phase, inputs, out, call, thread, forward_op) -> int:
-        marks = self.origins.marks
+    def _new_op(self, key, func, place, module, phase, inputs, out, call, thread, forward_op) -> _Op:
         op = _Op()
         op.func = func  # alive as long as its id is a key
         op.aten = str(func).removeprefix("aten.")
@@ -411,7 +457,7 @@ class Recorder:
         op.root = thread.modules[0][5].ref if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
         seen = []
         for t in inputs[:64]:
-            mark = marks.get(id(t))
+            mark = self.origins.of(t)
             if mark is None:
                 if func is LIFT_FRESH:
                     continue
@@ -426,10 +472,10 @@ class Recorder:
         op.peak = _peak(inputs[0], out) if func is TO_COPY and inputs else None
         op.shape = shape_of(outs[0]) if outs else ()
         op.device = str(outs[0].device if outs else inputs[0].device if inputs else "")
-        number = self._op_numbers[key] = len(self.ops)
+        op.number, op.count = len(self.ops), 1
+        self._op_of[key] = op
         self.ops.append(op)
-        self._counts.append(1)
-        return number
+        return op
 
     # ------------------------------------------------------------ refusals
 
@@ -489,54 +535,8 @@ class Recorder:
                 self.refused[number] = replace(self.refused[number], left=True)
                 return
 
-    # ------------------------------------------------------------ the result
-
     def parameter_names(self) -> dict[int, str]:
         """id of each parameter of a model that was called -> its name in the largest model that holds it."""
         with _compat.DisableTorchFunction():
             models = sorted(((list(root.named_parameters()), root) for root in self.modules.live_roots()), key=lambda m: len(m[0]))
             return {id(p): clean_name(n, root) for named, root in models for n, p in named}
-
-    def parameters(self, places) -> tuple[Parameter, ...]:
-        """The floating parameters and buffers of every model that was called and is alive."""
-        found: dict[int, Parameter] = {}
-        prefixes = self.modules.prefixes(places)
-        with _compat.DisableTorchFunction():
-            for root, prefix in prefixes.items():
-                module = root.ref()
-                for name, tensor in (*module.named_parameters(), *module.named_buffers()) if module is not None else ():
-                    if tensor.dtype.is_floating_point and id(tensor) not in found and not isinstance(tensor, nn.parameter.UninitializedTensorMixin):
-                        full = f"{prefix}.{clean_name(name, module)}"
-                        found[id(tensor)] = Parameter(full, dtype_name(tensor.dtype), tensor.numel(), self.step_of(tensor))
-        return tuple(found.values())
-
-    def snapshot(self, *, whole: bool = True, **meta: Any) -> Recording:
-        """Everything recorded so far, as plain data; ``whole`` is False for a verdict on one refusal, which asks for less."""
-        places = self.places.resolve(self.user)
-        names = self.modules.names(places)
-
-        def module(number: int) -> str:
-            return names[number] if 0 <= number < len(names) else ""
-
-        steps = tuple(
-            _loaded(places, Step(
-                s.how, s.op, s.place, module(s.module), tuple(map(dtype_name, s.source)), dtype_name(s.to), s.parents,
-                tuple(Read(dtype_name(r.dtype), r.place, r.step, r.frames_up) for r in s.reads), s.name, s.default, s.explicit,
-            ))
-            for s in self.origins.steps
-        )  # fmt: skip
-        ops = tuple(
-            Op(
-                o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, n, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached,
-                self.modules.model_of(o.module),
-            )
-            for o, n in zip(self.ops, self._counts)
-        )  # fmt: skip
-        refused = tuple(replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in self.refused)
-        facts = {"torch": torch.__version__, "python": sys.version.split()[0], "ops": sum(self._counts), "steps": self.steps_done}
-        if not whole:
-            return Recording(places, steps, ops, refused, names, meta=facts)
-        values = self.values.read() if self.values is not None else ()
-        return Recording(
-            places, steps, ops, refused, names, self.parameters(places), tuple(self.not_seen), {**facts, **meta}, values, self.updates.read(), tuple(self.plans)
-        )

@@ -14,6 +14,7 @@ from torch import nn
 
 from ._places import UserCode
 from ._recorder import Recorder
+from ._snapshot import snapshot
 from ._view import View
 from .hooks import Healer, Watch
 from .records import Finding, Recording
@@ -101,7 +102,7 @@ class Trace(View):
             except Exception:  # what was recorded before is worth having all the same
                 recorder.fail("the exception that ended the block")
         try:
-            self._recording = recorder.snapshot()  # while the tensors are still known
+            self._recording = snapshot(recorder)  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
         finally:
@@ -139,7 +140,7 @@ class Trace(View):
         """The plain data: what was seen so far while the block is open, all of it afterwards."""
         if self._outer is not None:
             return self._outer.recording
-        return self._recording if self._recording is not None else self._watch.recorder.snapshot()
+        return self._recording if self._recording is not None else snapshot(self._watch.recorder)
 
     @property
     def root(self) -> Path:

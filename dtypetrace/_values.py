@@ -13,6 +13,7 @@ import torch
 
 from . import _compat
 from ._increments import FOLLOWED, WATCHED, Increments
+from ._origins import Origins
 from .records import Value
 
 _aten = torch.ops.aten
@@ -47,30 +48,30 @@ class Values:
         self._kept: dict[int, int] = {}
         self.increments = Increments()
 
-    def saw(self, number: int, func, args: tuple, kwargs: dict, inputs: list, outputs: list, marks: dict, phase: str) -> None:
-        """Measures one call of op ``number``; ``marks`` hold what is known of each live tensor, by id."""
+    def saw(self, number: int, func, args: tuple, kwargs: dict, inputs: list, outputs: list, origins: Origins, phase: str) -> None:
+        """Measures one call of op ``number``; ``origins`` hold what is known of each live tensor."""
         with _compat.unseen():
             changed = self.increments.after(func) if func in WATCHED else None
             if func in FOLLOWED and phase in ("forward", "other") and outputs and inputs:
-                changed = self.increments.made(number, func, args, kwargs, outputs[0], marks)
+                changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
             if changed is not None:
                 due, done, device, *index = changed
                 self._lane(device).changes.append((number, due, done))
                 self._kept.update((number, i) for i in index)
-            self._saw(number, func, args, inputs, outputs, marks, phase)
+            self._saw(number, func, args, inputs, outputs, origins, phase)
 
-    def _saw(self, number: int, func, args: tuple, inputs: list, outputs: list, marks: dict, phase: str) -> None:
+    def _saw(self, number: int, func, args: tuple, inputs: list, outputs: list, origins: Origins, phase: str) -> None:
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _kind_of(func)
         if kind == _SKIP:
             return
         if kind == _VIEW:
-            source = marks.get(id(inputs[0])) if inputs else None
+            source = origins.of(inputs[0]) if inputs else None
             known = getattr(source, "value", None)
             if known is not None:
                 for o in outputs:
-                    marks[id(o)].value = known
+                    origins.of(o).value = known
             return
         scalars = [a for a in args if type(a) is float]
         asked = any(not math.isfinite(a) for a in scalars)
@@ -82,8 +83,8 @@ class Values:
                 continue
             lane = self._lane(o.device)
             if not before:  # of what the call was given, known before its own outputs are
-                before = tuple(self._known(lane, t, marks) for t in inputs[:_INPUTS] if t is not o and t.dtype in _MEASURED and _plain(t))
-            mark = marks[id(o)]
+                before = tuple(self._known(lane, t, origins) for t in inputs[:_INPUTS] if t is not o and t.dtype in _MEASURED and _plain(t))
+            mark = origins.of(o)
             mark.value = self._measure(lane, o, number, before, asked), _version(o)
         if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
             if kind == _CAST:
@@ -118,9 +119,9 @@ class Values:
             lane = self._lanes[device] = _Lane(device)
         return lane
 
-    def _known(self, lane: _Lane, tensor, marks: dict) -> int:
+    def _known(self, lane: _Lane, tensor, origins: Origins) -> int:
         """The serial number of the measurement that holds for a tensor as it is now."""
-        mark = marks.get(id(tensor))
+        mark = origins.of(tensor)
         if mark is None:
             return -1
         version = _version(tensor)

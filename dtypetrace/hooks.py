@@ -28,6 +28,10 @@ from ._seam import Healer, again, kernel_refused, refused
 from ._settings import plan_of
 
 Tensor = torch.Tensor
+_frame = sys._getframe
+_function_modes, _pop_function_mode, _push_function_mode = _compat.function_mode_count, _compat.pop_function_mode, _compat.push_function_mode
+_any_autocast = _compat.any_autocast_enabled
+_Operator, _SubclassesOff = _compat.OpOverload, _compat.DisableTorchFunctionSubclass
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
 _PLAIN = {Tensor, nn.Parameter, nn.Buffer}  # and what _unwraps_itself finds to be like them
 
@@ -162,6 +166,7 @@ class _ModuleHooks:
         self.patches.mind_compile()
         recorder = self.recorder
         recorder.step_was_left()
+        recorder.origins.tidy()
         if get_ident() != recorder.thread and not backward:
             recorder.not_seen["modules that ran in other threads: modes are thread-local"] = None
 
@@ -199,6 +204,7 @@ class _ModuleHooks:
     def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
         recorder.trains = True
+        recorder.origins.sweep()  # few tensors are alive here
         recorder.optimizer = weakref.ref(optimizer)
         frame = sys._getframe(1)
         recorder.optimizer_frame = id(frame), frame.f_code
@@ -254,25 +260,25 @@ class _DispatchMode(_compat.TorchDispatchMode):
                     recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                     return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
                 plain = plain and not _compat.answers_torch_functions(t)
-        frame = sys._getframe(0).f_back
+        frame = _frame(0).f_back
         ours = guard = None
-        if _compat.function_mode_count():
+        if modes := _function_modes():
             # the engine inside a re-entered backward has ours on, which would see the call once more
-            ours = _compat.pop_function_mode()
+            ours = _pop_function_mode()
             if not isinstance(ours, _FunctionMode):
-                _compat.push_function_mode(ours)
+                _push_function_mode(ours)
                 ours, plain = None, False
-            elif _compat.function_mode_count():
+            elif modes > 1:
                 plain = False
             elif plain:  # the engine hands on tensors with a __torch_function__ as plain ones
-                guard = _compat.DisableTorchFunctionSubclass()
+                guard = _SubclassesOff()
                 guard.__enter__()
         try:
             if not plain:
                 return _dispatch_aside(self.watch, func, args, kwargs, frame)
             if recorder.values is not None and func in WATCHED:
                 recorder.before(func, args, kwargs)
-            kernel = func._op if type(func) is _compat.OpOverload else func  # all that calling it does, less a frame
+            kernel = func._op if type(func) is _Operator else func  # all that calling it does, less a frame
             try:
                 out = kernel(*args, **kwargs) if kwargs else kernel(*args)
             except Exception as error:
@@ -291,7 +297,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
             if guard is not None:
                 guard.__exit__(None, None, None)
             if ours is not None:
-                _compat.push_function_mode(ours)
+                _push_function_mode(ours)
 
 
 def _unwraps_itself(kind: type) -> bool:
@@ -348,7 +354,7 @@ class _FunctionMode(_compat.TorchFunctionMode):
         recorder = self.recorder
         thread = recorder.threads.get(get_ident()) or recorder.thread_state()
         calls = thread.calls
-        autocast = _compat.any_autocast_enabled()  # in the dispatch handler it reads False even when on
+        autocast = _any_autocast()  # in the dispatch handler it reads False even when on
         calls.append([func, args, kwargs, None, autocast])
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -365,11 +371,8 @@ class _FunctionMode(_compat.TorchFunctionMode):
             calls.pop()
         if healed is not None:
             return again(self, func, healed)
-        origins = recorder.origins
-        if origins.dead:
-            origins.sweep()
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
-        if not recorder.broken and (kwargs and "dtype" in kwargs or id(out) not in origins.marks or func in CAST_CALLS or autocast):
+        if not recorder.broken and (kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in CAST_CALLS or autocast):
             try:
                 with _compat.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
                     recorder.births.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
@@ -403,8 +406,7 @@ def _get_grad(mode, func, args, kwargs):
     if isinstance(grad, Tensor) and not recorder.broken:
         try:
             origins = recorder.origins
-            owner = origins.of(args[0]) if origins.of(grad) is None else None
-            if owner is not None:
+            if origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
                 with _compat.DisableTorchFunction():
                     if grad.dtype is args[0].dtype:
                         origins.mark(grad, owner.step, -1)
@@ -416,11 +418,10 @@ def _get_grad(mode, func, args, kwargs):
 def _set_tensor(mode, func, args, kwargs):
     """``x.data = y`` and ``x.grad = y``: with the value comes its origin, under the same object."""
     recorder = mode.recorder
-    frame = sys._getframe(1).f_back
     try:
         out = func(*args, **kwargs)
     except Exception as error:
-        healed = refused(mode, recorder.thread_state(), func, args, kwargs, error, frame)
+        healed = refused(mode, recorder.thread_state(), func, args, kwargs, error, sys._getframe(1).f_back)
         if healed is None:
             raise
         out, args = func(*healed.args, **healed.kwargs), healed.args
@@ -428,7 +429,7 @@ def _set_tensor(mode, func, args, kwargs):
     if func == _DATA_SET and isinstance(value, Tensor) and not recorder.broken:
         try:
             with _compat.DisableTorchFunction():
-                step = recorder.mark_of(value, recorder.place(recorder.thread_state(), frame)).step
+                step = recorder.mark_of(value, recorder.place(recorder.thread_state(), sys._getframe(1).f_back)).step
                 mark = recorder.origins.of(target)
                 if mark is None:
                     recorder.origins.mark(target, step, -1)

@@ -433,6 +433,7 @@ def test_the_same_step_again_adds_no_record(make):
     def records():
         gc.collect()
         r = trace._watch.recorder
+        r.origins.sweep()
         tables = (r.ops, r.origins.steps, r.places, r.refused, r.origins.marks, r.modules._entries, r.modules.roots, r.not_seen)
         return [len(table) for table in tables]
 

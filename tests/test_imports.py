@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dtypetrace"
 MODULES = {path.stem: path for path in sorted(PACKAGE.glob("*.py"))}
-CAPTURE = {"hooks", "_recorder", "_births", "_warnings", "_workers", "_origins", "_places", "_modules", "_witness", "_patches", "_compat", "_seam"}
+CAPTURE = {"hooks", "_recorder", "_births", "_warnings", "_workers", "_origins", "_places", "_modules", "_witness", "_patches", "_compat", "_seam", "_snapshot"}
 VIEWS = {"graph", "rules", "report", "autofix"}
 WITHOUT_TORCH = set(
     "__init__ __main__ _run _view _explain _source _edits _layout _words records _measures refusals _codes graph rules report saved autofix _ways _patch _fix"

@@ -63,10 +63,11 @@ def page(code: str) -> Page:
     return Page(code, TITLES[code], **parts.groupdict())
 
 
-def explain(what: str = "") -> str:
-    """What a finding's code means, as Markdown. An error message is looked up; nothing lists all codes.
+def explain(what: str | BaseException = "") -> str:
+    """What a finding's code means, as Markdown. An error, or its message, is looked up; nothing lists all codes.
 
-    Raises UnknownCode (a LookupError) for a code that does not exist and a message that is not about a dtype.
+    Raises UnknownCode (a LookupError) for a code that does not exist and a message that is not about a dtype, TypeError
+    for what is neither.
 
     >>> explain("DT110").splitlines()[0]
     '# DT110: a Python scalar does not fit the dtype that is to hold it'
@@ -77,9 +78,11 @@ def explain(what: str = "") -> str:
     return "\n\n".join(part for part in (lead, found.text if found else None) if part)
 
 
-def _looked_up(what: str) -> tuple[str, Page | None]:
+def _looked_up(what: str | BaseException) -> tuple[str, Page | None]:
     """What to say first, and the page."""
-    what = what.strip()
+    if not isinstance(what, (str, BaseException)):
+        raise TypeError(f'explain() takes a code, as in explain("DT101"), or an error message, not {type(what).__name__}')
+    what = str(what).strip()
     if not what:
         return listing(), None
     if re.fullmatch(r"\d{1,4}|[A-Za-z]+\d*", what):

@@ -228,3 +228,14 @@ def test_it_starts_without_torch_and_pandas():
         imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
         assert done.returncode == 0 and "DT101: the two operands" in done.stdout
         assert len(imported) > 50 and not imported & {"torch", "pandas", "numpy", "networkx"}
+
+
+def test_an_error_is_looked_up_as_its_message_is():
+    message = "expected m1 and m2 to have the same dtype, but got: float != c10::Half"
+    assert dtypetrace.explain(RuntimeError(message)) == dtypetrace.explain(message)
+
+
+@pytest.mark.parametrize("what", [None, 101, ["DT101"]])
+def test_what_is_neither_code_nor_message_gets_one_clear_line(what):
+    with pytest.raises(TypeError, match=rf'explain\(\) takes a code, as in explain\("DT101"\), or an error message, not {type(what).__name__}$'):
+        dtypetrace.explain(what)

@@ -144,8 +144,35 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
         return None
     while isinstance(parent := text.parents.get(loaded), ast.Subscript) and parent.value is loaded:
         loaded = parent  # load(file)["model"]
+    return _cast_values(frame, text, loaded, wanted)
+
+
+def at_lent(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
+    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights that it lends."""
+    for level, frame in enumerate(place.stack):
+        call = _source.call_at(frame) if frame.user and recording.sources is None else None
+        if call is None or (_source.dotted(call.func) or "").rpartition(".")[2] != "functional_call":
+            continue
+        text = _source.text_of(frame.file)
+        lent = next((k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts"), call.args[1] if len(call.args) > 1 else None)
+        if text is None or lent is None or isinstance(lent, (ast.Tuple, ast.List, ast.Starred)) or not _casting(text, wanted):
+            return None
+        edit = _cast_values(frame, text, lent, wanted)
+        return (Place(place.stack[level:]), edit) if edit is not None else None
+    return None
+
+
+def _cast_values(frame: Frame, text: _source.Text, node: ast.expr, wanted: str) -> Edit | None:
+    """Casts every floating tensor of a dictionary."""
     cast = f"value{_casting(text, wanted)} if value.is_floating_point() else value"
-    return _edit(frame, text, loaded, f"{{name: {cast} for name, value in {_segment(text, loaded)}.items()}}")
+    return _edit(frame, text, node, f"{{name: {cast} for name, value in {_segment(text, node)}.items()}}")
+
+
+def dropped(place: Place) -> bool:
+    """Whether a call stands alone as a statement: what it gives is not what it is called for."""
+    frame = place.stack[0] if place.stack else None
+    text, node = (_source.text_of(frame.file), _source.expression_at(frame)) if frame else (None, None)
+    return text is not None and isinstance(text.parents.get(node), ast.Expr)
 
 
 def from_user(place: Place) -> Place:

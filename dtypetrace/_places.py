@@ -22,6 +22,7 @@ from ._compat import TORCH_FOLDER
 from .records import Frame, Place
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MACHINERY = (TORCH_FOLDER, _OWN_FOLDER, os.path.join(sysconfig.get_path("stdlib"), "multiprocessing") + os.sep, "<frozen ")
 _STALE = -2
 _WRAPPERS = (os.sep + "typing_extensions.py", os.sep + "warnings.py")
 """Where `@deprecated` wraps functions of torch's: they begin and end in torch."""
@@ -45,7 +46,7 @@ class Places:
         """Whether frames of this file are left out: torch, dtypetrace and Python's own machinery."""
         known = self._hidden.get(filename)
         if known is None:
-            known = filename.startswith((TORCH_FOLDER, _OWN_FOLDER, "<frozen ")) or filename.endswith(_WRAPPERS)
+            known = filename.startswith(_MACHINERY) or filename.endswith(_WRAPPERS)
             self._hidden[filename] = known
         return known
 

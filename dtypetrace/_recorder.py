@@ -284,6 +284,8 @@ class Recorder:
                 marks[id(o)] = mark = Mark(o)  # as Origins.mark does it
                 mark.step = step
                 mark.op = number
+        if len(marks) > self.origins.room:
+            self.origins.sweep()
         return True
 
     def _look(self, key, func, args, kwargs, out, thread, call, forward_op) -> int:

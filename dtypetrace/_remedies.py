@@ -26,6 +26,7 @@ def remedy(
     reached = not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and site.stack
     passed = reached and site.stack[0] is site.user_frame and not _source.raises(site.stack[0])
     at_site = _at_site(refused, culprit, chosen, wanted, site) if passed or reached and culprit.handed else ""
+    wanted = born_as(flow, wanted)
     if refused.code == "DT116":
         # where the forward runs under autocast, that cast is all that keeps them from float32
         edit = _edits.at_birth(recording, origin.kind, here, "float32") if origin.kind == "cast" and any(op.autocast for op in recording.ops) else None
@@ -78,9 +79,10 @@ def remedy(
         if edit is not None or passed and not widened:
             why = f"{culprit.dtype} is on purpose at {short(here)}: bring the result back to {wanted} {'where it widens the rest' if widened else 'here'}"
             return Fix("cast", widened or site, (edit,) if edit else (), True, why, (f"compute in {wanted} at {short(here)}, where range and precision allow",))
-    if island and culprit.holder == "parameter" and graph.updated(recording, origin, culprit.dtype):
+    if kept_wide(recording, culprit, wanted):
         why = f"{culprit.dtype} is on purpose at {short(here)}, where it is updated: cast it to {wanted} where it becomes {culprit.shown}"
-        return Fix("cast", here, (), False, why, others)
+        lent, edit = _edits.at_lent(recording, site, wanted) or (here, None)
+        return Fix("cast", lent, (edit,) if edit else (), edit is not None, why, others)
     narrow = passed and origin.kind == "cast" and culprit.dtype in HALF and BYTES.get(wanted, 0) > BYTES[culprit.dtype]
     if narrow and not written and culprit.holder is None and graph.frozen_island(recording, chosen.producer, culprit.dtype):
         edit = _edits.at_call(recording, site, refused.op, refused.module, chosen.argument, chosen.index, wanted, (chosen.passed, chosen.position))
@@ -93,6 +95,13 @@ def remedy(
         return Fix("cast", ready, (edit,), True, why, (f"compute in {wanted} from {short(here)} on, where range and precision allow",))
     edit = _edits.at_load(recording, here, wanted) if origin.kind == "load" and _edits.loads_state(here) else _edits.at_birth(recording, origin.kind, here, wanted)
     return Fix("dtype", here, (edit,) if edit else (), True, _words(origin.kind, wanted, origin.op), others)
+
+
+def kept_wide(recording: Recording, culprit: Operand, wanted: str) -> bool:
+    """Whether a weight is wide on purpose where it was made: it is an average or a sum, changed little by little there."""
+    origin = culprit.origin
+    wide = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
+    return wide and culprit.holder == "parameter" and graph.computes(recording, origin, culprit.dtype) and graph.updated(recording, origin, culprit.dtype)
 
 
 def _words(kind: str, wanted: str, op: str | None = None) -> str:
@@ -149,7 +158,7 @@ def _from_library(
             edit = _edits.at_widening(recording, out, wanted) if out.stack else None
             own = out if edit else own
         given = f"is taken from {called}()" if a_class and origin.kind != "parameter" else f"{called}() gives"
-        why = f"cast what {given} to {wanted} here"
+        why = f"have {called}() make it {wanted}, by what it is given here" if not edit and _edits.dropped(own) else f"cast what {given} to {wanted} here"
     return Fix("dtype", own, (edit,) if edit else (), edit is not None, why, others)
 
 
@@ -200,6 +209,15 @@ def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str
         told = dict(refused.dtypes)
         return next((told[k] for k in ("result", "expected", "desired") if told.get(k, culprit.dtype) != culprit.dtype), in_line)
     return {"integer": "int64", "bool": "bool", "float": in_line if in_line in FLOATING else "float32"}.get(refused.wants) or in_line
+
+
+def born_as(flow: tuple[FlowStep, ...], wanted: str | None) -> str | None:
+    """The dtype that a value has to be born in to be ``wanted`` where it is used: real numbers of that precision, where they
+    became complex on the way."""
+    return OTHER_FORM.get(wanted, wanted) if flow and wanted in _COMPLEX and flow[0].to not in _COMPLEX else wanted
+
+
+_COMPLEX = frozenset(form for form in OTHER_FORM if form.startswith("complex"))
 
 
 def _decided(recording: Recording, step: int) -> Place:

@@ -73,15 +73,22 @@ def expression_at(frame: Frame) -> ast.expr | None:
     text = text_of(frame.file)
     if text is None or frame.end_line is None or frame.end_column is None or frame.column is None:
         return None
-    nodes = text.ends.get((frame.end_line, frame.end_column), [])
+    begin = (frame.line, frame.column)
+    # the last statement of a loop's body ends where the loop does, and is not what the loop was at
+    nodes = [n for n in text.ends.get((frame.end_line, frame.end_column), []) if start_of(text, _statement(text, n)) <= begin]
     if not nodes:
         return None
-    begin = (frame.line, frame.column)
     # several expressions may end here (`a + f(x)`): the one that begins where the instruction does, or the
     # call whose attribute begins there, or the outermost call
     exact = [n for n in nodes if start_of(text, n) == begin]
     calls = [n for n in nodes if isinstance(n, ast.Call)]
     return next(iter(exact), None) or next(iter(calls), None) or nodes[0]
+
+
+def _statement(text: Text, node: ast.AST) -> ast.AST:
+    while not isinstance(node, ast.stmt) and (above := text.parents.get(node)) is not None:
+        node = above
+    return node
 
 
 def call_at(frame: Frame) -> ast.Call | None:

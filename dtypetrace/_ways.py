@@ -11,7 +11,7 @@ from typing import Iterator
 
 from . import _edits, _judgement, rules
 from ._patch import Change, Patch
-from ._remedies import short, wanted_dtype
+from ._remedies import born_as, kept_wide, short, wanted_dtype
 from .records import FLOATING, Edit, Finding, Place, Recording, Refused
 
 _FRAMES = 4
@@ -123,6 +123,8 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
     wanted = _wanted(recording, refused, f)
     if wanted is None or witness is None or culprit.dtype.startswith("python") or wanted == culprit.dtype:
         return
+    if kept_wide(recording, culprit, wanted):
+        return  # narrowing it would lose what it gathers
     born = culprit.origin.place
     call = (site, refused.op, refused.module, witness.argument, witness.index)
     passed = witness.passed, witness.position
@@ -130,8 +132,8 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
         yield Way("kernel", f"compute {refused.op} in {wanted} and cast its result back ({short(site)})", True, site), _edits.in_fallback(recording, *call, culprit.dtype, wanted, passed)
     if born.stack and born.stack[0].user:
         kind = "cast" if culprit.origin.op == "set_default_dtype" else culprit.origin.kind
-        edit = _edits.at_birth(recording, kind, born, wanted)
-        yield Way("birth", f"make it {wanted} where it is born ({short(born)})", not shared, born), (edit,) if edit else ()
+        edit = _edits.at_birth(recording, kind, born, dtype := born_as(f.flow, wanted))
+        yield Way("birth", f"make it {dtype} where it is born ({short(born)})", not shared, born), (edit,) if edit else ()
     steps = [s.place for s in f.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
     for number, place in enumerate(reversed(steps)):
         edit = _edits.at_own_line(recording, place, wanted)

@@ -337,7 +337,8 @@ class Repair:
         if worst is None:
             return Verdict(True, "nothing is refused; no backward pass ran whose values could be compared", rounds)
         if worst <= tolerance:
-            return Verdict(True, f"nothing is refused; {count} backward pass{'es' if count != 1 else ''} and gradient norms agree with the healed run's within {_percent(worst)}{drawn}", rounds)
+            agree = f"agree with the healed run's within {_percent(worst)}" if worst else "are those of the healed run"
+            return Verdict(True, f"nothing is refused; {count} backward pass{'es' if count != 1 else ''} and gradient norms {agree}{drawn}", rounds)
         again = self.run(self.patch, shown=False)
         own = compare(patched.ledger, again.ledger)
         if own is not None and own > tolerance / 10:

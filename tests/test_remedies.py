@@ -593,3 +593,42 @@ def test_an_average_that_is_updated_wide_is_cast_where_it_takes_a_weight_s_place
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
     assert f.fix.why == "cast to bfloat16 here, or leave the cast out" and not any("autocast" in other for other in f.fix.alternatives)
+
+
+def test_an_average_that_is_lent_by_functional_call_is_cast_where_it_is_lent(tmp_path):
+    text = """
+    import torch
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+        def forward(self, x):
+            return self.layer(x)
+    net = Net().bfloat16()
+    kept = {n: p.detach().float() for n, p in net.named_parameters()}  <birth>
+    x = torch.ones(1, 4).bfloat16()
+    net(x).sum().backward()
+    for n, p in net.named_parameters():
+        kept[n].lerp_(p.float(), 0.1)
+    torch.func.functional_call(net, kept, (x,))  <lent>
+    """
+    _, f = found(tmp_path, text.replace("<lent>", "#!").replace("<birth>", ""))
+    assert f.fix.why.startswith("float32 is on purpose") and f.fix.safe
+    assert [(e.before, e.after) for e in f.fix.edits] == [
+        ("kept", "{name: value.to(torch.bfloat16) if value.is_floating_point() else value for name, value in kept.items()}")
+    ]
+    _, f = found(tmp_path, text.replace("net, kept, (x,)", "net, (kept, {}), (x,)").replace("<birth>", "#!").replace("<lent>", ""))
+    assert not f.fix.edits  # several dictionaries: which of them is not told
+
+
+def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
+    text = """
+    import transformers
+    config = transformers.Qwen2Config(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, vocab_size=9)
+    model = transformers.Qwen2ForCausalLM(config).to(torch.bfloat16).eval()
+    cache = transformers.StaticCache(config=config, max_cache_len=8)
+    cache.early_initialization(1, 1, 8, torch.float16, torch.device("cpu"))  #!
+    model(torch.ones(1, 2, dtype=torch.int64), past_key_values=cache)
+    """
+    _, f = found(tmp_path, text)
+    assert f.fix.why == "have cache.early_initialization() make it bfloat16, by what it is given here"

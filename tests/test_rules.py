@@ -372,6 +372,28 @@ def test_the_model_s_parameters_decide_less_those_in_dispute():
     assert found(dataclasses.replace(REFUSED, model=model))[0].culprit.name == "input"
 
 
+def test_complex_weights_that_a_cast_of_the_module_left_behind_are_out_of_line(tmp_path):
+    """``.double()`` reaches real weights only: they tell the precision, however few numbers they are."""
+    text = """
+    class Filter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+            self.weight = nn.Parameter(torch.randn(9, dtype=torch.cfloat))  <weight>
+        def forward(self, x):
+            return torch.fft.irfft(torch.fft.rfft(x * self.scale) @ torch.diag(self.weight))
+    net = Filter()
+    x = torch.ones(2, 16, dtype=torch.float64)  <input>
+    net(x)
+    """
+    f = judged(tmp_path, text.replace("Filter()\n", "Filter().double()\n").replace("<weight>", "#!").replace("<input>", ""))
+    assert (f.culprit.dtype, f.culprit.origin.op) == ("complex64", "randn")
+    assert any("the model's other parameters are float64" in note for note in f.notes)
+    # and where nothing was cast, it is the input that is too wide
+    f = judged(tmp_path, text.replace("x * self.scale", "x").replace("<weight>", "").replace("<input>", "#!"))
+    assert f.culprit.dtype == "complex128" and "complex" not in f.fix.why
+
+
 def test_swapping_the_dtypes_swaps_the_culprit():
     """With nothing else to go by, what was cast on purpose is right, on whichever side it stands."""
     one = found(REFUSED)[0]

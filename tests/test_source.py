@@ -76,6 +76,13 @@ def test_an_operator_is_an_expression_but_no_call(tmp_path):
     assert _source.callee(frame) is None
 
 
+def test_a_loop_is_not_the_last_call_of_its_body(tmp_path):
+    """The instruction that fetches a loop's next item spans the whole loop."""
+    file = tmp_path / "loop.py"
+    file.write_text("for x in things:\n    a(x)\n    here(x)\n")
+    assert _source.expression_at(Frame(str(file), 1, "<module>", True, 1, 3, 12)) is None
+
+
 def test_the_last_call_of_a_chain_over_several_lines(tmp_path):
     """Where a chain's call is refused, its position begins at the attribute: it is told by its end."""
     text = "x = (thing\n     .a(1)\n     .here(2))\n"

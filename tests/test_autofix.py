@@ -206,7 +206,7 @@ def test_fix_shows_a_proven_patch_and_writes_nothing(program):
     assert done.returncode == 0, done.stderr
     assert "torch.bfloat16" in done.stdout and "# features" in done.stdout
     assert "step 0" not in done.stdout and done.stderr.count("step 0") == 1
-    assert "proven: nothing is refused; 2 backward passes and gradient norms agree with the healed run's within" in done.stderr
+    assert re.search(r"proven: nothing is refused; 2 backward passes and gradient norms (are those of the healed run|agree with .* within)", done.stderr)
     assert "runs program.py healed, then again" in done.stderr
     assert program.read_text() == FAULT
     subprocess.run(["patch", "-p1", "-s"], input=done.stdout, text=True, check=True, cwd=program.parent)

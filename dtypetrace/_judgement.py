@@ -72,10 +72,10 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     shared = Counter(p.step for p in refused.model)
     parties = {n for w in sides for n in graph.steps_above(recording, w.step) if shared[n] == 1}
     # casting a module leaves its complex weights as they are: where complex numbers disagree, the real ones tell the precision
-    complexes = all(dtype.startswith("complex") for dtype in present)
+    complexes = len(present) > 1 and all(dtype.startswith("complex") for dtype in present)
     sizes: Counter[str] = Counter()
     for p in refused.model:
-        if p.name not in disputed and p.step not in parties and not (complexes and p.dtype.startswith("complex")):
+        if p.name not in disputed and p.step not in parties:
             sizes[OTHER_FORM.get(p.dtype, p.dtype) if complexes else p.dtype] += p.size
     scope = "the model's"
     if not sizes:
@@ -95,7 +95,7 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
             planned = _plan(recording, refused, sides, dominant)
             if planned is not None:
                 return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"
-            return dominant, f"{scope} other parameters are {OTHER_FORM[dominant] if complexes else dominant} ({share:.0%})"
+            return dominant, f"{scope} other parameters are {OTHER_FORM.get(dominant, dominant) if complexes else dominant} ({share:.0%})"
     if refused.code == "DT112" and len(wide := {d for d in present if not d.startswith("float8")}) == 1:
         return wide.pop(), "float8 is a format to store in and to multiply matrices of"
     if refused.wants == "other":

@@ -28,7 +28,6 @@ from ._seam import Healer, again, kernel_refused, refused
 from ._settings import plan_of
 
 Tensor = torch.Tensor
-_frame = sys._getframe
 _function_modes, _pop_function_mode, _push_function_mode = _compat.function_mode_count, _compat.pop_function_mode, _compat.push_function_mode
 _any_autocast = _compat.any_autocast_enabled
 _Operator, _SubclassesOff = _compat.OpOverload, _compat.DisableTorchFunctionSubclass
@@ -260,7 +259,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
                     recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                     return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
                 plain = plain and not _compat.answers_torch_functions(t)
-        frame = _frame(0).f_back
+        frame = sys._getframe(0).f_back
         ours = guard = None
         if modes := _function_modes():
             # the engine inside a re-entered backward has ours on, which would see the call once more

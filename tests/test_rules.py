@@ -7,7 +7,7 @@ import dataclasses
 import programs
 import pytest
 
-from dtypetrace import rules
+from dtypetrace import _judgement, rules
 from dtypetrace.records import Frame, Parameter, Place, Recording, Refused, Step, Witness
 
 HALVES = ("float16", "bfloat16")
@@ -409,6 +409,14 @@ def test_a_refusal_of_which_nothing_was_seen_is_still_a_finding(wants):
     f = found(bare)[0]
     assert f.culprit is None and f.operands == () and f.flow == () and f.fix is None
     assert f.site == Place() and f.exception.message == "no"
+
+
+@pytest.mark.parametrize("model", ["float32", "bfloat16", "float64"])
+def test_where_nothing_was_seen_or_one_complex_number_the_model_still_speaks(model):
+    parameters = (Parameter("bias", model, 4, 0),)
+    for witnesses in ((), (Witness(0, "input", "complex64", (2,), "cpu", -1),)):
+        in_line, why = _judgement.in_line(Recording(PLACES, STEPS, (), ()), dataclasses.replace(REFUSED, witnesses=witnesses, model=parameters))
+        assert in_line == model and f"the model's other parameters are {model}" in why
 
 
 @pytest.mark.parametrize("wants", ["agree", "kernel", "integer", "bool", "float", "fits", "other"])

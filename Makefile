@@ -1,6 +1,7 @@
 # make demo    a real UNet, the wrong dtype, and dtypetrace's answer
 # make test    the whole test suite
 # make fast    its quick part
+# make lint    ruff and mypy, which make test runs first
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -9,7 +10,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast benchmark clean
+.PHONY: demo test fast lint benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -37,11 +38,16 @@ test: $(VENV)/test.stamp $(VENV)/browser.stamp
 fast: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not slow" $(PYTEST_ARGS)
 
+lint: $(VENV)/test.stamp
+	$(IN_VENV) -m ruff check dtypetrace tests benchmarks
+	$(IN_VENV) -m ruff format --check dtypetrace tests benchmarks
+	$(IN_VENV) -m mypy
+
 benchmark: $(VENV)/test.stamp
 	$(IN_VENV) benchmarks/overhead.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(IN_VENV):

@@ -15,10 +15,11 @@ import platform
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -26,7 +27,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import dtypetrace  # noqa: E402  (this checkout's, not an installed one)
+import dtypetrace
 
 KILOBYTE = 1024
 
@@ -158,7 +159,9 @@ CONTESTANTS: dict[str, Contestant] = {
 SLOW_CONTESTANTS: dict[str, Contestant] = {
     "DebugMode, modules": lambda work: DebugMode(record_nn_module=True),
     "DebugMode, modules and stacks": lambda work: DebugMode(record_nn_module=True, record_stack_trace=True),
-    "DebugMode, as much": lambda work: DebugMode(record_torchfunction=True, record_nn_module=True, record_stack_trace=True),
+    "DebugMode, as much": lambda work: DebugMode(
+        record_torchfunction=True, record_nn_module=True, record_stack_trace=True
+    ),
 }
 
 
@@ -311,21 +314,52 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
     """The rows of one race. On the meta device the bars hold; with real numbers the work's own noise is in the way."""
     plain = times["nothing"].step
     added = {name: (t.step - plain) / work.ops for name, t in times.items() if t.step != float("inf")}
-    rows = [Row("added per op, over the empty pair", added["dtypetrace"] / added["empty pair"], times_over, *((3, 2) if bars else ()))]
+    rows = [
+        Row(
+            "added per op, over the empty pair",
+            added["dtypetrace"] / added["empty pair"],
+            times_over,
+            *((3, 2) if bars else ()),
+        )
+    ]
     stacks = added.get("DebugMode, modules and stacks")
     if stacks:
-        rows.append(Row("added per op, against DebugMode with modules and stacks", added["dtypetrace"] / stacks, fraction, *((1 / 15, 1 / 25) if bars else ())))
+        rows.append(
+            Row(
+                "added per op, against DebugMode with modules and stacks",
+                added["dtypetrace"] / stacks,
+                fraction,
+                *((1 / 15, 1 / 25) if bars else ()),
+            )
+        )
     as_much = added.get("DebugMode, as much")
     if as_much:
-        rows.append(Row("added per op, against DebugMode recording as much", added["dtypetrace"] / as_much, fraction, *((1 / 15, 1 / 25) if bars else ())))
-    rows.append(Row("added per op, over the leanest empty pair", added["dtypetrace"] / added["leanest pair"], times_over))
-    rows += [Row(f"  added per op by {name}", value, microseconds) for name, value in added.items() if name != "nothing"]
+        rows.append(
+            Row(
+                "added per op, against DebugMode recording as much",
+                added["dtypetrace"] / as_much,
+                fraction,
+                *((1 / 15, 1 / 25) if bars else ()),
+            )
+        )
+    rows.append(
+        Row("added per op, over the leanest empty pair", added["dtypetrace"] / added["leanest pair"], times_over)
+    )
+    rows += [
+        Row(f"  added per op by {name}", value, microseconds) for name, value in added.items() if name != "nothing"
+    ]
     traced = times["dtypetrace"]
     rows.append(Row("a step, watched over unwatched", traced.step / plain, times_over))
     rows.append(Row("the first step, watched over unwatched", traced.first / plain, times_over))
     if not bars:  # on the meta device there are no values to look at
         numerics = times["dtypetrace, numerics"]
-        rows.append(Row("added per op with numerics, over the empty pair", added["dtypetrace, numerics"] / added["empty pair"], times_over))
+        rows.append(
+            Row(
+                "added per op with numerics, over the empty pair",
+                added["dtypetrace, numerics"] / added["empty pair"],
+                times_over,
+            )
+        )
         rows.append(Row("a step, watched with numerics over unwatched", numerics.step / plain, times_over))
     rows.append(Row("leaving the block (stacks become text)", traced.leaving, seconds))
     return rows
@@ -333,7 +367,9 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
 
 def growth_rows(growth: Growth) -> list[Row]:
     return [
-        Row(f"Python memory: growth over {growth.steps} steps after the first", growth.size, kilobytes, 64 * KILOBYTE, 0),
+        Row(
+            f"Python memory: growth over {growth.steps} steps after the first", growth.size, kilobytes, 64 * KILOBYTE, 0
+        ),
         Row(f"new records in {growth.steps} steps after the first", growth.records, count, 0, 0),
     ]
 
@@ -350,7 +386,13 @@ def gpu_rows(work: Work, rounds: int) -> list[Row]:
         print(f"synchronises: {waits}", file=sys.stderr)
     return [
         *cost_rows(work, times, bars=False),
-        Row("device memory at peak, watched over unwatched", peaks["dtypetrace"] / peaks["nothing"], lambda v: f"{v:.4f}x", 1.01, 1.0),
+        Row(
+            "device memory at peak, watched over unwatched",
+            peaks["dtypetrace"] / peaks["nothing"],
+            lambda v: f"{v:.4f}x",
+            1.01,
+            1.0,
+        ),
         Row("calls that wait for the device", float(bool(waits)), count, 0, 0),
     ]
 
@@ -364,7 +406,9 @@ def table(title: str, rows: list[Row]) -> str:
     widths = [max(len(row[i]) for row in cells) for i in range(5)]
     lines = [title]
     for what, *rest in cells:
-        lines.append(f"  {what:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(rest[:3], widths[1:])) + f"  {rest[3]}")
+        lines.append(
+            f"  {what:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(rest[:3], widths[1:])) + f"  {rest[3]}"
+        )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -388,7 +432,11 @@ def main(argv: list[str] | None = None) -> int:
     work = meta_work()
     show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time)))
     work = cpu_work()
-    show(f"{work.name}: {work.ops} ops", cost_rows(work, race(work, rounds, slow_rounds, time.process_time, steps=3), bars=False) + growth_rows(memory_growth(cpu_work)))
+    show(
+        f"{work.name}: {work.ops} ops",
+        cost_rows(work, race(work, rounds, slow_rounds, time.process_time, steps=3), bars=False)
+        + growth_rows(memory_growth(cpu_work)),
+    )
     if torch.cuda.is_available():
         work = gpu_work()
         show(f"{work.name}: {work.ops} ops", gpu_rows(work, rounds))

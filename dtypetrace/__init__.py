@@ -11,16 +11,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._explain import explain
-    from ._preflight import preflight
-    from ._retrain import retrain_lora
-    from ._trace import Trace, trace
-    from ._view import load
+    from .commands.explain import explain
+    from .commands.preflight import preflight
+    from .lora.retrain import retrain_lora
+    from .tracing import Trace, trace
+    from .view import load
 
 __version__ = "0.1.0"
 __all__ = ["Trace", "explain", "load", "preflight", "retrain_lora", "trace"]
 
-_HOMES = {"Trace": "_trace", "trace": "_trace", "load": "_view", "explain": "_explain", "preflight": "_preflight", "retrain_lora": "_retrain"}
+_HOMES = {
+    "Trace": "tracing",
+    "trace": "tracing",
+    "load": "view",
+    "explain": "commands.explain",
+    "preflight": "commands.preflight",
+    "retrain_lora": "lora.retrain",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -35,6 +42,6 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """``%load_ext dtypetrace`` in a notebook: makes ``%%dtypetrace`` known."""
-    from ._magic import register
+    from .commands.magic import register
 
     register(ipython)

@@ -14,11 +14,12 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Iterator, NoReturn, Sequence
+from typing import Any, NoReturn
 
-from ._run import AfterImport, Program, UsageError, interrupts_held, raise_ending, show
+from .program import AfterImport, Program, UsageError, interrupts_held, raise_ending, show
 
 _SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
@@ -48,21 +49,39 @@ class Run:
             "words", nargs=argparse.REMAINDER, metavar="script", help="a file, a folder or zip file with a __main__, or "
             "with -m a module's name; all that follows it is its own"
         )  # fmt: skip
-        parser.add_argument("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
-        parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
+        parser.add_argument(
+            "--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing"
+        )
+        parser.add_argument(
+            "--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)"
+        )
         parser.add_argument("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
-        parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of --html and --save")
-        parser.add_argument("--autofix", action="store_true", help="cast what a dtype would end the run for, and go on: finds all of them in one run")
-        parser.add_argument("--steps", type=_count, metavar="N", help="end the run after N optimizer steps, with exit status 0")
-        parser.add_argument("--trace-steps", type=_count, metavar="N", help="watch N optimizer steps, then let the run go on unwatched")
+        parser.add_argument(
+            "--no-source", dest="text", action="store_false", help="keep the program's text out of --html and --save"
+        )
+        parser.add_argument(
+            "--autofix",
+            action="store_true",
+            help="cast what a dtype would end the run for, and go on: finds all of them in one run",
+        )
+        parser.add_argument(
+            "--steps", type=_count, metavar="N", help="end the run after N optimizer steps, with exit status 0"
+        )
+        parser.add_argument(
+            "--trace-steps", type=_count, metavar="N", help="watch N optimizer steps, then let the run go on unwatched"
+        )
         parser.add_argument(
             "--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 instead of 0 if a finding is this severe or more"
         )
         parser.add_argument(
             "--ignore", type=_codes, action="extend", default=[], metavar="CODE", help="leave out findings: DT201,DT301"
         )
-        parser.add_argument("--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it")
-        parser.add_argument("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")
+        parser.add_argument(
+            "--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it"
+        )
+        parser.add_argument(
+            "--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes"
+        )
         parser.add_argument(
             "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
         )
@@ -94,7 +113,7 @@ class Run:
         owner = os.getpid()
 
         if options.autofix:
-            from . import rules  # noqa: F401 - healing judges while the script runs, whose folder may hold a file of any name
+            pass
         watch.arm()
         try:
             error = program.execute()
@@ -134,15 +153,27 @@ class Fix:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-m", dest="as_module", action="store_true", help="fix what python -m module runs")
-        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="script", help="a file, or with -m a module's name; all that follows it is its own")
+        parser.add_argument(
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar="script",
+            help="a file, or with -m a module's name; all that follows it is its own",
+        )
         parser.add_argument("--write", action="store_true", help="change the files, if the patch is proven")
         parser.add_argument("--force", action="store_true", help="with --write: also if it is not")
         parser.add_argument("--steps", type=_count, metavar="N", help="end each run after N optimizer steps")
-        parser.add_argument("--html", type=Path, metavar="F", help="write the report of the healed run, and of the adapters' runs, as one HTML file")
-        parser.add_argument("--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)")
+        parser.add_argument(
+            "--html",
+            type=Path,
+            metavar="F",
+            help="write the report of the healed run, and of the adapters' runs, as one HTML file",
+        )
+        parser.add_argument(
+            "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
+        )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from . import _fix
+        from .commands import fix
 
         program = _program(options, self.usage)
         if options.force and not options.write:
@@ -153,7 +184,15 @@ class Fix:
         source = str(options.source.resolve()) if options.source else None
         html = _writable("--html", options.html) if options.html else None
         return SystemExit(
-            _fix.fix(words, as_module=options.as_module, steps=options.steps, source=source, write=options.write, force=options.force, html=html)
+            fix.fix(
+                words,
+                as_module=options.as_module,
+                steps=options.steps,
+                source=source,
+                write=options.write,
+                force=options.force,
+                html=html,
+            )
         )
 
 
@@ -165,23 +204,33 @@ class Show:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
-        parser.add_argument("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
-        parser.add_argument("--no-source", dest="text", action="store_false", help="keep the program's text out of the HTML report")
+        parser.add_argument(
+            "--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing"
+        )
+        parser.add_argument(
+            "--no-source", dest="text", action="store_false", help="keep the program's text out of the HTML report"
+        )
         parser.add_argument("--json", type=Path, metavar="F", help="write the findings as JSON")
-        parser.add_argument("--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it")
-        parser.add_argument("--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 if a finding is this severe or more")
+        parser.add_argument(
+            "--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it"
+        )
+        parser.add_argument(
+            "--fail-on", choices=_SEVERITIES[::-1], help="exit with 1 if a finding is this severe or more"
+        )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from . import report
-        from ._view import load
         from .saved import TraceFileError
+        from .view import load
 
         try:
             trace = load(options.trace)
         except TraceFileError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
-            raise UsageError(f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote") from None
+            raise UsageError(
+                f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote"
+            ) from None
         files = [
             (option, _writable(option, file), write)
             for option, file, write in (
@@ -217,11 +266,11 @@ class Explain:
         parser.add_argument("words", nargs="*", metavar="CODE", help="a finding's code, or the text of an exception")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from . import _explain
+        from .commands import explain
 
         try:
-            _explain.show(" ".join(options.words), sys.stdout)
-        except _explain.UnknownCode as error:
+            explain.show(" ".join(options.words), sys.stdout)
+        except explain.UnknownCode as error:
             raise UsageError(str(error)) from None
         return SystemExit(0)
 
@@ -247,7 +296,9 @@ class _Watch:
         if os.getpid() != self._owner:
             return
         if threading.current_thread() is not threading.main_thread():
-            self._unseen = "was not watched: it imported torch in another thread. Import it in the main thread too, first"
+            self._unseen = (
+                "was not watched: it imported torch in another thread. Import it in the main thread too, first"
+            )
             return
         self._unseen = ""
         try:
@@ -257,7 +308,7 @@ class _Watch:
             self._failure = failure
 
     def _make(self) -> Any:
-        from ._trace import Trace
+        from .tracing import Trace
 
         return Trace(model=None, whole_script=True, **self._options)
 
@@ -325,9 +376,9 @@ def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
 
 
 def _operators(trace: Any) -> str:
-    from . import _census
+    from .render import census
 
-    return "\n" + _census.text(trace.recording)
+    return "\n" + census.text(trace.recording)
 
 
 def _program(options: argparse.Namespace, usage: str | None = None) -> Program:
@@ -340,7 +391,9 @@ def _program(options: argparse.Namespace, usage: str | None = None) -> Program:
     if words[0] == "-" and not as_module:
         raise UsageError("a script on standard input cannot be run. Save it to a file and give its path")
     if words[0].endswith(".ipynb") and not as_module:
-        raise UsageError(f"{words[0]!r} is a notebook. In it, %load_ext dtypetrace and %%dtypetrace watch a cell; or make it a script: jupyter nbconvert --to script")
+        raise UsageError(
+            f"{words[0]!r} is a notebook. In it, %load_ext dtypetrace and %%dtypetrace watch a cell; or make it a script: jupyter nbconvert --to script"
+        )
     launcher = _launcher(words, as_module)
     if launcher:
         raise UsageError(

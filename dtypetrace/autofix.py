@@ -3,7 +3,7 @@
 :func:`fixes` and :func:`diff` are views of a recording. :class:`Repair` is ``dtypetrace fix``: it runs the
 program healed, patches each cause at the best place, runs the patched program and looks again, until
 nothing is refused any more; a way that does not do gives place to the next one. Then the two runs are
-compared. Nothing here imports torch: the runs are processes of their own (``_prove``).
+compared. Nothing here imports torch: the runs are processes of their own (``repair.healed_run``).
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any
 
 from . import graph, saved
-from ._patch import Change, Patch, forget_patched, objection, show_patched
-from ._proof import AS_THEY_ARE, Measured
-from ._ways import Problem, gather
+from .lora.verdict import AS_THEY_ARE, Measured
 from .records import FLOATING, Cast, Place, Recording
+from .repair.candidates import Problem, gather
+from .source.patch import Change, Patch, forget_patched, objection, show_patched
 
 MOST_ROUNDS = 12
 
@@ -61,7 +62,10 @@ def fixes(recording: Recording) -> tuple[Inserted, ...]:
         if refused.healed:
             finding = rules.judge(recording, refused)
             why = next(iter(finding.notes), finding.title)
-            found += [Inserted(graph.place_of(recording, refused.place), refused.op, refused.module, refused.phase, c, why) for c in refused.casts]
+            found += [
+                Inserted(graph.place_of(recording, refused.place), refused.op, refused.module, refused.phase, c, why)
+                for c in refused.casts
+            ]
     return tuple(found)
 
 
@@ -126,7 +130,7 @@ class Runner:
     """Whether to measure values in the run that is shown."""
 
     def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
-        """Runs it with a patch; ``shown``: what it prints goes to stderr, else nowhere; ``adapters``: which of ``_proof``'s three runs."""
+        """Runs it with a patch; ``shown``: what it prints goes to stderr, else nowhere; ``adapters``: which of ``lora.verdict``'s three runs."""
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
@@ -142,19 +146,41 @@ class Runner:
                 "trace": str(trace),
             }
             request.write_text(json.dumps(asked), "utf-8")
-            command = [sys.executable, *subprocess._args_from_interpreter_flags(), "-m", "dtypetrace._prove", str(request)]
+            command = [
+                sys.executable,
+                *subprocess._args_from_interpreter_flags(),
+                "-m",
+                "dtypetrace.repair.healed_run",
+                str(request),
+            ]
             environment = {"PYTHONHASHSEED": "0", **os.environ}
             sys.stderr.flush()
             out: Any = 2 if shown else subprocess.DEVNULL
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=None if shown else subprocess.DEVNULL, env=environment)
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=None if shown else subprocess.DEVNULL,
+                env=environment,
+            )
             if not answer.exists():
-                raise RunFailed(f"the run ended without an answer (exit status {done.returncode}), as when a program ends its own process")
+                raise RunFailed(
+                    f"the run ended without an answer (exit status {done.returncode}), as when a program ends its own process"
+                )
             told = json.loads(answer.read_text("utf-8"))
             if told["failure"]:
                 raise RunFailed(f"internal error; please report this:\n{told['failure']}")
             recording = saved.load(trace)[0] if trace.exists() else Recording()
             measured = saved.unpacked(Measured, told["adapters"]) if told["adapters"] else None
-            return Outcome(replace(recording, sources=None), told["status"], told["error"], tuple(told["ledger"]), told.get("root", ""), measured, told["stdin"])
+            return Outcome(
+                replace(recording, sources=None),
+                told["status"],
+                told["error"],
+                tuple(told["ledger"]),
+                told.get("root", ""),
+                measured,
+                told["stdin"],
+            )
 
 
 # ---------------------------------------------------------------- the repair
@@ -217,7 +243,9 @@ class Repair:
                     return Verdict(False, self._without_edit(), number)
                 self.patch.set(_changes(self.problems))
             patched = self.patched = self.run(self.patch, shown=False)
-            if self.healed.left and not patched.left and patched.error is None:  # the first healed run that came to its end is what to compare with
+            if (
+                self.healed.left and not patched.left and patched.error is None
+            ):  # the first healed run that came to its end is what to compare with
                 self.healed = patched
             if not patched.refused and not self._broken(patched):
                 return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
@@ -235,7 +263,11 @@ class Repair:
                 break
             trial = self._tried(_changes(rest))
             apart = compare(patched.ledger, trial.ledger)
-            if not trial.refused and not self._broken(trial) and (apart is None or apart <= _tolerance(patched.recording)):
+            if (
+                not trial.refused
+                and not self._broken(trial)
+                and (apart is None or apart <= _tolerance(patched.recording))
+            ):
                 self.problems, patched = rest, trial
         self.patch.set(_changes(self.problems))
         self.patched = patched
@@ -246,7 +278,10 @@ class Repair:
         if patched.error is None or patched.left:
             return False
         before = self.healed.error
-        return before is None or (before["type"], before["message"]) != (patched.error["type"], patched.error["message"])
+        return before is None or (before["type"], before["message"]) != (
+            patched.error["type"],
+            patched.error["message"],
+        )
 
     def _go_on(self, patched: Outcome) -> bool:
         """Takes up what is still wrong: new causes as they are, what was patched in vain with its next way."""
@@ -260,7 +295,9 @@ class Repair:
         for found in self._gather(patched):
             problem = known.get(found.key)
             own = self._maker(found)
-            if own is not None:  # what the patch itself put there is out of line: it goes, and what it was for is seen anew
+            if (
+                own is not None
+            ):  # what the patch itself put there is out of line: it goes, and what it was for is seen anew
                 own.withdraw()
                 moved = True
             elif problem is None:
@@ -271,7 +308,10 @@ class Repair:
             else:
                 # more calls that the same way mends, or a way that does not do
                 before = len(problem.chosen_changes)
-                problem.offer(found.ways.get(problem.chosen, problem.ways[problem.chosen]), tuple(found.changes.get(problem.chosen, ())))
+                problem.offer(
+                    found.ways.get(problem.chosen, problem.ways[problem.chosen]),
+                    tuple(found.changes.get(problem.chosen, ())),
+                )
                 if len(problem.chosen_changes) == before:
                     problem.choose_next()
                 moved = True
@@ -286,12 +326,29 @@ class Repair:
             return None
         end = frame.end_line, frame.end_column - 1
         piece = sheet.made(*end) or (None if self._refused_before(found) else sheet.told(*end))
-        pieces = {p[:4]: problem for problem in self.problems for change in problem.chosen_changes if change.file == frame.file for p in change.pieces} if piece else {}
+        pieces = (
+            {
+                p[:4]: problem
+                for problem in self.problems
+                for change in problem.chosen_changes
+                if change.file == frame.file
+                for p in change.pieces
+            }
+            if piece
+            else {}
+        )
         return pieces.get(piece[:4]) if piece else None
 
     def _refused_before(self, problem: Problem) -> bool:
         """Whether each of its calls was refused in the first run, too. Edits move no lines."""
-        first = {(r.op, r.module, *_line(graph.place_of(self.found.recording, r.place))) for r in self.found.recording.refused} if self.found else set()
+        first = (
+            {
+                (r.op, r.module, *_line(graph.place_of(self.found.recording, r.place)))
+                for r in self.found.recording.refused
+            }
+            if self.found
+            else set()
+        )
         return all((f.op, f.module, *_line(f.site)) in first for f in problem.findings)
 
     def _at_fault(self, error: dict) -> Problem | None:
@@ -302,7 +359,9 @@ class Repair:
                 for change in problem.chosen_changes:
                     text = self.patch.sheets[change.file].original
                     lines = {text.count("\n", 0, p.start) + 1 for p in change.pieces}
-                    if os.path.realpath(change.file) == os.path.realpath(file) and line in range(min(lines), max(lines) + 1):
+                    if os.path.realpath(change.file) == os.path.realpath(file) and line in range(
+                        min(lines), max(lines) + 1
+                    ):
                         return problem
         return None
 
@@ -325,11 +384,17 @@ class Repair:
 
     def _compared(self, patched: Outcome, rounds: int) -> Verdict:
         if self.healed is patched:
-            return Verdict(True, "nothing is refused; no healed run came to its end whose values could be compared", rounds)
+            return Verdict(
+                True, "nothing is refused; no healed run came to its end whose values could be compared", rounds
+            )
         tolerance = _tolerance(patched.recording)
         worst = compare(self.healed.ledger, patched.ledger)
         count, drawn = min(len(self.healed.ledger), len(patched.ledger)), ""
-        if worst is not None and worst > tolerance and (same := [c for p in self.problems for c in p.same_draws]) != _changes(self.problems):
+        if (
+            worst is not None
+            and worst > tolerance
+            and (same := [c for p in self.problems for c in p.same_draws]) != _changes(self.problems)
+        ):
             twin = self._tried(same)
             closer = compare(self.healed.ledger, twin.ledger)
             if not twin.refused and not self._broken(twin) and closer is not None and closer <= tolerance:
@@ -338,12 +403,20 @@ class Repair:
             return Verdict(True, "nothing is refused; no backward pass ran whose values could be compared", rounds)
         if worst <= tolerance:
             agree = f"agree with the healed run's within {_percent(worst)}" if worst else "are those of the healed run"
-            return Verdict(True, f"nothing is refused; {count} backward pass{'es' if count != 1 else ''} and gradient norms {agree}{drawn}", rounds)
+            return Verdict(
+                True,
+                f"nothing is refused; {count} backward pass{'es' if count != 1 else ''} and gradient norms {agree}{drawn}",
+                rounds,
+            )
         again = self.run(self.patch, shown=False)
         own = compare(patched.ledger, again.ledger)
         if own is not None and own > tolerance / 10:
             return Verdict(True, "nothing is refused; values not comparable: not deterministic", rounds)
-        return Verdict(False, f"nothing is refused, but its values differ from the healed run's by {_percent(worst)} (tolerance {_percent(tolerance)})", rounds)
+        return Verdict(
+            False,
+            f"nothing is refused, but its values differ from the healed run's by {_percent(worst)} (tolerance {_percent(tolerance)})",
+            rounds,
+        )
 
 
 def _line(place: Place) -> tuple:
@@ -355,7 +428,9 @@ _TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float1
 
 
 def _tolerance(recording: Recording) -> float:
-    seen = {dtype for op in recording.ops for dtype in (*op.outputs, *(i.dtype for i in op.inputs)) if dtype in FLOATING}
+    seen = {
+        dtype for op in recording.ops for dtype in (*op.outputs, *(i.dtype for i in op.inputs)) if dtype in FLOATING
+    }
     return max((_TOLERANCE.get(dtype, 1e-6) for dtype in seen), default=1e-6)
 
 
@@ -368,7 +443,9 @@ def compare(healed: Sequence[dict], patched: Sequence[dict]) -> float | None:
             if x is None or y is None:
                 continue
             same = x == y or math.isnan(x) and math.isnan(y)
-            apart = 0.0 if same else abs(x - y) / max(abs(x), abs(y)) if math.isfinite(x) and math.isfinite(y) else math.inf
+            apart = (
+                0.0 if same else abs(x - y) / max(abs(x), abs(y)) if math.isfinite(x) and math.isfinite(y) else math.inf
+            )
             worst = apart if worst is None else max(worst, apart)
     return worst
 

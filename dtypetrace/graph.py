@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from . import _source
 from .records import FLOATING, Chain, FlowStep, Frame, Origin, Place, Read, Recording, Step
+from .source import expressions
 
 NOWHERE = Place()
 
@@ -76,7 +76,11 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
         return None
     found = list(zip(reversed(steps), reversed(hows), reversed(reads)))
     # a loop that hands on what it read the time before tells its line once
-    found = [f for n, f in enumerate(found) if not n or f[1] != "attribute" or (f[0].place, f[0].op) != (found[n - 1][0].place, found[n - 1][0].op)]
+    found = [
+        f
+        for n, f in enumerate(found)
+        if not n or f[1] != "attribute" or (f[0].place, f[0].op) != (found[n - 1][0].place, found[n - 1][0].op)
+    ]
     return Lineage(*zip(*found))
 
 
@@ -124,9 +128,9 @@ def linked(recording: Recording, step: Step, read: Read) -> bool:
     stack = place_of(recording, read.place).stack
     if call_frame is None or len(stack) <= read.frames_up:
         return False
-    call = _source.call_at(call_frame)
-    text = _source.text_of(call_frame.file)
-    argument = _source.dtype_argument(call) if call is not None else None
+    call = expressions.call_at(call_frame)
+    text = expressions.text_of(call_frame.file)
+    argument = expressions.dtype_argument(call) if call is not None else None
     if text is None or call is None:
         return True
     if argument is None or _is_literal(argument):
@@ -135,11 +139,11 @@ def linked(recording: Recording, step: Step, read: Read) -> bool:
         here = next((f for f in stack if (f.file, f.function) == (frame.file, frame.function)), None)
         if here is None or here.column is None:
             continue
-        node = _source.call_at(frame) if level else call
-        frame_text = _source.text_of(frame.file)
+        node = expressions.call_at(frame) if level else call
+        frame_text = expressions.text_of(frame.file)
         if node is None or frame_text is None:
             continue
-        if _source.contains(frame_text, node, here.line, here.column):
+        if expressions.contains(frame_text, node, here.line, here.column):
             return True
         if level == 0 and _assigned_from(text, call, argument, here.line, here.column):
             return True
@@ -147,16 +151,18 @@ def linked(recording: Recording, step: Step, read: Read) -> bool:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    name = _source.dotted(node) or ""
+    name = expressions.dotted(node) or ""
     return name.startswith("torch.")
 
 
-def _assigned_from(text: _source.Text, call: ast.Call, argument: ast.expr, line: int, column: int) -> bool:
+def _assigned_from(text: expressions.Text, call: ast.Call, argument: ast.expr, line: int, column: int) -> bool:
     """Whether the name used as argument was assigned, in the same function, from an expression that holds the read."""
-    name = _source.dotted(argument)
+    name = expressions.dotted(argument)
     if name is None:
         return False
-    return any(_source.contains(text, node.value, line, column) for node in _source.assignments(text, call, name))
+    return any(
+        expressions.contains(text, node.value, line, column) for node in expressions.assignments(text, call, name)
+    )
 
 
 def origin(recording: Recording, step: int, in_line: str | None = None, name: str | None = None) -> Origin:
@@ -168,7 +174,13 @@ def origin(recording: Recording, step: int, in_line: str | None = None, name: st
     if root.default >= 0:
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
     own = _first_use(recording, root) if root.how in ("input", "worker") else root.name
-    return Origin("promotion" if root.how == "form" else root.how, own or name, root.op or None, place_of(recording, root.place), root.explicit)
+    return Origin(
+        "promotion" if root.how == "form" else root.how,
+        own or name,
+        root.op or None,
+        place_of(recording, root.place),
+        root.explicit,
+    )
 
 
 def _first_use(recording: Recording, root: Step) -> str | None:
@@ -179,7 +191,7 @@ def _first_use(recording: Recording, root: Step) -> str | None:
     """
     place = place_of(recording, root.place)
     frame = place.stack[0] if root.name and place.stack else place.user_frame
-    call = _source.call_at(frame) if frame else None
+    call = expressions.call_at(frame) if frame else None
     if call is None:
         return None if root.name.startswith("#") else root.name or None
     if root.name.startswith("#"):
@@ -187,9 +199,9 @@ def _first_use(recording: Recording, root: Step) -> str | None:
         before = call.args[: int(index) + 1]
         if len(before) <= int(index) or any(isinstance(a, ast.Starred) for a in before):
             return None
-        return _source.unparse(before[-1]) + bracket + key
-    plain = [a for a in (*call.args, *(k.value for k in call.keywords)) if _source.dotted(a)]
-    return root.name or (_source.dotted(plain[0]) if len(plain) == 1 else None)
+        return expressions.unparse(before[-1]) + bracket + key
+    plain = [a for a in (*call.args, *(k.value for k in call.keywords)) if expressions.dotted(a)]
+    return root.name or (expressions.dotted(plain[0]) if len(plain) == 1 else None)
 
 
 def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[FlowStep, ...]:
@@ -201,7 +213,9 @@ def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[F
     for current, how, read in zip(line.steps, line.hows, line.reads):
         place = place_of(recording, current.place)
         if current.default >= 0:
-            found.append(FlowStep(place_of(recording, current.default), "set_default_dtype", "", "float32", current.to, "value"))
+            found.append(
+                FlowStep(place_of(recording, current.default), "set_default_dtype", "", "float32", current.to, "value")
+            )
         if current.how == "autocast":
             region = _region(place)
             if region is not None:
@@ -217,23 +231,23 @@ def _read_text(recording: Recording, read: Read | None) -> str:
     if read is None or len(stack) <= max(read.frames_up, 0):
         return ""
     if read.frames_up < 0:
-        call = _source.call_at(stack[0])
-        return _source.unparse(call.args[0]) if call is not None and call.args else ""
-    node = _source.expression_at(stack[read.frames_up])
-    return _source.dotted(node) or "" if node is not None else ""
+        call = expressions.call_at(stack[0])
+        return expressions.unparse(call.args[0]) if call is not None and call.args else ""
+    node = expressions.expression_at(stack[read.frames_up])
+    return expressions.dotted(node) or "" if node is not None else ""
 
 
 def scalar_place(site: Place, value: str) -> Place:
     """Where a Python number was written: in the call itself, or where the name that the call uses was assigned it."""
     for index, frame in enumerate(site.stack):
-        call, text = _source.call_at(frame), _source.text_of(frame.file)
+        call, text = expressions.call_at(frame), expressions.text_of(frame.file)
         if call is None or text is None:
             continue
         for argument in (*call.args, *(k.value for k in call.keywords)):
-            name = _source.dotted(argument)
-            for node in _source.assignments(text, call, name) if name else ():
-                if _source.number(node.value) == value:
-                    begin, end = _source.start_of(text, node.value), _source.end_of(text, node.value)
+            name = expressions.dotted(argument)
+            for node in expressions.assignments(text, call, name) if name else ():
+                if expressions.number(node.value) == value:
+                    begin, end = expressions.start_of(text, node.value), expressions.end_of(text, node.value)
                     here = Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)
                     return Place((here, *site.stack[index + 1 :]))
         if frame.user:
@@ -244,15 +258,17 @@ def scalar_place(site: Place, value: str) -> Place:
 def converted(site: Place) -> tuple[str, Place]:
     """The name by which a call got the value that it converts, and where that was assigned; else no name and the call."""
     frame = site.stack[0] if site.stack else None
-    call, text = (_source.call_at(frame), _source.text_of(frame.file)) if frame else (None, None)
+    call, text = (expressions.call_at(frame), expressions.text_of(frame.file)) if frame else (None, None)
     if call is None or text is None:
         return "", site
     for argument in (*call.args, *(k.value for k in call.keywords)):
-        name = _source.dotted(argument)
-        before = [n for n in _source.assignments(text, call, name) if n.lineno < frame.line] if name else []
+        name = expressions.dotted(argument)
+        before = [n for n in expressions.assignments(text, call, name) if n.lineno < frame.line] if name else []
         if before:
-            begin, end = _source.start_of(text, before[-1].value), _source.end_of(text, before[-1].value)
-            return name, Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *site.stack[1:]))
+            begin, end = expressions.start_of(text, before[-1].value), expressions.end_of(text, before[-1].value)
+            return name, Place(
+                (Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *site.stack[1:])
+            )
     return "", site
 
 
@@ -262,26 +278,70 @@ def _region(place: Place) -> Place | None:
     if body is None:
         return None
     frame = body.stack[0]
-    found = _source.enclosing_with(frame, "autocast")
-    text = _source.text_of(frame.file)
+    found = expressions.enclosing_with(frame, "autocast")
+    text = expressions.text_of(frame.file)
     item = next(i.context_expr for i in found.items if "autocast" in ast.dump(i.context_expr))
-    begin, end = _source.start_of(text, item), _source.end_of(text, item)
+    begin, end = expressions.start_of(text, item), expressions.end_of(text, item)
     return Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *body.stack[1:]))
 
 
 def in_region(place: Place) -> Place | None:
     """A place from the frame on that stands in the body of a ``with autocast`` statement; None where none does."""
-    level = next((n for n, frame in enumerate(place.stack) if _source.enclosing_with(frame, "autocast") is not None), None)
+    level = next(
+        (n for n, frame in enumerate(place.stack) if expressions.enclosing_with(frame, "autocast") is not None), None
+    )
     return Place(place.stack[level:]) if level is not None else None
 
 
 _MOVES = frozenset(
-    "alias cat chunk clone contiguous detach diag diagonal expand expand_as flatten flip gather getitem hstack index index_select movedim narrow"
-    " pad permute repeat repeat_interleave reshape roll select slice split squeeze stack t to transpose tril triu unbind unflatten unsqueeze"
-    " view view_as vstack".split()
+    [
+        "alias",
+        "cat",
+        "chunk",
+        "clone",
+        "contiguous",
+        "detach",
+        "diag",
+        "diagonal",
+        "expand",
+        "expand_as",
+        "flatten",
+        "flip",
+        "gather",
+        "getitem",
+        "hstack",
+        "index",
+        "index_select",
+        "movedim",
+        "narrow",
+        "pad",
+        "permute",
+        "repeat",
+        "repeat_interleave",
+        "reshape",
+        "roll",
+        "select",
+        "slice",
+        "split",
+        "squeeze",
+        "stack",
+        "t",
+        "to",
+        "transpose",
+        "tril",
+        "triu",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
+        "view_as",
+        "vstack",
+    ]
 )
-_COUNTS = frozenset("abs add clamp cumsum floor_divide max min mul neg remainder sub rsub sum".split())
-_CASTS = frozenset("bfloat16 double float half to type type_as".split())
+_COUNTS = frozenset(
+    ["abs", "add", "clamp", "cumsum", "floor_divide", "max", "min", "mul", "neg", "remainder", "sub", "rsub", "sum"]
+)
+_CASTS = frozenset(["bfloat16", "double", "float", "half", "to", "type", "type_as"])
 
 
 def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
@@ -295,7 +355,10 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
 def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
     """Whether what a cast made was changed in place before it became a parameter: an average, a sum."""
     roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
-    return any(o.aten.partition(".")[0].endswith("_") and o.inputs and o.inputs[0].step in roots and o.inputs[0].holder is None for o in recording.ops)
+    return any(
+        o.aten.partition(".")[0].endswith("_") and o.inputs and o.inputs[0].step in roots and o.inputs[0].holder is None
+        for o in recording.ops
+    )
 
 
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
@@ -310,7 +373,9 @@ def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
         seen.add(number)
         inputs = [i for i in recording.ops[number].inputs if i.dtype == dtype]
         weights = [i for i in inputs if i.holder == "parameter" and i.step >= 0]
-        if any((root := lineage(recording, i.step)) and root.root.how == "cast" and root.root.explicit for i in weights):
+        if any(
+            (root := lineage(recording, i.step)) and root.root.how == "cast" and root.root.explicit for i in weights
+        ):
             return number not in reached
         ahead += [i.producer for i in inputs]
     return False
@@ -322,7 +387,10 @@ def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
     fine = _MOVES | _COUNTS if wanted != "bool" else _MOVES
     roots = steps_above(recording, step)
     way = _upstream(recording, producer, roots)
-    return all(recording.ops[op].op.strip("_") in fine or not any(i.step in roots for i in recording.ops[op].inputs) for op in way)
+    return all(
+        recording.ops[op].op.strip("_") in fine or not any(i.step in roots for i in recording.ops[op].inputs)
+        for op in way
+    )
 
 
 def chain(recording: Recording, name: str, dtype: str, step: int) -> Chain:
@@ -347,22 +415,57 @@ def why(recording: Recording, name: str) -> tuple[Chain, ...]:
     seen = set()
     for number in sorted(inside):
         for operand in recording.ops[number].inputs:
-            if operand.producer not in inside and operand.holder is None and operand.step >= 0 and operand.dtype in FLOATING:
-                if (operand.dtype, operand.step) not in seen and not any(p.step == operand.step for p in recording.parameters):
+            if (
+                operand.producer not in inside
+                and operand.holder is None
+                and operand.step >= 0
+                and operand.dtype in FLOATING
+            ):
+                if (operand.dtype, operand.step) not in seen and not any(
+                    p.step == operand.step for p in recording.parameters
+                ):
                     seen.add((operand.dtype, operand.step))
                     found.append(chain(recording, f"input of {name}", operand.dtype, operand.step))
     for refused in recording.refused:
         for w in refused.witnesses if meant(refused.module) else ():
-            if w.holder is None and w.step >= 0 and w.dtype in FLOATING and w.producer not in inside and (w.dtype, w.step) not in seen:
+            if (
+                w.holder is None
+                and w.step >= 0
+                and w.dtype in FLOATING
+                and w.producer not in inside
+                and (w.dtype, w.step) not in seen
+            ):
                 seen.add((w.dtype, w.step))
                 found.append(chain(recording, f"input of {name}, refused", w.dtype, w.step))
     if not found:
         near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
-        raise ValueError(f"nothing called {name!r} was watched" + (f"; did you mean {', '.join(near)}?" if near else ""))
+        raise ValueError(
+            f"nothing called {name!r} was watched" + (f"; did you mean {', '.join(near)}?" if near else "")
+        )
     return tuple(found)
 
 
-_PRECISE = frozenset("cumprod cumsum exp exp2 expm1 log log1p logsumexp pow rpow rsqrt sqrt sin cos tan erfinv softmax".split())
+_PRECISE = frozenset(
+    [
+        "cumprod",
+        "cumsum",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "logsumexp",
+        "pow",
+        "rpow",
+        "rsqrt",
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "erfinv",
+        "softmax",
+    ]
+)
 
 
 def table(recording: Recording, origin: Place, dtype: str) -> Place:
@@ -372,7 +475,11 @@ def table(recording: Recording, origin: Place, dtype: str) -> Place:
     such a table is cast when it is ready, not where it begins.
     """
     passed = _common_way(recording, origin, dtype, -1)
-    return place_of(recording, recording.ops[passed[0]].place) if any(recording.ops[n].op in _PRECISE for n in passed) else NOWHERE
+    return (
+        place_of(recording, recording.ops[passed[0]].place)
+        if any(recording.ops[n].op in _PRECISE for n in passed)
+        else NOWHERE
+    )
 
 
 def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -> Place:
@@ -386,7 +493,11 @@ def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -
 
 def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) -> list[int]:
     """The ops that every use of an origin came through before it met another floating tensor, the last of them first."""
-    roots = {n for n, s in enumerate(recording.steps) if not s.parents and s.to == dtype and place_of(recording, s.place) == origin}
+    roots = {
+        n
+        for n, s in enumerate(recording.steps)
+        if not s.parents and s.to == dtype and place_of(recording, s.place) == origin
+    }
     ways: list[list[int]] = []
     for op in recording.ops:
         own = [i for i in op.inputs if i.step in roots]

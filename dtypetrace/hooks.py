@@ -10,27 +10,32 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from threading import get_ident
 from types import FrameType
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch import nn
 
-from . import _compat, _witness
-from ._births import CAST_CALLS, op_name, tensors_in
-from ._increments import WATCHED
-from ._patches import Patches
-from ._places import UserCode
-from ._recorder import Recorder, Thread
-from ._seam import Healer, again, kernel_refused, refused
-from ._settings import plan_of
+from .capture import private, refused_calls
+from .capture.births import CAST_CALLS, op_name, tensors_in
+from .capture.increments import WATCHED
+from .capture.patches import Patches
+from .capture.places import UserCode
+from .capture.recorder import Recorder, Thread
+from .capture.seam import Healer, again, kernel_refused, refused
+from .capture.settings import plan_of
 
 Tensor = torch.Tensor
-_function_modes, _pop_function_mode, _push_function_mode = _compat.function_mode_count, _compat.pop_function_mode, _compat.push_function_mode
-_any_autocast = _compat.any_autocast_enabled
-_Operator, _SubclassesOff = _compat.OpOverload, _compat.DisableTorchFunctionSubclass
+_function_modes, _pop_function_mode, _push_function_mode = (
+    private.function_mode_count,
+    private.pop_function_mode,
+    private.push_function_mode,
+)
+_any_autocast = private.any_autocast_enabled
+_Operator, _SubclassesOff = private.OpOverload, private.DisableTorchFunctionSubclass
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
 _PLAIN = {Tensor, nn.Parameter, nn.Buffer}  # and what _unwraps_itself finds to be like them
 
@@ -62,7 +67,7 @@ class Watch:
         self.running = False
         function_mode = _FunctionMode if on_refusal is None else on_refusal.function_mode(_FunctionMode)
         self._modes = (_DispatchMode(self.recorder, self), function_mode(self.recorder, self))
-        self._patches = Patches(self.recorder, lambda: _compat.modes_off(_FunctionMode, _DispatchMode), on_refusal)
+        self._patches = Patches(self.recorder, lambda: private.modes_off(_FunctionMode, _DispatchMode), on_refusal)
         self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough, on_refusal)
         if on_refusal is not None:
             on_refusal.recorder, on_refusal.dispatch_mode = self.recorder, self._modes[0]
@@ -74,12 +79,12 @@ class Watch:
         """Installs everything. Undone by :meth:`stop`, whatever happens in between."""
         self.running = True
         self.recorder.begin()
-        self._below = (_compat.dispatch_mode_count(), _compat.function_mode_count())
+        self._below = (private.dispatch_mode_count(), private.function_mode_count())
         try:
             self._patches.install()
             self._hooks.install()
-            _compat.push_dispatch_mode(self._modes[0])
-            _compat.push_function_mode(self._modes[1])
+            private.push_dispatch_mode(self._modes[0])
+            private.push_function_mode(self._modes[1])
         except BaseException:
             self.stop()
             raise
@@ -93,15 +98,20 @@ class Watch:
             last_first.callback(self.recorder.forget)
             last_first.callback(self._patches.remove)
             last_first.callback(self._hooks.remove)
-            last_first.callback(_compat.remove_dispatch_mode, self._modes[0], self._below[0])
-            last_first.callback(_compat.remove_function_mode, self._modes[1], self._below[1])
+            last_first.callback(private.remove_dispatch_mode, self._modes[0], self._below[0])
+            last_first.callback(private.remove_function_mode, self._modes[1], self._below[1])
 
 
 class _ModuleHooks:
     """Global hooks: which module is running, who registers which parameter, when an optimizer steps."""
 
     def __init__(
-        self, recorder: Recorder, patches: Patches, steps: int | None, on_enough: Callable[[], None] | None, healer: Healer | None
+        self,
+        recorder: Recorder,
+        patches: Patches,
+        steps: int | None,
+        on_enough: Callable[[], None] | None,
+        healer: Healer | None,
     ) -> None:
         self.recorder = recorder
         self.patches = patches
@@ -112,13 +122,13 @@ class _ModuleHooks:
 
     def install(self) -> None:
         self._handles = [
-            _compat.register_module_forward_pre_hook(self._enter),
+            private.register_module_forward_pre_hook(self._enter),
             # always_call: an exception and checkpoint's early stop leave forward too
-            _compat.register_module_forward_hook(self._leave, always_call=True),
-            _compat.register_module_parameter_registration_hook(self._registered),
-            _compat.register_module_buffer_registration_hook(self._registered),
-            _compat.register_optimizer_step_pre_hook(self._step_begins),
-            _compat.register_optimizer_step_post_hook(self._step_ends),
+            private.register_module_forward_hook(self._leave, always_call=True),
+            private.register_module_parameter_registration_hook(self._registered),
+            private.register_module_buffer_registration_hook(self._registered),
+            private.register_optimizer_step_pre_hook(self._step_begins),
+            private.register_optimizer_step_post_hook(self._step_ends),
         ]
 
     def remove(self) -> None:
@@ -136,20 +146,29 @@ class _ModuleHooks:
             thread = recorder.threads.get(get_ident()) or recorder.thread_state()
             frame = sys._getframe(1)
             place = recorder.place(thread, frame)
-            backward = _compat.current_graph_task_id() != -1
+            backward = private.current_graph_task_id() != -1
             modules = thread.modules
             if modules:
                 root = modules[0][5]
             else:
-                if self.steps is not None and recorder.steps_done >= self.steps and not thread.calls and self.on_enough is not None:
+                if (
+                    self.steps is not None
+                    and recorder.steps_done >= self.steps
+                    and not thread.calls
+                    and self.on_enough is not None
+                ):
                     # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
                     self.on_enough()
                     return None
                 self._outermost(thread, backward)
-                root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(module, place if self._called_directly(frame) else -1)
+                root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(
+                    module, place if self._called_directly(frame) else -1
+                )
                 recorder.births.given(args, place)
             if type(module) in _FUSED and not module.training:
-                recorder.not_seen[f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"] = None
+                recorder.not_seen[
+                    f"{type(module).__name__}'s fused fast path: it is off while hooks or modes are on"
+                ] = None
             modules.append((module, recorder.modules.number(module, root), id(frame), place, backward, root))
             return self.healer.before_module(module, args, thread) if self.healer is not None else None
         except Exception:
@@ -157,7 +176,7 @@ class _ModuleHooks:
 
     def _called_directly(self, frame: FrameType | None) -> bool:
         """Whether the program calls the module itself, so that its text tells the module's name; checkpoint does not."""
-        while frame is not None and frame.f_code.co_filename == _compat.module_internals.__file__:
+        while frame is not None and frame.f_code.co_filename == private.module_internals.__file__:
             frame = frame.f_back
         return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
 
@@ -179,9 +198,13 @@ class _ModuleHooks:
             if result is None and not recorder.broken:
                 error, frame = sys.exc_info()[1], sys._getframe(1)
                 # one that the program is handling when it calls the module was caught in another frame
-                caught = isinstance(error, Exception) and error.__traceback__ is not None and error.__traceback__.tb_frame is frame
+                caught = (
+                    isinstance(error, Exception)
+                    and error.__traceback__ is not None
+                    and error.__traceback__.tb_frame is frame
+                )
                 if caught and not recorder.knows(error):
-                    _witness.from_module(recorder, thread, module, args, error, frame)
+                    refused_calls.from_module(recorder, thread, module, args, error, frame)
             if modules and modules[-1][0] is module or any(entry[0] is module for entry in modules):
                 while modules.pop()[0] is not module:
                     pass
@@ -195,7 +218,7 @@ class _ModuleHooks:
         recorder = self.recorder
         if isinstance(tensor, Tensor) and not recorder.broken:
             try:
-                with _compat.DisableTorchFunction():
+                with private.DisableTorchFunction():
                     recorder.births.registered(name, tensor, sys._getframe(1))
             except Exception:
                 recorder.fail("a registration hook")
@@ -221,7 +244,9 @@ class _ModuleHooks:
         if self.recorder.updates.begins(optimizer, place):
             models = list(self.recorder.modules.live_roots())
             for model in models:
-                self.recorder.plans.append(plan_of(model, optimizer=optimizer, place=place, step_of=self.recorder.step_of, others=models))
+                self.recorder.plans.append(
+                    plan_of(model, optimizer=optimizer, place=place, step_of=self.recorder.step_of, others=models)
+                )
 
     def _follow(self, look: Callable[[], None]) -> None:
         if not self.recorder.broken:
@@ -234,7 +259,7 @@ class _ModuleHooks:
 # ---------------------------------------------------------------- the modes
 
 
-class _DispatchMode(_compat.TorchDispatchMode):
+class _DispatchMode(private.TorchDispatchMode):
     supports_higher_order_operators = True
 
     @classmethod
@@ -258,7 +283,7 @@ class _DispatchMode(_compat.TorchDispatchMode):
                 if _unwraps_itself(t):
                     recorder.not_seen[f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"] = None
                     return NotImplemented  # the subclass unwraps itself; what it calls inside comes back here
-                plain = plain and not _compat.answers_torch_functions(t)
+                plain = plain and not private.answers_torch_functions(t)
         frame = sys._getframe(0).f_back
         ours = guard = None
         if modes := _function_modes():
@@ -306,7 +331,7 @@ def _unwraps_itself(kind: type) -> bool:
     work to its mode, which torch asks only after ours has passed the call on.
     """
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or kind.__module__ == "torch._subclasses.fake_tensor":
-        if not _compat.answers_torch_functions(kind):
+        if not private.answers_torch_functions(kind):
             _PLAIN.add(kind)
         return False
     return True
@@ -319,28 +344,28 @@ def _dispatch_aside(watch, func, args, kwargs, frame):
     """
     recorder = watch.recorder
     if recorder.values is not None and func in WATCHED:
-        with _compat.DisableTorchFunction():
+        with private.DisableTorchFunction():
             recorder.before(func, args, kwargs)
-    kernel = func._op if type(func) is _compat.OpOverload else func
+    kernel = func._op if type(func) is private.OpOverload else func
     try:
-        with _compat.DisableTorchFunctionSubclass():
+        with private.DisableTorchFunctionSubclass():
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)
     except Exception as error:
-        with _compat.DisableTorchFunction():
+        with private.DisableTorchFunction():
             healed = kernel_refused(watch, func, args, kwargs or {}, error, frame)
         if healed is None:
             raise
         args, kwargs, out = healed
     if not recorder.broken:
         try:
-            with _compat.DisableTorchFunction():
+            with private.DisableTorchFunction():
                 recorder.saw(func, args, kwargs, out, frame)
         except Exception:
             recorder.fail("the dispatch mode")
     return out
 
 
-class _FunctionMode(_compat.TorchFunctionMode):
+class _FunctionMode(private.TorchFunctionMode):
     def __init__(self, recorder: Recorder, watch: Watch) -> None:
         super().__init__()
         self.recorder = recorder
@@ -371,9 +396,11 @@ class _FunctionMode(_compat.TorchFunctionMode):
         if healed is not None:
             return again(self, func, healed)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
-        if not recorder.broken and (kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in CAST_CALLS or autocast):
+        if not recorder.broken and (
+            kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in CAST_CALLS or autocast
+        ):
             try:
-                with _compat.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
+                with private.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
                     recorder.births.called(thread, func, args, kwargs, out, sys._getframe(0).f_back)
             except Exception:
                 recorder.fail("the function mode")
@@ -390,9 +417,11 @@ def _get_dtype(mode, func, args, kwargs):
     if not recorder.broken:
         try:
             frame = sys._getframe(1).f_back
-            while frame is not None and recorder.places.own(frame.f_code.co_filename):  # healing's mode lies around this one
+            while frame is not None and recorder.places.own(
+                frame.f_code.co_filename
+            ):  # healing's mode lies around this one
                 frame = frame.f_back
-            with _compat.DisableTorchFunction():
+            with private.DisableTorchFunction():
                 recorder.births.read_dtype(recorder.thread_state(), args[0], dtype, frame)
         except Exception:
             recorder.fail("a read of dtype")
@@ -406,7 +435,7 @@ def _get_grad(mode, func, args, kwargs):
         try:
             origins = recorder.origins
             if origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
-                with _compat.DisableTorchFunction():
+                with private.DisableTorchFunction():
                     if grad.dtype is args[0].dtype:
                         origins.mark(grad, owner.step, -1)
         except Exception:
@@ -427,7 +456,7 @@ def _set_tensor(mode, func, args, kwargs):
     target, value = args[0], args[1] if len(args) > 1 else None
     if func == _DATA_SET and isinstance(value, Tensor) and not recorder.broken:
         try:
-            with _compat.DisableTorchFunction():
+            with private.DisableTorchFunction():
                 step = recorder.mark_of(value, recorder.place(recorder.thread_state(), sys._getframe(1).f_back)).step
                 mark = recorder.origins.of(target)
                 if mark is None:
@@ -442,8 +471,8 @@ def _set_tensor(mode, func, args, kwargs):
 
 def _reenter(mode, func, args, kwargs):
     """Runs a torch function written in Python with the mode on inside it too."""
-    if _compat.function_mode_count():  # the program's own modes see the call first, and none of what it does inside
-        with _compat.last_function_mode(mode):
+    if private.function_mode_count():  # the program's own modes see the call first, and none of what it does inside
+        with private.last_function_mode(mode):
             return func(*args, **kwargs)
     recorder = mode.recorder
     thread = recorder.thread_state()
@@ -454,10 +483,12 @@ def _reenter(mode, func, args, kwargs):
         healer = mode.watch.on_refusal
     if healer is not None:
         _told(mode, healer.before_backward, thread, frame, args, kwargs)
-    kind = next((type(t) for t in tensors_in(args, kwargs) if _compat.answers_torch_functions(type(t))), None)
+    kind = next((type(t) for t in tensors_in(args, kwargs) if private.answers_torch_functions(type(t))), None)
     try:
         if kind is not None:  # it is asked for the call, and for none of what the call does inside
-            recorder.not_seen[f"torch functions inside {op_name(func)} of {kind.__name__}, which has a __torch_function__ of its own"] = None
+            recorder.not_seen[
+                f"torch functions inside {op_name(func)} of {kind.__name__}, which has a __torch_function__ of its own"
+            ] = None
             return func(*args, **kwargs)
         with mode:
             out = _BODIES[func](*args, **kwargs)
@@ -473,7 +504,7 @@ def _reenter(mode, func, args, kwargs):
 
 def _told(mode, tell: Callable, *what) -> None:
     try:
-        with _compat.DisableTorchFunction():
+        with private.DisableTorchFunction():
             tell(*what)
     except Exception:
         mode.recorder.fail("healing around a backward pass")
@@ -495,21 +526,28 @@ class _ModeSensitive:
         self.__name__ = function.__name__
 
     def __call__(self, *args, **kwargs):
-        if kwargs.get("out") is None and not _compat.any_autocast_enabled():
+        if kwargs.get("out") is None and not private.any_autocast_enabled():
             return self.function(*args, **kwargs)
-        with _compat.top_dispatch_mode_off(_DispatchMode):
+        with private.top_dispatch_mode_off(_DispatchMode):
             return self.function(*args, **kwargs)
 
 
 _MODE_SENSITIVE = {
     f: _ModeSensitive(f)
-    for f in (torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.pinv, torch.pinverse, Tensor.pinverse, torch.bilinear)
+    for f in (
+        torch.linalg.matrix_rank,
+        torch.linalg.cond,
+        torch.linalg.pinv,
+        torch.pinverse,
+        Tensor.pinverse,
+        torch.bilinear,
+    )
 }
 _DATA_SET = Tensor.data.__set__
-_BODIES = {f: _compat.body_with_modes_on(f) for f in _REENTERED}
+_BODIES = {f: private.body_with_modes_on(f) for f in _REENTERED}
 _SPECIAL: dict[Any, Callable] = {
-    **{f: _reenter for f in _REENTERED},
-    **{f: _mode_sensitive for f in _MODE_SENSITIVE},
+    **dict.fromkeys(_REENTERED, _reenter),
+    **dict.fromkeys(_MODE_SENSITIVE, _mode_sensitive),
     Tensor.dtype.__get__: _get_dtype,
     Tensor.grad.__get__: _get_grad,
     Tensor.data.__set__: _set_tensor,

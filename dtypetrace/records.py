@@ -9,16 +9,35 @@ alive. References inside a recording are integer indices into its own tuples (``
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Mapping
+from typing import Any
 
-from ._measures import Parameter, Plan, Shared, State, Trial, Update, Value  # noqa: F401 - part of the data, in a file of their own
+from .measurements import Parameter as Parameter
+from .measurements import Plan as Plan
+from .measurements import Shared as Shared
+from .measurements import State as State
+from .measurements import Trial as Trial
+from .measurements import Update as Update
+from .measurements import Value as Value
 
 SCHEMA = 1
 
 FLOATING = frozenset(
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"
-    " complex32 complex64 complex128".split()
+    [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "complex32",
+        "complex64",
+        "complex128",
+    ]
 )
 """Dtypes that take part in floating point promotion, complex ones included."""
 
@@ -419,7 +438,13 @@ def to_plain(value: Any) -> Any:
             "stack": [{"file": f.file, "line": f.line, "function": f.function, "user": f.user} for f in value.stack],
         }
     if isinstance(value, Origin):
-        return {"kind": value.kind, "name": value.name, "op": value.op, "explicit": value.explicit, **to_plain(value.place)}
+        return {
+            "kind": value.kind,
+            "name": value.name,
+            "op": value.op,
+            "explicit": value.explicit,
+            **to_plain(value.place),
+        }
     if isinstance(value, FlowStep):
         return {
             "place": to_plain(value.place),

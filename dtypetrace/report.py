@@ -12,14 +12,16 @@ import re
 import sys
 import tokenize
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Iterable, Iterator, Sequence
+from typing import IO, Any
 
-from . import _census, _source, _words
-from ._layout import NARROWEST, Page, columns
-from ._patch import Sheet
 from .records import SCHEMA, Chain, Edit, Finding, Frame, Recording, to_plain
+from .render import census, wording
+from .render.layout import NARROWEST, Page, columns
+from .source import expressions
+from .source.patch import Sheet
 
 MOST_BLOCKS = 10
 
@@ -32,14 +34,14 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
 
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the fields of
     ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled out, its columns
-    counted from 1); ``operators``, each with the fields of ``_census.OperatorRow``.
+    counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``.
     """
     return {
         "schema": SCHEMA,
         "meta": to_plain(recording.meta),
         "not_seen": list(recording.not_seen),
         "findings": [to_plain(f) for f in findings],
-        "operators": _census.plain(recording),
+        "operators": census.plain(recording),
     }
 
 
@@ -56,12 +58,19 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         raise
 
 
-def write_html(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Any = None) -> None:
+def write_html(
+    path: str | os.PathLike,
+    recording: Recording,
+    findings: Sequence[Finding],
+    *,
+    source: bool = True,
+    retraining: Any = None,
+) -> None:
     """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out; ``retraining`` is
     a ``Retraining`` to show in it."""
-    from . import _html
+    from .render import html_report
 
-    write_atomically(path, _html.render(recording, findings, source=source, retraining=retraining))
+    write_atomically(path, html_report.render(recording, findings, source=source, retraining=retraining))
 
 
 def write_json(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding]) -> None:
@@ -130,7 +139,7 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     times = f" ({f.count} times)" if f.count > 1 else ""
     block = _styled(page.wrapped("", f"{f.severity}[{f.code}]: {f.title}{times}"), _STYLES[f.severity])
     block += _styled(_header(page, f), "")
-    labels = _words.labels(f)
+    labels = wording.labels(f)
     # a place in another file than the heading's says so; its number is wide enough for the edits' lines, too
     numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
     margin = max((len(str(number)) for number in numbers), default=2)
@@ -139,18 +148,18 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
     file, above = f.site.user_frame.file if f.site.user_frame else "", None
     for number, (frame, label) in enumerate(labels):
         if frame.file != file:
-            block += _styled(page.wrapped("  ::: ", f"{_words.relative(frame.file)}:{frame.line}"), "")
+            block += _styled(page.wrapped("  ::: ", f"{wording.relative(frame.file)}:{frame.line}"), "")
         file, span = frame.file, _span(page, recording, frame, margin)
         block += _source_lines(page, recording, span, label, "-" if number else "^", margin, above)
         above = span
     block.append((f"{gutter} |", ""))
-    notes = [*_words.operand_notes(f), *f.notes]
+    notes = [*wording.operand_notes(f), *f.notes]
     if f.exception:
         notes.append(f"torch raised {f.exception.type}: {_one_line(f.exception.message)}")
     for note in notes:
         block += _styled(page.wrapped(f"{gutter} = note: ", note), "")
     if f.fix:
-        at = f" ({_words.at(f.fix.place)})" if f.fix.place.stack else ""
+        at = f" ({wording.at(f.fix.place)})" if f.fix.place.stack else ""
         block += _styled(page.wrapped("help: ", f.fix.why + at), "green")
         for edit in _joined(recording, f.fix.edits):
             block += _changed_lines(page, recording, edit, margin)
@@ -164,7 +173,7 @@ def _block(page: Page, recording: Recording, f: Finding) -> list[tuple[str, str]
 def _header(page: Page, f: Finding) -> list[str]:
     """Where it hurts, in which module and phase: on one line where that fits."""
     phase = f"({f.phase})" if f.phase != "other" else ""
-    at, rest = _words.at(f.site), "   ".join(part for part in (f.module, phase) if part)
+    at, rest = wording.at(f.site), "   ".join(part for part in (f.module, phase) if part)
     whole = page.printable("  --> " + "   ".join(part for part in (at, rest) if part))
     if columns(whole) <= page.width or not rest:
         return [whole] if columns(whole) <= page.width else page.wrapped("  --> ", at)
@@ -194,14 +203,20 @@ def _span(page: Page, recording: Recording, frame: Frame, margin: int) -> _Span:
     return _Span(frame, line, columns(line[:begin]), max(1, columns(line[begin:end])))
 
 
-def _source_lines(page: Page, recording: Recording, span: _Span, label: str, mark: str, margin: int, above: _Span | None) -> list[tuple[str, str]]:
+def _source_lines(
+    page: Page, recording: Recording, span: _Span, label: str, mark: str, margin: int, above: _Span | None
+) -> list[tuple[str, str]]:
     """The line (unless it was just shown) and below it the marked span with its label."""
     frame, before, marks = span.frame, span.before, mark * span.marks
     number, gutter, style = str(frame.line).rjust(margin), f"{' ' * margin} | ", "red" if mark == "^" else "yellow"
     room = page.width - margin - 3
     if not span.line.strip():
         return _styled(page.wrapped(f"{number} | ", f"(no source) {label}", gutter), style)
-    again = above is not None and (frame.file, frame.line, span.line) == (above.frame.file, above.frame.line, above.line)
+    again = above is not None and (frame.file, frame.line, span.line) == (
+        above.frame.file,
+        above.frame.line,
+        above.line,
+    )
     shown = [] if again else [*_lead(page, recording, frame, margin), (f"{number} | {span.line}", "")]
     label = page.printable(label)
     if before + len(marks) + 1 + columns(label) <= room:
@@ -220,7 +235,7 @@ _LABEL = 40
 def _lead(page: Page, recording: Recording, frame: Frame, margin: int) -> list[tuple[str, str]]:
     """The line on which an expression begins that goes on over several, where the marked one is no more than its end."""
     before = recording.line(frame.file, frame.line)[: (frame.column or 1) - 1]
-    node = _source.expression_at(frame) if recording.sources is None and not before.strip(" \t)]}.") else None
+    node = expressions.expression_at(frame) if recording.sources is None and not before.strip(" \t)]}.") else None
     if node is None or node.lineno >= frame.line:
         return []
     return _begun(page, recording, frame.file, node.lineno, frame.line, margin)
@@ -254,9 +269,17 @@ def why_text(chains: Sequence[Chain]) -> str:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         text.append(f"{', '.join(names[:3])}{more}: {dtype}")
         for index, step in enumerate(flow):
-            told = f"{step.how if index else kind} by {step.op}" if step.op else "was there before the watching began" if index == 0 else step.how
+            told = (
+                f"{step.how if index else kind} by {step.op}"
+                if step.op
+                else "was there before the watching began"
+                if index == 0
+                else step.how
+            )
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
-            text.append(f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {_words.at(step.place)}")
+            text.append(
+                f"  {'born' if index == 0 else 'then'}: {told}{widened}{f' from {step.via}' if step.via else ''}  {wording.at(step.place)}"
+            )
     return "\n".join(text)
 
 
@@ -265,13 +288,20 @@ def _joined(recording: Recording, edits: Sequence[Edit]) -> Iterator[Edit]:
     groups: list[list[Edit]] = []
     for edit in edits:
         last = groups[-1] if groups else ()
-        apart = not last or edit.file != last[0].file or edit.start[0] > max(e.end[0] for e in last) or edit.end[0] < min(e.start[0] for e in last)
+        apart = (
+            not last
+            or edit.file != last[0].file
+            or edit.start[0] > max(e.end[0] for e in last)
+            or edit.end[0] < min(e.start[0] for e in last)
+        )
         groups[-1:] = [*groups[-1:], [edit]] if apart else [[*last, edit]]
     for group in groups:
         first, end = min(e.start[0] for e in group), max(e.end[0] for e in group)
         before = "\n".join(recording.line(group[0].file, number) for number in range(first, end + 1))
         sheet = Sheet(group[0].file, before, "", "")
-        moved = (replace(e, start=(e.start[0] - first + 1, e.start[1]), end=(e.end[0] - first + 1, e.end[1])) for e in group)
+        moved = (
+            replace(e, start=(e.start[0] - first + 1, e.start[1]), end=(e.end[0] - first + 1, e.end[1])) for e in group
+        )
         changes = [sheet.locate(e) for e in moved] if len(group) > 1 else [None]
         if None in changes or not all(sheet.add(change, order) for order, change in enumerate(changes)):
             yield from group
@@ -315,7 +345,9 @@ def _marks(page: Page, old: str, new: str) -> str:
     marks = " " * columns(page.printable("".join(words[1][:head])))
     middle = [part[head : len(part) - tail] for part in words]
     for how, _, _, begin, end in difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
-        marks += {"equal": " ", "insert": "+", "replace": "~", "delete": ""}[how] * columns(page.printable("".join(middle[1][begin:end])))
+        marks += {"equal": " ", "insert": "+", "replace": "~", "delete": ""}[how] * columns(
+            page.printable("".join(middle[1][begin:end]))
+        )
     return marks.rstrip()
 
 
@@ -332,7 +364,7 @@ def notes_for(finding: Finding) -> list[str]:
     notes = [f"dtypetrace {finding.code}: {finding.title}"]
     if finding.culprit is not None:
         origin = finding.culprit.origin
-        born = f", born at {_words.at(origin.place)} ({origin.kind})" if origin.place.stack else ""
+        born = f", born at {wording.at(origin.place)} ({origin.kind})" if origin.place.stack else ""
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {finding.fix.why}")

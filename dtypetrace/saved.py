@@ -11,10 +11,11 @@ import json
 import os
 import types
 import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from . import report
 from .records import Finding, Frame, Place, Recording
@@ -45,11 +46,17 @@ def load(path: str | os.PathLike) -> tuple[Recording, tuple[Finding, ...]]:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise TraceFileError(f"{name} is no saved trace, or only a part of one: {_short(error)}. Save it again with dtypetrace run --save") from None
+        raise TraceFileError(
+            f"{name} is no saved trace, or only a part of one: {_short(error)}. Save it again with dtypetrace run --save"
+        ) from None
     if not isinstance(data, dict) or data.get("dtypetrace") != "trace":
-        raise TraceFileError(f"{name} is JSON, but no saved trace. Make one with dtypetrace run --save, or trace.save()")
+        raise TraceFileError(
+            f"{name} is JSON, but no saved trace. Make one with dtypetrace run --save, or trace.save()"
+        )
     if not isinstance(data.get("format"), int) or data["format"] > FORMAT:
-        raise TraceFileError(f"{name} has format {data.get('format')!r}, this dtypetrace reads up to {FORMAT}. Install a newer dtypetrace")
+        raise TraceFileError(
+            f"{name} has format {data.get('format')!r}, this dtypetrace reads up to {FORMAT}. Install a newer dtypetrace"
+        )
     try:
         reader = _Reader(data["frames"], data["places"])
         findings = tuple(reader.unpack(Finding, f) for f in data["findings"])
@@ -167,7 +174,7 @@ class _Reader:
         return data
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hints(kind: type) -> tuple[Any, ...]:
     hints = typing.get_type_hints(kind)
     return tuple(hints[f.name] for f in fields(kind))

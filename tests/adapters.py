@@ -74,7 +74,9 @@ def llama(dtype: torch.dtype, *, four_bit: bool = False, **config) -> nn.Module:
         for layer in base.model.layers:
             for name in ("q_proj", "v_proj"):
                 plain = getattr(layer.self_attn, name)
-                quantised = Linear4bit(plain.in_features, plain.out_features, bias=False, compute_dtype=dtype, quant_type="nf4")
+                quantised = Linear4bit(
+                    plain.in_features, plain.out_features, bias=False, compute_dtype=dtype, quant_type="nf4"
+                )
                 quantised.load_state_dict(plain.state_dict())
                 setattr(layer.self_attn, name, quantised.to("cpu"))
     lora = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **config)

@@ -15,7 +15,14 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # no look-ups of its own, and the sandbox needs another user than root
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 
 def missing(what: str) -> None:
@@ -44,7 +51,18 @@ def launched():
 class Visit:
     """One report, opened from disk: everything that it wrote to the console and asked for is kept."""
 
-    def __init__(self, browser, file: Path, *, width: int = 1280, height: int = 900, fragment: str = "", ready: bool = True, script: str = "", **context) -> None:
+    def __init__(
+        self,
+        browser,
+        file: Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        fragment: str = "",
+        ready: bool = True,
+        script: str = "",
+        **context,
+    ) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": height}, **context)
         self.page = self.context.new_page()
         if script:  # runs before the page's own

@@ -20,7 +20,11 @@ def installed() -> list[str]:
     if torch._C._len_torch_dispatch_stack():
         found.append("a torch dispatch mode")
     for module in (torch.nn.modules.module, sys.modules["torch.optim.optimizer"]):
-        found += [name for name, value in vars(module).items() if name.startswith("_global_") and isinstance(value, dict) and value]
+        found += [
+            name
+            for name, value in vars(module).items()
+            if name.startswith("_global_") and isinstance(value, dict) and value
+        ]
     patched = {
         "torch.compile": torch.compile,
         "torch.set_default_dtype": torch.set_default_dtype,
@@ -30,7 +34,11 @@ def installed() -> list[str]:
         "warnings._showwarnmsg": warnings._showwarnmsg,
         "warnings.showwarning": warnings.showwarning,
     }
-    found += [name for name, function in patched.items() if "dtypetrace" in getattr(function, "__globals__", {}).get("__name__", "")]
+    found += [
+        name
+        for name, function in patched.items()
+        if "dtypetrace" in getattr(function, "__globals__", {}).get("__name__", "")
+    ]
     if any("dtypetrace" in getattr(module, "pattern", "") for *_, module, _ in warnings.filters):
         found.append("a warnings filter")
     if torch.get_default_dtype() is not torch.float32:
@@ -38,7 +46,7 @@ def installed() -> list[str]:
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is not None and dynamo._stance.stance != "default":
         found.append(f"the {dynamo._stance.stance} stance")
-    trace = sys.modules.get("dtypetrace._trace")
+    trace = sys.modules.get("dtypetrace.tracing")
     if trace is not None and trace._open:
         found.append("an open trace")
     return found
@@ -54,6 +62,11 @@ def nothing_stays_installed():
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("gpu") is None:
+    if (
+        os.environ.get("CI")
+        and report.skipped
+        and not hasattr(report, "wasxfail")
+        and item.get_closest_marker("gpu") is None
+    ):
         report.outcome, report.longrepr = "failed", f"{item.nodeid} was to be skipped under CI: {call.excinfo.value}"
     return report

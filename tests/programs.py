@@ -7,8 +7,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtypetrace._trace import Trace
 from dtypetrace.records import Finding, Place, Recording
+from dtypetrace.tracing import Trace
 
 
 @dataclass
@@ -42,7 +42,9 @@ class Program:
 
     def at(self, place: Place) -> str:
         """The stripped source line of a place in the program; what else it is where it lies outside."""
-        return self.text.splitlines()[place.line - 1].strip() if place.file == self.file else f"{place.file}:{place.line}"
+        return (
+            self.text.splitlines()[place.line - 1].strip() if place.file == self.file else f"{place.file}:{place.line}"
+        )
 
     def marked(self, place: Place) -> str:
         """The text between a place's columns, on one line."""

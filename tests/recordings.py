@@ -5,10 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dtypetrace.records import (
-    Edit, Finding, Fix, FlowStep, Frame, Input, Op, Operand, Origin, Parameter, Place, Raised, Recording, Step,
+    Edit,
+    Finding,
+    Fix,
+    FlowStep,
+    Frame,
+    Input,
+    Op,
+    Operand,
+    Origin,
+    Parameter,
+    Place,
+    Raised,
+    Recording,
+    Step,
 )  # fmt: skip
 
-KINDS = "collision promotion downcast round-trip zero-gradient lost-update underflow overflow gradient-dtype plan".split()
+KINDS = (
+    "collision promotion downcast round-trip zero-gradient lost-update underflow overflow gradient-dtype plan".split()
+)
 HOSTILE = (
     "</script><script>hit=1</script>",
     "--><!--<script>",
@@ -26,17 +41,26 @@ HOSTILE = (
 )
 
 
-def frame(file: str = "/p/train.py", line: int = 3, user: bool = True, column: int | None = 5, end: int | None = 12) -> Frame:
+def frame(
+    file: str = "/p/train.py", line: int = 3, user: bool = True, column: int | None = 5, end: int | None = 12
+) -> Frame:
     return Frame(file, line, "train", user, column, line, end)
 
 
 def many(count: int, *, findings: int = 3) -> tuple[Recording, tuple[Finding, ...]]:
     """A trace of so many distinct ops, as a large model's would be: a place for four of them, a module for seven."""
     places = tuple(
-        Place((Frame(f"/site-packages/lib/models/block_{n % 40}.py", 10 + n, "forward", False, 9, 10 + n, 40), frame(line=3 + n % 90)))
+        Place(
+            (
+                Frame(f"/site-packages/lib/models/block_{n % 40}.py", 10 + n, "forward", False, 9, 10 + n, 40),
+                frame(line=3 + n % 90),
+            )
+        )
         for n in range(count // 4 + 1)
     )
-    modules = tuple(f"model.layers.{n // 12}.{('attention', 'mlp', 'norm')[n % 3]}.part_{n % 12}" for n in range(count // 7 + 1))
+    modules = tuple(
+        f"model.layers.{n // 12}.{('attention', 'mlp', 'norm')[n % 3]}.part_{n % 12}" for n in range(count // 7 + 1)
+    )
     names = "linear conv2d layer_norm add mul view transpose softmax gelu to matmul cat".split()
     dtypes = ("float32", "bfloat16", "float16", "int64")
     ops = tuple(
@@ -50,7 +74,17 @@ def many(count: int, *, findings: int = 3) -> tuple[Recording, tuple[Finding, ..
     steps = tuple(Step("factory", "ones", 0, "", (), "float32") for _ in range(50))
     parameters = tuple(Parameter(f"{name}.weight", dtypes[n % 3], 4096, n % 50) for n, name in enumerate(modules))
     meta = {"torch": "2.13.0", "python": "3.11.7", "ops": sum(o.count for o in ops), "steps": 1}
-    recording = Recording(places, steps, ops, (), modules, parameters, ("other threads of the program",), meta, sources={"/p/train.py": SOURCE})
+    recording = Recording(
+        places,
+        steps,
+        ops,
+        (),
+        modules,
+        parameters,
+        ("other threads of the program",),
+        meta,
+        sources={"/p/train.py": SOURCE},
+    )
     return recording, tuple(finding("collision", line=3 + n) for n in range(findings))
 
 
@@ -61,13 +95,28 @@ def finding(kind: str = "collision", *, line: int = 3, severity: str = "error") 
     """A finding with all that it can hold."""
     born, site = Place((frame(line=line),)), Place((frame(line=line + 4), frame("/p/main.py", 1)))
     culprit = Operand(0, "input", "float32", (2, 4), "cpu", None, Origin("factory", None, "ones", born))
-    weight = Operand(1, "layer.weight", "float16", (4, 4), "cpu", "parameter", Origin("cast", None, "half", Place((frame(line=1),)), True))
+    weight = Operand(
+        1,
+        "layer.weight",
+        "float16",
+        (4, 4),
+        "cpu",
+        "parameter",
+        Origin("cast", None, "half", Place((frame(line=1),)), True),
+    )
     flow = (
         FlowStep(born, "ones", "", "float32", "float32", "value"),
         FlowStep(Place((frame(line=line + 2),)), "add", "", "float16 + float32", "float32", "promotion"),
         FlowStep(site, "linear", "model.layers.0", "float32", "float16", "value"),
     )
-    fix = Fix("dtype", born, (Edit("/p/train.py", (line, 5), (line, 6), "x", "y"),), True, "give it dtype=torch.float16", ("cast x at the call",))
+    fix = Fix(
+        "dtype",
+        born,
+        (Edit("/p/train.py", (line, 5), (line, 6), "x", "y"),),
+        True,
+        "give it dtype=torch.float16",
+        ("cast x at the call",),
+    )
     return Finding(
         "DT101", kind, severity, "the two operands of a matmul disagree about their dtype", "forward", "linear", "addmm.default",
         "model.layers.0", 1, False, site, (culprit, weight), culprit, flow, fix, Raised("RuntimeError", "no"), ("a fact about float16",),
@@ -76,7 +125,24 @@ def finding(kind: str = "collision", *, line: int = 3, severity: str = "error") 
 
 def bare(kind: str) -> Finding:
     """A finding with nothing but its words: no operands, no culprit, no places, no flow, no fix."""
-    return Finding("DT401", kind, "note", "autocast is on and the model is float16", "", "", None, "", 1, False, Place(), (), None, (), None, None)
+    return Finding(
+        "DT401",
+        kind,
+        "note",
+        "autocast is on and the model is float16",
+        "",
+        "",
+        None,
+        "",
+        1,
+        False,
+        Place(),
+        (),
+        None,
+        (),
+        None,
+        None,
+    )
 
 
 def hostile(text: str) -> tuple[Recording, tuple[Finding, ...]]:
@@ -97,6 +163,13 @@ def hostile(text: str) -> tuple[Recording, tuple[Finding, ...]]:
     places = (own, *recording.places[1:])
     sources = {file: {str(n): f"{text}  # {n}" for n in range(1, 9)}, **recording.sources}
     shown = replace(
-        recording, places=places, ops=ops, modules=modules, parameters=parameters, not_seen=(text,), sources=sources, meta={**recording.meta, "torch": text}
+        recording,
+        places=places,
+        ops=ops,
+        modules=modules,
+        parameters=parameters,
+        not_seen=(text,),
+        sources=sources,
+        meta={**recording.meta, "torch": text},
     )
     return shown, (found,)

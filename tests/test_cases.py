@@ -2,14 +2,14 @@
 
 A case takes three to six seconds: `pytest -n 2 tests/test_cases.py`, or `-k` with a part of a case's name.
 """
+
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "cases"))
-import harness  # noqa: E402  (lies among the cases, which are data and no package)
-
+import harness
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,9 @@ HEALED = "case_multi_three_faults case_loss_double_target case_checkpoint_recomp
 PATCHED = "case_multi_three_faults case_load_assign_half case_seed_unscale_fp16"
 
 
-@pytest.mark.parametrize(("stem", "mode"), [(s, "continue") for s in HEALED.split()] + [(s, "fix") for s in PATCHED.split()])
+@pytest.mark.parametrize(
+    ("stem", "mode"), [(s, "continue") for s in HEALED.split()] + [(s, "fix") for s in PATCHED.split()]
+)
 def test_a_healed_case_goes_on_and_a_patched_one_is_repaired(stem, mode):
     path = harness.HERE / f"{stem}.py"
     if missing := harness.load(path).missing:
@@ -46,7 +48,9 @@ FLIPPED = sorted((harness.HERE / "flipped").glob("case_*.py"))
 @pytest.mark.parametrize("path", FLIPPED, ids=name)
 def test_flip_moves_the_birth_and_keeps_the_collision(path):
     """The three of a pair are one program: broken on one side, repaired, broken on the other side."""
-    flipped, repaired, original = (harness.load(harness.HERE / folder / path.name) for folder in ("flipped", "repaired", ""))
+    flipped, repaired, original = (
+        harness.load(harness.HERE / folder / path.name) for folder in ("flipped", "repaired", "")
+    )
     assert (original.expect, repaired.expect, flipped.expect) == ("collision", "clean", "collision")
 
     def marked(case, lines):
@@ -60,7 +64,12 @@ def test_flip_moves_the_birth_and_keeps_the_collision(path):
 def finding(program, line, **other):
     """A right finding about a birth on the given line and a collision on line 9."""
     origin = {"file": str(program), "line": line, "kind": "factory"}
-    return {"kind": "collision", "severity": "error", "site": {"file": str(program), "line": 9}, "culprit": {"name": "x", "origin": origin}} | other
+    return {
+        "kind": "collision",
+        "severity": "error",
+        "site": {"file": str(program), "line": 9},
+        "culprit": {"name": "x", "origin": origin},
+    } | other
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ def test_backward_on_the_engines_threads_is_attributed_to_the_forward():
         net(torch.randn(4, 64, device="cuda")).sum().backward()
     assert not t._watch.recorder.broken
     forward = {(op.module, op.place) for op in t.recording.ops if op.phase == "forward" and op.module}
-    backward = [op for op in t.recording.ops if op.phase == "backward" and op.aten.startswith(("mm", "threshold_backward"))]
+    backward = [
+        op for op in t.recording.ops if op.phase == "backward" and op.aten.startswith(("mm", "threshold_backward"))
+    ]
     assert {op.module for op in backward} >= {"net.first", "net.second"}
     assert {(op.module, op.place) for op in backward} <= forward
 
@@ -164,7 +166,9 @@ def test_device_memory_at_its_peak_and_time_of_a_half_unet_step(capsys):
     ratio = peak(traced) / peak(plain)
     rounds = [(seconds(plain), seconds(traced)) for _ in range(5)]
     with capsys.disabled():
-        print(f"\nSD1.5-size float16 step: time {min(b for _, b in rounds) / min(a for a, _ in rounds):.2f}x, peak memory {ratio:.4f}x")
+        print(
+            f"\nSD1.5-size float16 step: time {min(b for _, b in rounds) / min(a for a, _ in rounds):.2f}x, peak memory {ratio:.4f}x"
+        )
     assert ratio <= 1.01
 
 

@@ -110,7 +110,10 @@ def test_an_attribute_is_followed_where_what_was_read_is_out_of_line():
     )
     recording = Recording(PLACES, steps)
     assert graph.origin(recording, 2, in_line="float16").line == 1
-    assert words(graph.flow(recording, 2, in_line="float16")) == [("value", "float32", "float32"), ("attribute", "float32", "float32")]
+    assert words(graph.flow(recording, 2, in_line="float16")) == [
+        ("value", "float32", "float32"),
+        ("attribute", "float32", "float32"),
+    ]
 
 
 def test_an_attribute_is_passed_over_where_what_was_read_is_in_line():
@@ -135,7 +138,9 @@ def test_a_cast_to_another_tensor_s_dtype():
 
 
 def test_the_name_of_what_came_in(tmp_path):
-    program = programs.run(tmp_path, "F.linear(OLD, torch.ones(2, 2, dtype=torch.bfloat16))", before="OLD = torch.ones(1, 2)")
+    program = programs.run(
+        tmp_path, "F.linear(OLD, torch.ones(2, 2, dtype=torch.bfloat16))", before="OLD = torch.ones(1, 2)"
+    )
     assert program.findings[0].operands[0].origin.kind == "input"
 
 

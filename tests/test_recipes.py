@@ -77,7 +77,10 @@ RECIPES: dict[str, tuple[str, str]] = {
     "plain float32": ("transformers", LLAMA + "model = LlamaForCausalLM(config)" + PLAIN),
     "autocast bfloat16, then validation": (
         "transformers",
-        LLAMA + "model = LlamaForCausalLM(config)" + AUTOCAST + """
+        LLAMA
+        + "model = LlamaForCausalLM(config)"
+        + AUTOCAST
+        + """
 model.eval()
 with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
     for _ in range(3):
@@ -86,27 +89,35 @@ with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
     ),
     "autocast float16 with a loss scaler, and an average in float32": (
         "diffusers",
-        DIFFUSION + "from diffusers.training_utils import EMAModel\naverage = EMAModel(unet.parameters())"
+        DIFFUSION
+        + "from diffusers.training_utils import EMAModel\naverage = EMAModel(unet.parameters())"
         + SCALED.replace("LATENTS", "torch.randn(2, 4, 8, 8)").replace("AFTER", "average.step(unet.parameters())")
         + "average.store(unet.parameters())\naverage.copy_to(unet.parameters())\naverage.restore(unet.parameters())",
     ),
     "LoRA of diffusers on a float16 base": (
         "diffusers,peft",
-        DIFFUSION + """
+        DIFFUSION
+        + """
 from diffusers.training_utils import cast_training_params
 from peft import LoraConfig
 unet.half().requires_grad_(False), vae.half().requires_grad_(False)
 unet.add_adapter(LoraConfig(r=4, lora_alpha=4, target_modules=["to_k", "to_q", "to_v", "to_out.0"]))
 cast_training_params(unet, torch.float32)
-""" + SCALED.replace("LATENTS", "vae.encode(torch.rand(2, 3, 16, 16).half()).latent_dist.sample()").replace("AFTER", "pass"),
+"""
+        + SCALED.replace("LATENTS", "vae.encode(torch.rand(2, 3, 16, 16).half()).latent_dist.sample()").replace(
+            "AFTER", "pass"
+        ),
     ),
     "PEFT on a bfloat16 base": (
         "transformers,peft",
-        LLAMA + f"from peft import LoraConfig, get_peft_model\nmodel = get_peft_model(LlamaForCausalLM(config).bfloat16(), {LORA})" + AUTOCAST,
+        LLAMA
+        + f"from peft import LoraConfig, get_peft_model\nmodel = get_peft_model(LlamaForCausalLM(config).bfloat16(), {LORA})"
+        + AUTOCAST,
     ),
     "PEFT on a 4-bit base": (
         "transformers,peft,bitsandbytes",
-        LLAMA + f"""
+        LLAMA
+        + f"""
 import tempfile
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from transformers import BitsAndBytesConfig
@@ -115,17 +126,20 @@ with tempfile.TemporaryDirectory() as folder:
     quantised = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
     base = LlamaForCausalLM.from_pretrained(folder, quantization_config=quantised, dtype=torch.bfloat16, device_map="cpu")
 model = get_peft_model(prepare_model_for_kbit_training(base, use_gradient_checkpointing=False), {LORA})
-""" + AUTOCAST,
+"""
+        + AUTOCAST,
     ),
     "torchao int8 weights with adapters": (
         "transformers,peft,torchao",
-        LLAMA + f"""
+        LLAMA
+        + f"""
 from peft import LoraConfig, get_peft_model
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 base = LlamaForCausalLM(config).bfloat16()
 quantize_(base.model, Int8WeightOnlyConfig())
 model = get_peft_model(base, {LORA})
-""" + AUTOCAST,
+"""
+        + AUTOCAST,
     ),
     "T5 with its float32 modules": (
         "transformers",
@@ -157,14 +171,17 @@ model = MixtralForCausalLM(MixtralConfig(
     num_local_experts=4, output_router_logits=True,
 )).bfloat16()
 ids = torch.randint(0, 64, (2, 16))
-""" + PLAIN,
+"""
+        + PLAIN,
     ),
     "activation checkpointing": (
-        "transformers", LLAMA + "model = LlamaForCausalLM(config)\nmodel.gradient_checkpointing_enable()" + AUTOCAST,
+        "transformers",
+        LLAMA + "model = LlamaForCausalLM(config)\nmodel.gradient_checkpointing_enable()" + AUTOCAST,
     ),
     "a rotary model in bfloat16 with its cache": (
         "transformers",
-        LLAMA + """
+        LLAMA
+        + """
 config._attn_implementation = "eager"
 model = LlamaForCausalLM(config).bfloat16().eval()
 for _ in range(2):
@@ -172,7 +189,10 @@ for _ in range(2):
 model.generate(ids, max_new_tokens=4, do_sample=True, top_p=0.9, temperature=0.7, pad_token_id=0)
 """,
     ),
-    "torch.compile in the script": ("transformers", LLAMA + "model = LlamaForCausalLM(config)\nmodel.forward = torch.compile(model.forward)" + AUTOCAST),
+    "torch.compile in the script": (
+        "transformers",
+        LLAMA + "model = LlamaForCausalLM(config)\nmodel.forward = torch.compile(model.forward)" + AUTOCAST,
+    ),
     "a flow transformer in bfloat16": (
         "diffusers",
         """
@@ -194,7 +214,8 @@ with torch.no_grad():
     ),
     "accelerate with mixed precision": (
         "transformers,accelerate",
-        LLAMA + """
+        LLAMA
+        + """
 from accelerate import Accelerator
 accelerator = Accelerator(mixed_precision="bf16", cpu=True)
 model = LlamaForCausalLM(config)

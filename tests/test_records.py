@@ -33,7 +33,14 @@ FINDING = Finding(
     operands=(OPERAND, Operand(1, "0.weight", "float16", (3, 3), "cpu", "parameter", ORIGIN)),
     culprit=OPERAND,
     flow=(FlowStep(Place((USER,)), "cat", "", "float16 + float32", "float32", "promotion"),),
-    fix=Fix("dtype", PLACE, (Edit("/p/train.py", (7, 5), (7, 12), "ones(3)", "ones(3, dtype=x.dtype)"),), True, "give it a dtype", ("or cast",)),
+    fix=Fix(
+        "dtype",
+        PLACE,
+        (Edit("/p/train.py", (7, 5), (7, 12), "ones(3)", "ones(3, dtype=x.dtype)"),),
+        True,
+        "give it a dtype",
+        ("or cast",),
+    ),
     exception=Raised("RuntimeError", "no"),
     notes=("a fact",),
 )
@@ -41,7 +48,9 @@ FINDING = Finding(
 # ---------------------------------------------------------------- the values
 
 
-@pytest.mark.parametrize("kind", [k for k in vars(records).values() if dataclasses.is_dataclass(k)], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [k for k in vars(records).values() if dataclasses.is_dataclass(k)], ids=lambda k: k.__name__
+)
 def test_every_record_is_frozen_and_small(kind):
     assert kind.__dataclass_params__.frozen
     assert "__slots__" in vars(kind)
@@ -69,7 +78,14 @@ def test_a_place_is_its_innermost_frame():
 
 def test_a_place_without_a_stack_is_nowhere():
     nowhere = Place()
-    assert (nowhere.file, nowhere.line, nowhere.column, nowhere.end_line, nowhere.end_column, nowhere.function) == ("", 0, None, None, None, "")
+    assert (nowhere.file, nowhere.line, nowhere.column, nowhere.end_line, nowhere.end_column, nowhere.function) == (
+        "",
+        0,
+        None,
+        None,
+        None,
+        "",
+    )
     assert nowhere.user_frame is None
 
 
@@ -86,11 +102,41 @@ def test_a_finding_as_json():
         {"file": "/venv/site-packages/lib.py", "line": 3, "function": "Lib.forward", "user": False},
         {"file": "/p/train.py", "line": 7, "function": "main", "user": True},
     ]
-    place = {"file": "/venv/site-packages/lib.py", "line": 3, "column": 1, "end_line": 4, "end_column": 2, "function": "Lib.forward", "stack": stack}
-    user = {"file": "/p/train.py", "line": 7, "column": 5, "end_line": 7, "end_column": 12, "function": "main", "stack": stack[1:]}
+    place = {
+        "file": "/venv/site-packages/lib.py",
+        "line": 3,
+        "column": 1,
+        "end_line": 4,
+        "end_column": 2,
+        "function": "Lib.forward",
+        "stack": stack,
+    }
+    user = {
+        "file": "/p/train.py",
+        "line": 7,
+        "column": 5,
+        "end_line": 7,
+        "end_column": 12,
+        "function": "main",
+        "stack": stack[1:],
+    }
     origin = {"kind": "factory", "name": "mask", "op": "ones", **user}
-    mask = {"index": 0, "name": "mask", "dtype": "float32", "shape": [2, 3], "device": "cpu", "holder": None, "origin": origin}
-    edit = {"file": "/p/train.py", "start": [7, 5], "end": [7, 12], "before": "ones(3)", "after": "ones(3, dtype=x.dtype)"}
+    mask = {
+        "index": 0,
+        "name": "mask",
+        "dtype": "float32",
+        "shape": [2, 3],
+        "device": "cpu",
+        "holder": None,
+        "origin": origin,
+    }
+    edit = {
+        "file": "/p/train.py",
+        "start": [7, 5],
+        "end": [7, 12],
+        "before": "ones(3)",
+        "after": "ones(3, dtype=x.dtype)",
+    }
     expected = {
         "code": "DT101",
         "kind": "collision",
@@ -103,10 +149,22 @@ def test_a_finding_as_json():
         "count": 2,
         "predicted": False,
         "site": place,
-        "operands": [mask, {**mask, "index": 1, "name": "0.weight", "dtype": "float16", "shape": [3, 3], "holder": "parameter"}],
+        "operands": [
+            mask,
+            {**mask, "index": 1, "name": "0.weight", "dtype": "float16", "shape": [3, 3], "holder": "parameter"},
+        ],
         "culprit": mask,
-        "flow": [{"place": user, "op": "cat", "module": "", "from": "float16 + float32", "to": "float32", "how": "promotion"}],
-        "fix": {"kind": "dtype", "place": place, "edits": [edit], "safe": True, "why": "give it a dtype", "alternatives": ["or cast"]},
+        "flow": [
+            {"place": user, "op": "cat", "module": "", "from": "float16 + float32", "to": "float32", "how": "promotion"}
+        ],
+        "fix": {
+            "kind": "dtype",
+            "place": place,
+            "edits": [edit],
+            "safe": True,
+            "why": "give it a dtype",
+            "alternatives": ["or cast"],
+        },
         "exception": {"type": "RuntimeError", "message": "no"},
         "notes": ["a fact"],
     }
@@ -125,7 +183,14 @@ def known(value, expected):
 def test_what_is_absent_is_null():
     bare = dataclasses.replace(FINDING, aten=None, culprit=None, fix=None, exception=None, operands=(), flow=())
     plain = to_plain(bare)
-    assert [plain[k] for k in ("aten", "culprit", "fix", "exception", "operands", "flow")] == [None, None, None, None, [], []]
+    assert [plain[k] for k in ("aten", "culprit", "fix", "exception", "operands", "flow")] == [
+        None,
+        None,
+        None,
+        None,
+        [],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("text", ['</script>"\\', "naïve ☃ \U0001f600", "\u202eright to left", "a\nb\tc\x00", "\udcff"])
@@ -134,7 +199,9 @@ def test_hostile_strings_come_back_as_they_went(text):
     assert json.loads(json.dumps(plain))["module"] == text
 
 
-KINDS = "collision promotion downcast round-trip zero-gradient lost-update underflow overflow gradient-dtype plan".split()
+KINDS = (
+    "collision promotion downcast round-trip zero-gradient lost-update underflow overflow gradient-dtype plan".split()
+)
 ORIGINS = "factory cast conversion parameter load input worker autocast reinterpret promotion".split()
 HOWS = "value cast attribute promotion autocast copy".split()
 PHASES = "forward recompute backward optimizer other".split()
@@ -245,7 +312,14 @@ def test_the_python_objects_have_the_same_names(tmp_path):
     def compare(value, plain):
         if isinstance(plain, dict):
             for key, inner in plain.items():
-                compare(getattr(value, "source" if key == "from" else key, getattr(value, "place", None) and getattr(value.place, key, None)), inner)
+                compare(
+                    getattr(
+                        value,
+                        "source" if key == "from" else key,
+                        getattr(value, "place", None) and getattr(value.place, key, None),
+                    ),
+                    inner,
+                )
         elif isinstance(plain, list):
             for item, inner in zip(value, plain, strict=True):
                 compare(item, inner)

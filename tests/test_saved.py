@@ -103,7 +103,7 @@ def test_a_failed_save_leaves_what_was_there(trace, tmp_path, monkeypatch):
 
 
 def test_an_empty_recording_can_be_saved(tmp_path):
-    from dtypetrace._view import SavedTrace
+    from dtypetrace.view import SavedTrace
 
     SavedTrace(Recording(), ()).save(tmp_path / "t.json")
     assert dtypetrace.load(tmp_path / "t.json").findings == ()
@@ -112,7 +112,10 @@ def test_an_empty_recording_can_be_saved(tmp_path):
 def show(*arguments):
     root = Path(dtypetrace.__file__).parents[1]
     return subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "dtypetrace", "show", *map(str, arguments)], capture_output=True, text=True, cwd=root
+        [sys.executable, "-X", "importtime", "-m", "dtypetrace", "show", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=root,
     )
 
 

@@ -9,7 +9,7 @@ import programs
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "cases"))
-import harness  # noqa: E402  (lies among the cases, which are data and no package)
+import harness
 
 pytestmark = pytest.mark.slow
 

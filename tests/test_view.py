@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import dtypetrace
-from dtypetrace._trace import Trace
+from dtypetrace.tracing import Trace
 
 
 class Head(nn.Module):
@@ -35,7 +35,9 @@ def test_why_of_a_module_tells_its_parameters_and_its_inputs():
     assert set(chains) == {"head.inner.weight", "head.inner.bias", "input of head.inner"}
     assert chains["head.inner.weight"].origin.line == line_of("model is cast")
     assert chains["input of head.inner"].origin.line == line_of("input is made")
-    assert repr(t.why("inner.weight")).startswith("head.inner.weight: bfloat16\n  born: cast by bfloat16, float32 -> bfloat16")
+    assert repr(t.why("inner.weight")).startswith(
+        "head.inner.weight: bfloat16\n  born: cast by bfloat16, float32 -> bfloat16"
+    )
 
 
 def test_why_of_a_tensor_while_the_block_is_open():
@@ -73,11 +75,18 @@ def test_a_code_can_be_ignored():
 
 @pytest.mark.parametrize(
     ("born", "hurts", "count"),
-    [("", "", 1), ("  # dtypetrace: ignore[DT101]", "", 0), ("", "# dtypetrace: ignore[DT101, DT102]", 0), ("", "  # dtypetrace: ignore[DT102]", 1)],
+    [
+        ("", "", 1),
+        ("  # dtypetrace: ignore[DT101]", "", 0),
+        ("", "# dtypetrace: ignore[DT101, DT102]", 0),
+        ("", "  # dtypetrace: ignore[DT102]", 1),
+    ],
 )
 def test_a_comment_on_the_line_ignores_a_finding(tmp_path, born, hurts, count):
     program = tmp_path / "program.py"
-    program.write_text(f"import torch\na = torch.ones(2, 2){born}\nb = torch.ones(2, 2).half()\nc = torch.ones(2, 2).half()\na @ b @ c {hurts}\n")
+    program.write_text(
+        f"import torch\na = torch.ones(2, 2){born}\nb = torch.ones(2, 2).half()\nc = torch.ones(2, 2).half()\na @ b @ c {hurts}\n"
+    )
     with pytest.raises(RuntimeError), Trace(source=tmp_path) as t:
         exec(compile(program.read_text(), str(program), "exec"), {})
     assert len(t.findings) == count
@@ -106,7 +115,11 @@ def test_trace_steps_let_the_run_go_on_unwatched():
     with Trace(trace_steps=2) as t:
         assert train(5) == 5
         assert _len_torch_dispatch_stack() == 0
-    assert t.recording.meta["steps"] == 2 and {op.phase for op in t.recording.ops} >= {"forward", "backward", "optimizer"}
+    assert t.recording.meta["steps"] == 2 and {op.phase for op in t.recording.ops} >= {
+        "forward",
+        "backward",
+        "optimizer",
+    }
 
 
 def test_repr_is_the_console_text():
@@ -120,10 +133,13 @@ def test_what_was_recorded_outlives_a_failure_to_read_the_exception(monkeypatch)
     def broken(self, error):
         raise LookupError("ours")
 
-    monkeypatch.setattr("dtypetrace._recorder.Recorder.leaves", broken)
+    monkeypatch.setattr("dtypetrace.capture.recorder.Recorder.leaves", broken)
     with pytest.raises(RuntimeError, match="same dtype"), dtypetrace.trace() as t:
         nn.Linear(2, 2).half()(torch.ones(1, 2))
-    assert t.recording.refused and any("internal error in the exception that ended the block: LookupError: ours" in told for told in t.recording.not_seen)
+    assert t.recording.refused and any(
+        "internal error in the exception that ended the block: LookupError: ours" in told
+        for told in t.recording.not_seen
+    )
 
 
 def test_a_module_that_is_called_while_an_exception_is_handled_did_not_raise_it():
@@ -144,7 +160,7 @@ def test_what_cannot_be_removed_keeps_nothing_else_installed(monkeypatch):
     t.start()
     handles = t._watch._hooks._handles[:]
     with monkeypatch.context() as patched:
-        patched.setattr("dtypetrace._patches.Patches.remove", lambda self: 1 / 0)
+        patched.setattr("dtypetrace.capture.patches.Patches.remove", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             t.stop()
     t._watch._patches.remove()

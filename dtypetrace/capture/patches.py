@@ -1,0 +1,189 @@
+"""The few functions that are replaced while a trace runs, and put back after it.
+
+Modes and hooks do not see these events at all: a change of the default dtype, a tensor that is made
+into a Parameter, a compiled function, a warning that torch's C++ attributes to the frame that
+called it (``capture.warning_places``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ContextManager
+
+import torch
+from torch import nn
+
+from . import private, refused_calls, warning_places, workers
+
+_RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
+_installed: list[Patches] = []
+
+
+class Patches:
+    """Installed and removed as one; each clean-up is a small function in a list."""
+
+    def __init__(self, recorder, modes_off: Callable[[], ContextManager], healer: Any = None) -> None:
+        self.recorder = recorder
+        self.modes_off = modes_off
+        self.healer = healer
+        self._undo: list[Callable[[], None]] = []
+        self._eager = False
+
+    def install(self) -> None:
+        self._undo = []
+        self._over = False
+        _installed.append(self)
+        # torch's setters look these up when they are called, so one imported by name earlier is seen too
+        for name in ("_set_default_dtype", "_set_default_tensor_type"):
+            self._replace(torch._C, name, self._set_default(getattr(torch._C, name)))
+        self._replace(torch, "compile", self._compile(torch.compile))
+        self._undo.append(warning_places.install(self.recorder.places.own))
+        self._undo.append(workers.install(self.recorder))
+        self._watch_parameters()
+        for kind in private.SCRIPTED:
+            self._keep_text(kind)
+        if self.healer is not None:
+            for name in self.healer.lists:
+                self._replace(torch, name, self.healer.on_lists(getattr(torch, name)))
+            self._replace(torch._C, private.GROUPING, self.healer.on_grouping(getattr(torch._C, private.GROUPING)))
+            self._replace(torch.Tensor, "register_hook", self.healer.on_register_hook(torch.Tensor.register_hook))
+        self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
+        self.mind_compile()
+
+    def remove(self) -> None:
+        self._over = True
+        # traces in several threads need not end in order; what was replaced twice is put back from the top
+        while _installed and _installed[-1]._over:
+            patches = _installed.pop()
+            while patches._undo:
+                patches._undo.pop()()
+            patches._eager = False
+
+    def _replace(self, owner: Any, name: str, new: Any) -> None:
+        old = getattr(owner, name)
+        setattr(owner, name, new)
+        # whoever replaced it meanwhile keeps what he put there
+        self._undo.append(lambda: setattr(owner, name, old) if getattr(owner, name) is new else None)
+
+    # ------------------------------------------------------------ torch.compile
+
+    def mind_compile(self) -> None:
+        """Sets the force_eager stance once dynamo is there. Importing it takes most of a second, so not before."""
+        if "torch._dynamo.eval_frame" in sys.modules and not any(p._eager for p in _installed):
+            self._eager = True
+            self._undo.append(private.force_eager(self._ran_eagerly))
+
+    def _ran_eagerly(self) -> None:
+        self.recorder.not_seen[_RAN_EAGERLY] = None
+
+    def _logs_use(self, original: Callable) -> Callable:
+        """torch.compile begins with this call, also where it was imported by name, and so does every optimizer."""
+
+        def _log_api_usage_once(event: str, *args) -> None:
+            original(event, *args)
+            if event == "python.optimizer":
+                self.recorder.trains = True
+            if event == "torch.compile":
+                try:
+                    self.mind_compile()
+                except Exception:
+                    self.recorder.fail("the stance of compiled code")
+
+        return _log_api_usage_once
+
+    def _compile(self, original: Callable) -> Callable:
+        @wraps(original)
+        def compile(*args, **kwargs):
+            compiled = original(*args, **kwargs)
+            if getattr(args[0] if args else None, "__name__", "") == "_cond_op_wrapper":
+                return self._captured(compiled)
+            return compiled
+
+        return compile
+
+    def _captured(self, compiled: Callable) -> Callable:
+        """``torch.cond`` captures its branches for its backward, which it cannot do while a dispatch mode is on."""
+
+        def call(*args, **kwargs):
+            self.recorder.not_seen["inside torch.cond: its branches are captured by torch"] = None
+            with self.modes_off(), private.stance_off():
+                return compiled(*args, **kwargs)
+
+        return call
+
+    # ------------------------------------------------------------ TorchScript
+
+    def _keep_text(self, kind: type) -> None:
+        """TorchScript's interpreter loses the text of what is raised through a mode written in Python: it is put back."""
+        original = kind.__dict__["__call__"]
+        recorder = self.recorder
+
+        def __call__(*args, **kwargs):
+            thread = recorder.thread_state()
+            thread.kernel = None
+            try:
+                return original(*args, **kwargs)
+            except RuntimeError as error:
+                text = str(error)
+                if thread.kernel is not None and text.endswith("RuntimeError: \n"):
+                    error.args = (f"{text[:-1]}{thread.kernel[1]}\n",)
+                    recorder.goes_on_as(error, *thread.kernel[:2])
+                raise
+
+        def restore() -> None:
+            if kind.__dict__["__call__"] is __call__:
+                kind.__call__ = original
+
+        kind.__call__ = __call__
+        self._undo.append(restore)
+
+    # ------------------------------------------------------------ births
+
+    def _set_default(self, original: Callable) -> Callable:
+        @wraps(original)
+        def setter(value: Any) -> None:
+            original(value)
+            recorder = self.recorder
+            try:
+                place = recorder.place(recorder.thread_state(), sys._getframe(1))
+                recorder.default_place = -1 if torch.get_default_dtype() is torch.float32 else place
+            except Exception:
+                recorder.fail("a change of the default dtype")
+
+        return setter
+
+    def _watch_parameters(self) -> None:
+        """``Parameter(x)`` shares x's storage under a new object that no mode sees made.
+
+        Not one level lower, at ``Tensor._make_subclass``: dynamo, imported meanwhile, registers that
+        function by identity and would keep ours for good.
+        """
+        original = nn.Parameter.__dict__["__new__"]
+        recorder = self.recorder
+
+        @wraps(original.__func__)
+        def __new__(cls, data=None, requires_grad=True):
+            try:
+                made = original.__func__(cls, data, requires_grad)
+            except Exception as error:
+                frame = sys._getframe(1)
+                refused_calls.guarded(recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, frame)
+                raise
+            if isinstance(data, torch.Tensor) and not recorder.broken:
+                try:
+                    known = recorder.origins.of(data)
+                    if known is not None:
+                        recorder.origins.mark(made, known.step, known.op)
+                except Exception:
+                    recorder.fail("the making of a parameter")
+            return made
+
+        new = nn.Parameter.__new__ = staticmethod(__new__)
+
+        def restore() -> None:
+            if nn.Parameter.__dict__["__new__"] is new:
+                nn.Parameter.__new__ = original
+
+        self._undo.append(restore)

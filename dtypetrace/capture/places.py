@@ -1,0 +1,313 @@
+"""Where in the program an op was called: cheap stack keys now, files and columns later.
+
+A stack is kept as ``(code object, f_lasti)`` pairs, which is all that ``co_positions`` needs to
+give exact columns at report time. Code objects hold no locals, so nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+import sysconfig
+from functools import lru_cache
+from itertools import islice
+from opcode import opmap
+from pathlib import Path
+from types import CodeType, FrameType
+
+from ..records import Frame, Place
+from ..source import expressions
+from .private import TORCH_FOLDER
+
+_OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MACHINERY = (
+    TORCH_FOLDER,
+    _OWN_FOLDER,
+    os.path.join(sysconfig.get_path("stdlib"), "multiprocessing") + os.sep,
+    "<frozen ",
+)
+_STALE = -2
+_WRAPPERS = (os.sep + "typing_extensions.py", os.sep + "warnings.py")
+"""Where `@deprecated` wraps functions of torch's: they begin and end in torch."""
+
+
+class Places:
+    """Numbers distinct stacks. A place may continue in an ``outer`` one: that of the enclosing module's call."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._entries: list[tuple[int, tuple[tuple[CodeType, int] | Frame, ...]]] = []
+        self._given: dict[tuple[Frame, ...], int] = {}
+        self._hidden: dict[str, bool] = {}
+        # ids of code objects are keys, so the objects have to stay alive as long as the table
+        self._codes: dict[int, CodeType] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def hidden(self, filename: str) -> bool:
+        """Whether frames of this file are left out: torch, dtypetrace and Python's own machinery."""
+        known = self._hidden.get(filename)
+        if known is None:
+            known = filename.startswith(_MACHINERY) or filename.endswith(_WRAPPERS)
+            self._hidden[filename] = known
+        return known
+
+    @staticmethod
+    def own(filename: str) -> bool:
+        """Whether a file is dtypetrace's own."""
+        return filename.startswith(_OWN_FOLDER)
+
+    def here(self, frame: FrameType | None, boundary: int = 0, outer: int = -1) -> int:
+        """Number of the stack from ``frame`` up to the frame whose id is ``boundary``, continued in ``outer``.
+
+        Returns -2 when the boundary frame is not on the stack (it was left by an exception that
+        no hook saw).
+        """
+        start = frame
+        hidden = self._hidden
+        key = [outer]
+        while frame is not None:
+            if id(frame) == boundary:
+                break
+            code = frame.f_code
+            skip = hidden.get(code.co_filename)
+            if skip is None:
+                skip = self.hidden(code.co_filename)
+            if not skip:
+                key.append(id(code))
+                key.append(frame.f_lasti)
+            frame = frame.f_back
+        else:
+            if boundary:
+                return _STALE
+        if len(key) == 1:
+            return outer
+        number = self._numbers.get(tuple(key))
+        if number is None:
+            number = self._add(tuple(key), start, boundary, outer)
+        return number
+
+    def _add(self, key: tuple[int, ...], frame: FrameType | None, boundary: int, outer: int) -> int:
+        frames = []
+        while frame is not None and id(frame) != boundary:
+            code = frame.f_code
+            if not self.hidden(code.co_filename):
+                self._codes[id(code)] = code
+                frames.append((code, _instruction(code, frame.f_lasti)))
+            frame = frame.f_back
+        settled = (outer, *(part for code, lasti in frames for part in (id(code), lasti)))
+        number = self._numbers.get(settled)
+        if number is None:
+            number = self._numbers[settled] = len(self._entries)
+            self._entries.append((outer, tuple(frames)))
+        self._numbers[key] = number
+        return number
+
+    def of_frames(self, frames: list[tuple[CodeType, int]], outer: int = -1) -> int:
+        """Number of a stack given innermost first, from a traceback, continued in ``outer``."""
+        frames = [(code, _instruction(code, lasti)) for code, lasti in frames if not self.hidden(code.co_filename)]
+        key = [outer]
+        for code, lasti in frames:
+            self._codes[id(code)] = code
+            key += (id(code), lasti)
+        if len(key) == 1:
+            return outer
+        number = self._numbers.get(tuple(key))
+        if number is None:
+            number = self._numbers[tuple(key)] = len(self._entries)
+            self._entries.append((outer, tuple(frames)))
+        return number
+
+    def inside(self, number: int, around: int) -> tuple[str, ...]:
+        """Names of the functions between a place and one around it, none where that is not around it."""
+        if number < 0 or around < 0 or self._entries[number][0] != self._entries[around][0]:
+            return ()
+        frames, outer = self._entries[number][1], self._entries[around][1]
+        inner = len(frames) - len(outer)
+        return tuple(code.co_name for code, _ in frames[:inner]) if inner > 0 and frames[inner:] == outer else ()
+
+    def same_call(self, one: int, other: int) -> CodeType | None:
+        """The code that was running at two places, where both are in one call of it."""
+        if one < 0 or other < 0:
+            return None
+        (outer, frames), (outside, around) = self._entries[one], self._entries[other]
+        if outer != outside or not frames or frames[1:] != around[1:] or Frame in (type(frames[0]), type(around[0])):
+            return None
+        return frames[0][0] if frames[0][0] is around[0][0] else None
+
+    @staticmethod
+    def callee(code: CodeType, lasti: int) -> str:
+        """The name of the function that an instruction calls, else of the function that it is in."""
+        called = expressions.callee(_frame(code, lasti, True)) or code.co_name
+        return called.rpartition(".")[2]
+
+    def frames(self, number: int, is_user) -> tuple[Frame, ...]:
+        """One place as files and lines, to be sent to another process."""
+        found: tuple[Frame, ...] = ()
+        while number >= 0:
+            number, frames = self._entries[number]
+            found += tuple(f if isinstance(f, Frame) else _frame(*f, is_user(f[0].co_filename)) for f in frames)
+        return found
+
+    def given(self, frames: tuple[Frame, ...]) -> int:
+        """Number of a place that came from another process."""
+        number = self._given.get(frames)
+        if number is None:
+            number = self._given[frames] = len(self._entries)
+            self._entries.append((-1, frames))
+        return number
+
+    def resolve(self, is_user) -> tuple[Place, ...]:
+        """Every place as files, lines and columns. ``is_user(filename)`` tells the user's own code."""
+        places: list[Place] = []
+        # by id: equal code objects (a copied file) compare equal though their files differ
+        known: dict[tuple[int, int], Frame] = {}
+
+        def frame(code: CodeType, lasti: int) -> Frame:
+            found = known.get((id(code), lasti))
+            if found is None:
+                found = known[id(code), lasti] = _frame(code, lasti, is_user(code.co_filename))
+            return found
+
+        for outer, frames in self._entries:
+            own = tuple(f if isinstance(f, Frame) else frame(*f) for f in frames)
+            rest = places[outer].stack if outer >= 0 else ()
+            places.append(Place(own + rest))
+        return tuple(places)
+
+
+def _instruction(code: CodeType, lasti: int) -> int:
+    """The instruction that stands for a call: Python 3.11 has two, and a warm line calls from the first instead of the second."""
+    return lasti + _TO_CALL if _PRECALL is not None and lasti >= 0 and code.co_code[lasti] == _PRECALL else lasti
+
+
+_PRECALL = opmap.get("PRECALL")
+_TO_CALL = 4
+
+
+def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
+    line, end_line, column, end_column = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
+    file = _cell(code.co_filename) or _command(code) or _absolute(code.co_filename)
+    line = line or code.co_firstlineno
+    return Frame(
+        file=file,
+        line=line,
+        function=code.co_qualname,
+        user=user,
+        column=_characters(file, line, column),
+        end_line=end_line,
+        end_column=_characters(file, end_line, end_column),
+    )
+
+
+def _cell(filename: str) -> str | None:
+    """What a notebook calls the cell that was compiled under this name: ``In [7]``, by which its text is found, too."""
+    numbered = re.match(r"<ipython-input-(\d+)-", filename)
+    if numbered is None and f"{os.sep}ipykernel_" not in filename:
+        return None
+    name = f"In [{numbered[1]}]" if numbered else None
+    shell = sys.modules.get("IPython.core.interactiveshell")
+    if (
+        shell is not None and shell.InteractiveShell.initialized()
+    ):  # a kernel's names hold no number: the compiler knows
+        known = re.search(r"\d+", "".join(shell.InteractiveShell.instance().compile.format_code_name(filename) or ()))
+        name = f"In [{known[0]}]" if known else name
+    if name and (entry := linecache.cache.get(filename)) and len(entry) > 1:
+        size, _, lines, _ = entry
+        linecache.cache[name] = size, None, lines, name  # None: there is no file with which to compare it
+    return name
+
+
+def _command(code: CodeType) -> str | None:
+    """``-c`` for the program that the interpreter was given there, by which its text is found, too.
+
+    Not under Python's own name for it, ``<string>``: what ``exec`` runs has that name, too, and tracebacks would change.
+    """
+    if (
+        code.co_filename != "<string>"
+        or hasattr(sys.modules.get("__main__"), "__file__")
+        or "-c" not in sys.orig_argv[:-1]
+    ):
+        return None
+    text = sys.orig_argv[sys.orig_argv.index("-c") + 1]
+    if code not in _compiled(text):
+        return None
+    linecache.cache.setdefault("-c", (len(text), None, text.splitlines(keepends=True), "-c"))
+    return "-c"
+
+
+@lru_cache(maxsize=1)
+def _compiled(text: str) -> tuple[CodeType, ...]:
+    """A program's code and that of every function in it."""
+    try:
+        found = [compile(text, "<string>", "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return ()
+    for code in found:
+        found += [c for c in code.co_consts if isinstance(c, CodeType)]
+    return tuple(found)
+
+
+def _absolute(filename: str) -> str:
+    return filename if filename.startswith("<") else os.path.abspath(filename)
+
+
+def _characters(filename: str, line: int | None, column: int | None) -> int | None:
+    """A 0-based UTF-8 byte column as a 1-based character column."""
+    if line is None or column is None:
+        return None
+    text = linecache.getline(filename, line)
+    if text.isascii():
+        return column + 1
+    return len(text.encode()[:column].decode(errors="replace")) + 1
+
+
+class UserCode:
+    """Tells the user's own files: under the script's folder or its git root and not installed.
+
+    ``source`` overrides the folder. Notebook cells, ``-c`` programs and ``exec``-ed text count as
+    the user's.
+    """
+
+    def __init__(self, script: str | os.PathLike | None = None, source: str | os.PathLike | None = None) -> None:
+        if script is None:
+            script = getattr(sys.modules.get("__main__"), "__file__", None)
+        folder = Path(script).resolve().parent if script else Path.cwd()
+        if "site-packages" in folder.parts or folder in (
+            Path(sys.executable).resolve().parent,
+            Path(sys.prefix) / "bin",
+        ):
+            folder = Path.cwd()  # pytest, a server, a notebook's kernel: the program is where it was started
+        self.root = Path(source).resolve() if source else _git_root(folder) or folder
+        self._prefix = str(self.root).rstrip(os.sep) + os.sep
+        self._installed = tuple(
+            {os.path.realpath(p) + os.sep for p in sysconfig.get_paths().values() if p}
+            | {os.path.join(os.path.realpath(sys.base_prefix), "lib", "python")}
+        )
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, filename: str) -> bool:
+        known = self._known.get(filename)
+        if known is None:
+            known = self._known[filename] = self._decide(filename)
+        return known
+
+    def _decide(self, filename: str) -> bool:
+        if filename.startswith("<"):
+            return not filename.startswith(("<frozen", "<__array", "<eval_with_key", "<attrs"))
+        path = os.path.realpath(filename)
+        if "site-packages" in path or "dist-packages" in path:
+            return False
+        if "ipykernel" in path and not os.path.exists(path):
+            return True
+        # an interpreter that lives under the project (a .venv there) is still installed code
+        if any(path.startswith(p) and not self._prefix.startswith(p) for p in self._installed):
+            return False
+        return path.startswith(self._prefix)
+
+
+def _git_root(folder: Path) -> Path | None:
+    return next((p for p in (folder, *folder.parents) if (p / ".git").exists()), None)

@@ -1,0 +1,336 @@
+"""The one place where private torch APIs are reached.
+
+Everything that torch does not document is imported here and nowhere else, so a new torch version
+that moves one of them fails with one clear line at ``dtypetrace.trace``, not deep inside a run.
+Tested with torch 2.13 (CPU).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import torch
+
+try:
+    import torch.nn.modules.module as module_internals
+    from torch._C import (
+        DisableTorchFunction,
+        DisableTorchFunctionSubclass,
+    )
+    from torch._C import (
+        _current_autograd_node as current_autograd_node,
+    )
+    from torch._C import (
+        _current_graph_task_id as current_graph_task_id,
+    )
+    from torch._C import (
+        _disabled_torch_function_impl as disabled_torch_function,
+    )
+    from torch._C import (
+        _DisableTorchDispatch as DisableTorchDispatch,
+    )
+    from torch._C import (
+        _get_function_stack_at as function_mode_at,
+    )
+    from torch._C import (
+        _group_tensors_by_device_and_dtype as _grouping,
+    )
+    from torch._C import (
+        _is_any_autocast_enabled as any_autocast_enabled,
+    )
+    from torch._C import (
+        _len_torch_dispatch_stack as dispatch_mode_count,
+    )
+    from torch._C import (
+        _len_torch_function_stack as function_mode_count,
+    )
+    from torch._C import (
+        _pop_torch_function_stack as pop_function_mode,
+    )
+    from torch._C import (
+        _push_on_torch_function_stack as push_function_mode,
+    )
+    from torch._C._autograd import (
+        _get_sequence_nr as next_sequence_number,
+    )
+    from torch._C._autograd import (
+        _top_saved_tensors_default_hooks as top_saved_tensors_hooks,
+    )
+    from torch._C._functorch import get_unwrapped as functorch_inner
+    from torch._C._functorch import is_functorch_wrapped_tensor as of_functorch
+    from torch._ops import OpOverload
+    from torch.autograd import _make_grads as make_seeds
+    from torch.autograd.graph import _engine_run_backward as run_engine
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.nn.modules.module import (
+        register_module_buffer_registration_hook,
+        register_module_forward_hook,
+        register_module_forward_pre_hook,
+        register_module_parameter_registration_hook,
+    )
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError as error:  # pragma: no cover - another torch than the tested ones
+    raise ImportError(
+        f"dtypetrace does not know torch {torch.__version__}: {error}. "
+        "Install a tested version (torch 2.13) or a newer dtypetrace."
+    ) from error
+
+__all__ = [
+    "ACCUMULATE_SEQUENCE",
+    "DisableTorchDispatch",
+    "DisableTorchFunction",
+    "DisableTorchFunctionSubclass",
+    "ENGINE_CODE",
+    "GROUPING",
+    "MODULE_CALL",
+    "OpOverload",
+    "SCRIPTED",
+    "SEEDS_CODE",
+    "StorageWeakRef",
+    "TORCH_FOLDER",
+    "TorchDispatchMode",
+    "TorchFunctionMode",
+    "answers_torch_functions",
+    "any_autocast_enabled",
+    "body_with_modes_on",
+    "bucket_facts",
+    "current_autograd_node",
+    "current_graph_task_id",
+    "dispatch_mode_count",
+    "force_eager",
+    "function_mode_at",
+    "function_mode_count",
+    "functorch_inner",
+    "last_function_mode",
+    "modes_off",
+    "module_internals",
+    "next_sequence_number",
+    "of_functorch",
+    "pop_function_mode",
+    "push_dispatch_mode",
+    "push_function_mode",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_parameter_registration_hook",
+    "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook",
+    "remove_dispatch_mode",
+    "remove_function_mode",
+    "sharded_policy",
+    "stance_off",
+    "top_dispatch_mode_off",
+    "top_saved_tensors_hooks",
+    "unseen",
+]
+
+TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+ENGINE_CODE = run_engine.__code__
+"""The Python frame below which the autograd engine runs on the calling thread."""
+
+MODULE_CALL = module_internals.Module._call_impl.__code__
+"""The Python frame in which a module is called; its ``args`` and ``kwargs`` are what it was called with."""
+
+GROUPING = _grouping.__name__
+"""In ``torch._C``: sorts an optimizer's lists of tensors by dtype."""
+
+SCRIPTED = (torch._C.ScriptFunction, torch._C.ScriptMethod)
+"""What TorchScript makes of functions and of modules' methods."""
+
+SEEDS_CODE = make_seeds.__code__
+"""Makes the gradient that a backward begins with."""
+
+ACCUMULATE_SEQUENCE = 2**64 - 1
+"""Sequence number of every AccumulateGrad node: it belongs to no forward op."""
+
+_OVERRIDE_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def body_with_modes_on(function):
+    """A torch function written in Python, less its own ``has_torch_function`` check.
+
+    A function mode is off while its handler runs, so what such a function calls would go unseen;
+    calling it again with the mode pushed back would reach the handler again, for ever. The copy
+    shares the original's code object (tracebacks read the same) and skips just that check.
+    """
+    import types
+
+    namespace = dict(function.__globals__)
+    for name in _OVERRIDE_CHECKS:
+        if name in namespace:
+            namespace[name] = _never
+    copy = types.FunctionType(
+        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _never(*_args) -> bool:
+    return False
+
+
+def answers_torch_functions(kind: type) -> bool:
+    """Whether a class of tensors has a ``__torch_function__`` of its own, which sees every call that one is passed to."""
+    answers = kind.__torch_function__
+    return (
+        answers is not disabled_torch_function
+        and getattr(answers, "__func__", None) is not torch.Tensor.__torch_function__.__func__
+    )
+
+
+def force_eager(ran: Callable[[], None]):
+    """Run compiled functions eagerly; returns the function that restores the stance as it was.
+
+    Under a dispatch mode they would run eagerly anyhow, but torch would remember that and leave
+    them uncompiled for good (pytorch issue 190286); under this stance it does not. ``ran`` is told
+    of each call of a compiled function: that one was made says little, a library makes them when imported.
+    """
+    from torch._dynamo import eval_frame
+
+    prior, look_up = eval_frame._set_stance(eval_frame.DynamoStance("force_eager")), eval_frame._callback_from_stance
+
+    def callback_from_stance(callback):
+        chosen = look_up(callback)
+        if callback is not None and chosen is None and callable(callback):
+            ran()
+        return chosen
+
+    eval_frame._callback_from_stance = callback_from_stance
+
+    def restore() -> None:
+        if eval_frame._callback_from_stance is callback_from_stance:
+            eval_frame._callback_from_stance = look_up
+        eval_frame._set_stance(prior)
+
+    return restore
+
+
+@contextmanager
+def stance_off():
+    """The default stance for a block."""
+    from torch._dynamo import eval_frame
+
+    prior = eval_frame._set_stance(eval_frame.DynamoStance("default"))
+    try:
+        yield
+    finally:
+        eval_frame._set_stance(prior)
+
+
+class unseen:
+    """A block whose torch calls no mode and no subclass sees: neither ours nor the program's."""
+
+    __slots__ = ("_guards",)
+
+    def __enter__(self) -> None:
+        self._guards = DisableTorchFunction(), DisableTorchDispatch()
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, *error) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(*error)
+
+
+def sharded_policy(module):
+    """The ``MixedPrecisionPolicy`` that ``fully_shard`` was given for a module, None where it was not called on it."""
+    state = getattr(module, "_get_fsdp_state", None)
+    return getattr(state(), "_mp_policy", None) if callable(state) else None
+
+
+def bucket_facts(ddp) -> tuple[tuple[str, ...], str]:
+    """The C++ names of the dtypes that DDP made its buckets in, and its communication hook's name (empty for none)."""
+    dtypes = ddp._get_ddp_logging_data().get("dtypes", "")
+    hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(ddp, "_comm_hooks", ())]
+    return tuple(d.strip() for d in dtypes.split(",") if d.strip()), hooks[-1] if hooks else ""
+
+
+@contextmanager
+def last_function_mode(mode):
+    """Puts a mode below all others for a block: it gets what they pass on, and is the only one left in its handler."""
+    _set_function_modes([mode, *(function_mode_at(i) for i in range(function_mode_count()))])
+    try:
+        yield
+    finally:
+        remove_function_mode(mode)
+
+
+def push_dispatch_mode(mode) -> None:
+    """Puts a dispatch mode on, without the flags that its ``__enter__`` would set: those are shared by all threads, and
+    modes that are left in another order than they were entered would leave them wrong for good."""
+    from torch.utils import _python_dispatch as dispatch
+
+    dispatch._push_mode(mode)
+
+
+def remove_function_mode(mode, below: int = 0) -> bool:
+    """Takes one mode off the function-mode stack wherever it lies; others keep their order. False where it is gone.
+
+    It is gone where another was left and torch took the innermost for it (a generator that was dropped inside the
+    block). That other lay below ours: the last of the ``below`` modes that were there before.
+    """
+    modes = [function_mode_at(i) for i in range(function_mode_count())]
+    found = _without(modes, mode, below)
+    _set_function_modes(modes)
+    return found
+
+
+def remove_dispatch_mode(mode, below: int = 0) -> bool:
+    """The same for the dispatch-mode stack."""
+    from torch.utils import _python_dispatch as dispatch
+
+    modes = [dispatch._pop_mode() for _ in range(dispatch_mode_count())][::-1]
+    found = _without(modes, mode, below)
+    for other in modes:
+        dispatch._push_mode(other)
+    return found
+
+
+def _without(modes: list, mode, below: int) -> bool:
+    found = [i for i, other in enumerate(modes) if other is mode]
+    if found:
+        del modes[found[-1]]
+    elif 0 < below <= len(modes):
+        del modes[below - 1]
+    return bool(found)
+
+
+@contextmanager
+def top_dispatch_mode_off(kind: type):
+    """Takes the innermost dispatch mode off for a block, if it is of that kind."""
+    from torch.utils import _python_dispatch as dispatch
+
+    mode = dispatch._get_current_dispatch_mode()
+    if not isinstance(mode, kind):
+        yield
+        return
+    dispatch._pop_mode()
+    try:
+        yield
+    finally:
+        dispatch._push_mode(mode)
+
+
+@contextmanager
+def modes_off(function_kind: type, dispatch_kind: type):
+    """Takes the function modes of one kind off for a block, wherever they lie, and the innermost dispatch mode of another."""
+    modes = [function_mode_at(i) for i in range(function_mode_count())]
+    _set_function_modes([m for m in modes if not isinstance(m, function_kind)])
+    try:
+        with top_dispatch_mode_off(dispatch_kind):
+            yield
+    finally:
+        _set_function_modes(modes)
+
+
+def _set_function_modes(modes: list) -> None:
+    while function_mode_count():
+        pop_function_mode()
+    for mode in modes:
+        push_function_mode(mode)

@@ -1,0 +1,115 @@
+"""Reads the settings that decide in which dtypes a run will compute: the facts that ``rules.plans`` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..records import Parameter, Plan, Shared, Trial
+from . import private
+from .births import dtype_name
+from .modules import clean_name
+
+
+def plan_of(
+    model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None, place: int = -1, step_of: Callable | None = None,
+    others: Iterable[nn.Module] = (), trials: tuple[Trial, ...] = (),
+    asked: bool = False,
+) -> Plan:  # fmt: skip
+    """The plan that these objects make. ``step_of`` gives the recorded step that decided a tensor's dtype; ``others`` are
+    further models whose parameters the optimizer may hold."""
+    with private.unseen():
+        named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
+        floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
+        quantised = [
+            clean_name(n, model)
+            for n, m in model.named_modules()
+            if any(_is_quantised(p) for p in m.parameters(recurse=False))
+        ]
+        trained = [(n, p) for n, p in floating if p.requires_grad]
+        beside = {q.rpartition(".")[0] + "." for q in quantised}
+        return Plan(
+            place=place,
+            model=type(model).__name__,
+            parameters=tuple(
+                Parameter(n, dtype_name(p.dtype), p.numel(), step_of(p) if step_of else -1) for n, p in floating
+            ),
+            trained=tuple(n for n, _ in trained),
+            quantised=tuple(quantised),
+            adapted=any(
+                p.dim() >= 2 and n.startswith(prefix) and len(prefix) > 1 for n, p in trained for prefix in beside
+            ),
+            autocast=dtype_name(autocast_dtype) if autocast_dtype else "",
+            scaler=scaler is not None and scaler.is_enabled(),
+            trials=trials,
+            asked=asked,
+            stale=_stale(optimizer, others, named) if optimizer is not None else (),
+            shared=tuple(_shared(model)),
+            cast_gradients=tuple(n for n, p in trained if p.grad is not None and p.grad.dtype is not p.dtype),
+        )
+
+
+_CPP = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+
+
+def _shared(model: nn.Module) -> Iterable[Shared]:
+    """What DDP and both kinds of FSDP were told, wrapper by wrapper."""
+    for name, module in model.named_modules():
+        name = clean_name(name, model)
+        kind = type(module).__name__
+        policy = private.sharded_policy(module)
+        if policy is not None:
+            yield Shared(
+                name, "fully_shard", _name(policy.param_dtype), _name(policy.reduce_dtype or policy.param_dtype)
+            )
+        elif kind == "FullyShardedDataParallel":
+            policy = module.mixed_precision
+            computes, reduces = getattr(policy, "param_dtype", None), getattr(policy, "reduce_dtype", None)
+            yield Shared(name, kind, _name(computes), _name(reduces or computes))
+        elif isinstance(module, nn.parallel.DistributedDataParallel):
+            policy = module.mixed_precision
+            built, hook = private.bucket_facts(module)
+            squeezed = (
+                "float16"
+                if hook.startswith("fp16_compress")
+                else "bfloat16"
+                if hook.startswith("bf16_compress")
+                else ""
+            )
+            reduces = squeezed or _name(getattr(policy, "reduce_dtype", None))
+            yield Shared(
+                name, kind, _name(getattr(policy, "param_dtype", None)), reduces, tuple(_CPP.get(d, d) for d in built)
+            )
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return dtype_name(dtype) if dtype is not None else ""
+
+
+def _is_quantised(parameter) -> bool:
+    """Weights kept as integers, be it openly or inside a wrapper that shows the dtype it computes in."""
+    if not parameter.dtype.is_floating_point and not parameter.dtype.is_complex:
+        return True
+    if not hasattr(parameter, "__tensor_flatten__"):
+        return False
+    try:
+        inner = [getattr(parameter, name) for name in parameter.__tensor_flatten__()[0]]
+    except Exception:  # a wrapper's own code
+        return False
+    return any(
+        isinstance(t, torch.Tensor) and not t.dtype.is_floating_point and t.numel() >= parameter.numel() // 2
+        for t in inner
+    )
+
+
+def _stale(optimizer: Any, others: Iterable[nn.Module], named: list) -> tuple[str, ...]:
+    """Shapes of what the optimizer trains and no model has, nor any gradient, where the model has another parameter of that
+    very shape which the optimizer does not hold."""
+    held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    owned = {id(p) for _, p in named} | {id(p) for other in others for p in other.parameters()}
+    left_out = {tuple(p.shape) for _, p in named if p.requires_grad and id(p) not in held}
+    lost = (tuple(p.shape) for i, p in held.items() if i not in owned and p.grad is None)
+    return tuple(dict.fromkeys("x".join(map(str, shape)) for shape in lost if shape in left_out))

@@ -1,0 +1,405 @@
+"""What optimizer steps did to the weights: did they move, could they, and what does the optimizer's state show.
+
+Of each parameter a sample of its elements is compared before and after a step, where it lies. Judged is what happened,
+never which optimizer it was. The sums are read once, at the end.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from ..records import State, Update
+from . import private
+
+_SAMPLE = 1024
+_ALL_STEPS = 32  # after so many steps only every sixteenth is measured
+_FACTS_ONLY = 3
+SMALLEST_NORMAL_HALF = 2.0**-14
+_OFF = 0.1
+"""So far may a change be from that of weight decay, relative to it, and still count as decay alone."""
+
+
+class _Tracked:
+    """One parameter: what is known of it on the host."""
+
+    __slots__ = (
+        "ref",
+        "name",
+        "group",
+        "absent",
+        "gradient",
+        "gradient_step",
+        "declared",
+        "written",
+        "version",
+        "step",
+        "dtype",
+        "size",
+        "shape",
+    )
+
+    def __init__(self, parameter, group: dict, name: str, step: int) -> None:
+        self.ref = weakref.ref(parameter)
+        self.group = _settings(group)
+        self.name, self.step = name, step
+        self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), tuple(parameter.shape)
+        self.absent = 0
+        self.gradient: torch.dtype | None = None
+        self.gradient_step = -1
+        self.declared = False
+        self.written = False
+        self.version = 0
+
+
+class Updates:
+    """Watches the steps of every optimizer for one recorder. numerics: whether values are looked at, or only dtypes."""
+
+    def __init__(self, recorder, numerics: bool) -> None:
+        self._recorder = recorder
+        self._numerics = numerics
+        self._watched: list[_Watched] = []
+        self.written: set[int] = set()
+        """Where the memory begins that the running step wrote to."""
+
+    def begins(self, optimizer: Any, place: int) -> bool:
+        """Before a step; returns whether it is the optimizer's first."""
+        watched = next((w for w in self._watched if w.ref() is optimizer), None)
+        if watched is None:
+            watched = _Watched(optimizer, place, self._recorder, self._numerics)
+            self._watched.append(watched)
+        if watched.due():
+            self.written.clear()
+            with private.unseen(), torch.no_grad():
+                watched.begins(optimizer)
+        return watched.steps == 1
+
+    def ends(self, optimizer: Any) -> None:
+        watched = next((w for w in self._watched if w.ref() is optimizer), None)
+        if watched is not None:
+            with private.unseen(), torch.no_grad():
+                watched.ends(optimizer, self.written)
+
+    def read(self) -> tuple[Update, ...]:
+        with private.unseen(), torch.no_grad():
+            return tuple(update for watched in self._watched for update in watched.read(self._recorder.dtype_name))
+
+
+class _Watched:
+    """One optimizer."""
+
+    def __init__(self, optimizer: Any, place: int, recorder, numerics: bool) -> None:
+        self.ref = weakref.ref(optimizer)
+        self.kind = type(optimizer).__name__
+        self.place = place
+        self.recorder = recorder
+        self.numerics = numerics
+        self.known: dict[int, _Tracked] = {}
+        self.lanes: list[_Lane] = []
+        self.steps = 0
+        self.measuring = False
+
+    def due(self) -> bool:
+        self.steps += 1
+        if not self.numerics:
+            return self.steps <= _FACTS_ONLY
+        return self.steps <= _ALL_STEPS or self.steps % 16 == 0
+
+    def begins(self, optimizer: Any) -> None:
+        self._learn(optimizer)
+        self.measuring = True
+        for tracked in self.known.values():
+            parameter = tracked.ref()
+            if parameter is not None:
+                tracked.version = -1 if parameter.is_inference() else parameter._version
+                self._gradient(tracked, parameter)
+        for lane in self.lanes:
+            lane.begins()
+
+    def _gradient(self, tracked: _Tracked, parameter) -> None:
+        gradient = parameter.grad
+        if gradient is None:
+            tracked.absent += parameter.requires_grad
+            return
+        tracked.gradient = gradient.dtype
+        tracked.gradient_step = self.recorder.step_of(gradient)
+        declared = getattr(parameter, "grad_dtype", parameter.dtype)
+        tracked.declared = declared is not parameter.dtype and declared is gradient.dtype
+
+    def _learn(self, optimizer: Any) -> None:
+        new: dict[tuple, list[tuple[_Tracked, Any]]] = {}
+        names = None
+        for number, group in enumerate(optimizer.param_groups):
+            for index, parameter in enumerate(group["params"]):
+                known = self.known.get(id(parameter))
+                if known is not None and known.ref() is parameter and known.dtype is parameter.dtype:
+                    known.group = _settings(group)
+                    continue
+                if (
+                    not isinstance(parameter, torch.Tensor)
+                    or not parameter.dtype.is_floating_point
+                    or parameter.is_meta
+                ):
+                    continue
+                if names is None:
+                    names = self.recorder.parameter_names()
+                name = names.get(id(parameter)) or f"param_groups[{number}]['params'][{index}]"
+                tracked = _Tracked(parameter, group, name, self.recorder.step_of(parameter))
+                self.known[id(parameter)] = tracked
+                local = _local(parameter)
+                if local is not None:
+                    new.setdefault((local.device, local.dtype), []).append((tracked, parameter))
+        if self.numerics:
+            self.lanes += [_Lane(*key, pairs) for key, pairs in new.items()]
+
+    def ends(self, optimizer: Any, written: set[int]) -> None:
+        if not self.measuring:
+            return
+        self.measuring = False
+        for tracked in self.known.values():
+            parameter = tracked.ref()
+            if parameter is None:
+                continue
+            if tracked.gradient is None and parameter.grad is not None:  # computed by a closure, inside the step
+                tracked.absent -= 1
+                self._gradient(tracked, parameter)
+            local = _local(parameter)
+            if local is not None and (
+                local.data_ptr() in written or not parameter.is_inference() and parameter._version != tracked.version
+            ):
+                tracked.written = True
+        for lane in self.lanes:
+            lane.ends(optimizer)
+
+    def read(self, dtype_name) -> list[Update]:
+        measured = {id(t): row for lane in self.lanes for t, row in zip(lane.tracked, lane.read(dtype_name))}
+        found = []
+        for t in self.known.values():
+            lr, eps = t.group["lr"], t.group["eps"]
+            lr = lr.item() if isinstance(lr, torch.Tensor) and lr.numel() == 1 else lr
+            facts = dict(
+                name=t.name, dtype=dtype_name(t.dtype), shape=t.shape, step=t.step, place=self.place, optimizer=self.kind,
+                lr=float(lr) if isinstance(lr, (int, float)) else -1.0, eps=float(eps) if isinstance(eps, (int, float)) else None,
+                gradient_dtype=dtype_name(t.gradient) if t.gradient else "", gradient_step=t.gradient_step,
+                absent=t.absent, written=t.written, gradient_declared=t.declared,
+            )  # fmt: skip
+            found.append(Update(**facts, **measured.get(id(t), _NOTHING)))
+        return found
+
+
+_NOTHING = dict.fromkeys(("steps", "zero", "broken_gradient", "reached", "moved", "own", "broken"), 0) | dict.fromkeys(
+    ("gradient_peak", "subnormal", "magnitude", "change"), 0.0
+)
+
+
+def _settings(group: dict) -> dict:
+    decay = group.get("weight_decay")
+    return {"lr": group.get("lr"), "eps": group.get("eps"), "decay": decay if isinstance(decay, (int, float)) else 0.0}
+
+
+class _Lane:
+    """The samples of an optimizer's parameters of one dtype on one device, laid end to end."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, pairs: list[tuple[_Tracked, Any]]) -> None:
+        self.device, self.dtype = device, dtype
+        self.tracked = [t for t, _ in pairs]
+        self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(sample(local)) for t, p in pairs]
+        total = sum(self.sizes)
+        self.owner = torch.cat([torch.full((n,), i) for i, n in enumerate(self.sizes)]).to(device)
+        self.reached = torch.zeros(total, dtype=torch.bool, device=device)
+        self.moved = torch.zeros_like(self.reached)
+        self.broken = torch.zeros_like(self.reached)
+        self.own = torch.zeros_like(self.reached)
+        # per parameter: usable steps, zero gradients, broken ones, subnormals, nonzeros, sum of changes
+        self.sums = torch.zeros(
+            6, len(pairs), dtype=torch.float64 if device.type != "mps" else torch.float32, device=device
+        )
+        self.peak = torch.zeros(len(pairs), dtype=torch.float32, device=device)
+        self.magnitude = None
+        self.before = None
+        self.gradients: tuple = ()
+        self.states: dict[tuple[str, torch.dtype], tuple] = {}
+
+    def begins(self) -> None:
+        locals_ = [_local(t.ref()) for t in self.tracked]
+        self.before = None
+        if any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
+            return  # freed, or given another shape
+        self.before = torch.cat([sample(p) for p in locals_])
+        if self.magnitude is None:
+            self.magnitude = self._per_parameter(torch.nan_to_num(self.before.float().abs())) / self._per_parameter(
+                torch.ones_like(self.before).float()
+            )
+        self.gradients = self._gradients()
+
+    def _per_parameter(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(self.tracked), dtype=values.dtype, device=self.device).index_add_(0, self.owner, values)
+
+    def _gradients(self) -> tuple | None:
+        """The samples, the least and greatest values of each, and who has one."""
+        samples, low, high, there = [], [], [], []
+        for tracked, size in zip(self.tracked, self.sizes):
+            parameter = tracked.ref()
+            gradient = _local(parameter.grad) if parameter is not None and parameter.grad is not None else None
+            if (
+                gradient is None
+                or not gradient.dtype.is_floating_point
+                or gradient.numel() == 0
+                or len(sample(gradient)) != size
+            ):
+                samples.append(torch.zeros(size, dtype=torch.float32, device=self.device))
+                there.append(False)
+                low.append(samples[-1].new_zeros(()))
+                high.append(low[-1])
+                continue
+            there.append(True)
+            samples.append(sample(gradient).float())
+            least, greatest = torch.aminmax(gradient)
+            low.append(least.float())
+            high.append(greatest.float())
+        if not any(there):
+            return None
+        return (
+            torch.cat(samples),
+            torch.stack(low),
+            torch.stack(high),
+            torch.tensor(there).to(self.device, non_blocking=True),
+        )
+
+    def ends(self, optimizer: Any) -> None:
+        if self.before is None:
+            return
+        gradients = self.gradients or self._gradients()
+        locals_ = [_local(t.ref()) for t in self.tracked]
+        before, self.before, self.gradients = self.before, None, ()
+        if gradients is None or any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
+            return
+        after = torch.cat([sample(p) for p in locals_])
+        samples, low, high, there = gradients
+        rates = [t.group["lr"] for t in self.tracked]
+        live = torch.tensor([not isinstance(r, (int, float)) or r != 0 for r in rates]).to(
+            self.device, non_blocking=True
+        )
+        finite = torch.isfinite(low) & torch.isfinite(high)
+        zero = there & (low == 0) & (high == 0)
+        usable = there & live & finite & ~zero
+        hit = (samples != 0) & usable[self.owner]
+        self.reached |= hit
+        changed = after != before
+        self.moved |= changed & usable[self.owner]
+        self.own |= changed & usable[self.owner] & ~self._decayed(before, after)
+        self.broken |= ~torch.isfinite(after) & torch.isfinite(before) & (there & finite)[self.owner]
+        size = samples.abs()
+        small = (size < SMALLEST_NORMAL_HALF) & (size != 0)
+        change = torch.nan_to_num((after.float() - before.float()).abs(), 0.0, 0.0, 0.0)
+        rows = [usable, zero, there & ~finite, *(self._per_parameter(v.float()) for v in (small, size != 0, change))]
+        self.sums += torch.stack([r.to(self.sums.dtype) for r in rows])
+        self.peak = torch.maximum(self.peak, torch.where(finite, torch.maximum(-low, high), 0.0))
+        self._look_at_state(optimizer, hit)
+
+    def _decayed(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        """Which elements moved as weight decay alone moves them: all of a parameter towards zero, by one share of their size.
+
+        The share is fitted to what the parameter's elements did, and is at most lr * weight_decay.
+        """
+        decays = [
+            t.group["decay"] * (t.group["lr"] if isinstance(t.group["lr"], (int, float)) else 1.0) for t in self.tracked
+        ]
+        if self.dtype.itemsize < 4 or not any(decays):  # a narrow dtype rounds so small a share away
+            return torch.zeros_like(self.moved)
+        change = torch.nan_to_num(after - before, 0.0, 0.0, 0.0)
+        sizes, changes, both = (self._per_parameter(v) for v in (before * before, change * change, before * change))
+        share = both / sizes.clamp(min=torch.finfo(self.dtype).tiny)
+        most = torch.tensor(decays, dtype=before.dtype).to(self.device, non_blocking=True)
+        decay = (share < 0) & (share > -most * (1 + _OFF)) & (share * share * sizes > changes / 2)
+        expected = share[self.owner] * before
+        rounding = torch.finfo(self.dtype).eps * before.abs()
+        return decay[self.owner] & (before != 0) & ((change - expected).abs() <= _OFF * expected.abs() + rounding)
+
+    def _look_at_state(self, optimizer: Any, hit: torch.Tensor) -> None:
+        """Which floating tensors of the state are zero where the gradient is not."""
+        found: dict[tuple[str, torch.dtype], list] = {}
+        states = getattr(optimizer, "state", {})
+        for index, (tracked, size) in enumerate(zip(self.tracked, self.sizes)):
+            state = states.get(tracked.ref()) if hasattr(states, "get") else None
+            for name, value in state.items() if isinstance(state, dict) else ():
+                local = _local(value) if isinstance(value, torch.Tensor) else None
+                if (
+                    local is not None
+                    and local.dtype.is_floating_point
+                    and local.device == self.device
+                    and len(sample(local)) == size
+                    and value.dim()
+                ):
+                    found.setdefault((str(name), local.dtype), []).append((index, sample(local)))
+        for key, parts in found.items():
+            values = torch.cat([v for _, v in parts])
+            chosen = torch.tensor([i for i, _ in parts]).to(self.device, non_blocking=True)
+            mask = torch.isin(self.owner, chosen)
+            owner, here = self.owner[mask], hit[mask]
+            zeros = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(
+                0, owner, ((values == 0) & here).float()
+            )
+            finite = (
+                torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(
+                    0, owner, (~torch.isfinite(values)).float()
+                )
+                == 0
+            )
+            reached = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(
+                0, owner, here.float()
+            )
+            has = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_fill_(0, chosen, 1.0)
+            seen = torch.stack([zeros / reached.clamp(min=1), (~finite).float(), has])
+            # the worst of all steps: after the first NaN everything is one
+            self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
+
+    def read(self, dtype_name) -> list[dict]:
+        marks = (self.reached, self.moved & self.reached, self.own & self.reached, self.broken)
+        reached, moved, own, broken = (self._per_parameter(m.float()) for m in marks)
+        magnitude = self.magnitude if self.magnitude is not None else torch.zeros_like(self.peak)
+        table = torch.cat(
+            [self.sums.float(), torch.stack([self.peak, reached, moved, own, broken, magnitude])]
+        ).tolist()
+        steps, zero, bad, small, nonzero, change, peak, reached, moved, own, broken, magnitude = table
+        states = [(name, dtype_name(dtype), *rows.tolist()) for (name, dtype), rows in self.states.items()]
+        return [
+            dict(
+                steps=int(steps[i]),
+                zero=int(zero[i]),
+                broken_gradient=int(bad[i]),
+                gradient_peak=peak[i],
+                subnormal=small[i] / max(nonzero[i], 1.0),
+                reached=int(reached[i]),
+                moved=int(moved[i]),
+                own=int(own[i]),
+                broken=int(broken[i]),
+                magnitude=magnitude[i],
+                change=change[i] / max(self.sizes[i] * steps[i], 1.0),
+                state=tuple(
+                    State(name, dtype, zeros[i], not broken_state[i])
+                    for name, dtype, zeros, broken_state, has in states
+                    if has[i]
+                ),
+            )  # fmt: skip
+            for i in range(len(self.tracked))
+        ]
+
+
+def _local(tensor) -> torch.Tensor | None:
+    """The plain tensor that holds the values: of a DTensor the local part, None for other wrappers and what has no memory."""
+    if tensor is None:
+        return None
+    tensor = getattr(tensor, "_local_tensor", tensor)
+    plain = (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        or type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
+    return tensor.detach() if plain and tensor.layout is torch.strided and not tensor.is_meta else None
+
+
+def sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Up to 1024 elements, evenly spread."""
+    return tensor.reshape(-1)[:: max(1, tensor.numel() // _SAMPLE)][:_SAMPLE]

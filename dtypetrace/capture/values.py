@@ -1,0 +1,350 @@
+"""What the values of a run did: what became infinite or not a number, what was flushed to zero, and where first.
+
+Nothing here reads a value on the host while the program runs. Each output is reduced where it lies (its least and its
+greatest value), the reductions of some hundred calls are folded together there, and the sums are read once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import torch
+
+from ..records import Value
+from . import private
+from .increments import FOLLOWED, WATCHED, Increments
+from .marks import Origins
+
+_aten = torch.ops.aten
+_BATCH = 512
+_RING = 1 << 18
+_INPUTS = 6
+_SKIP, _VIEW, _MEASURE, _CAST, _PRODUCT, _ADDS = range(6)
+_HALF_OF_SMALLEST = 2.0**-25
+"""Of float16: this and less becomes zero."""
+
+_CASTS = {_aten._to_copy, _aten.copy_, _aten.copy}
+# A row of the result that is all zeros although the same row of the gradient is not: in these it was flushed. Not so in
+# a mask's, a slice's or a normalisation's backward, which make exact zeros by design.
+_PRODUCTS = {
+    _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward, _aten.div,
+    _aten.silu_backward, _aten.gelu_backward, _aten.tanh_backward, _aten.sigmoid_backward,
+}  # fmt: skip
+_VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square}
+# an epsilon that is added, or that is the least a value may be
+_ADDING = {
+    _aten.add,
+    _aten.add_,
+    _aten.sub,
+    _aten.clamp,
+    _aten.clamp_,
+    _aten.clamp_min,
+    _aten.clamp_min_,
+    _aten.maximum,
+}
+_MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
+
+class Values:
+    """Accumulates the values of the ops of one recording."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[torch.device, _Lane] = {}
+        self._kinds: dict[object, int] = {}
+        self._serial = 0
+        self._vanished: dict[int, float] = {}
+        self._kept: dict[int, int] = {}
+        self.increments = Increments()
+
+    def saw(
+        self, number: int, func, args: tuple, kwargs: dict, inputs: list, outputs: list, origins: Origins, phase: str
+    ) -> None:
+        """Measures one call of op ``number``; ``origins`` hold what is known of each live tensor."""
+        with private.unseen():
+            changed = self.increments.after(func) if func in WATCHED else None
+            if func in FOLLOWED and phase in ("forward", "other") and outputs and inputs:
+                changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
+            if changed is not None:
+                due, done, device, *index = changed
+                self._lane(device).changes.append((number, due, done))
+                self._kept.update((number, i) for i in index)
+            self._saw(number, func, args, inputs, outputs, origins, phase)
+
+    def _saw(self, number: int, func, args: tuple, inputs: list, outputs: list, origins: Origins, phase: str) -> None:
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = _kind_of(func)
+        if kind == _SKIP:
+            return
+        if kind == _VIEW:
+            source = origins.of(inputs[0]) if inputs else None
+            known = getattr(source, "value", None)
+            if known is not None:
+                for o in outputs:
+                    origins.of(o).value = known
+            return
+        scalars = [a for a in args if type(a) is float]
+        asked = any(not math.isfinite(a) for a in scalars)
+        if scalars and kind == _ADDS and outputs and outputs[0].dtype is torch.float16:
+            self._vanished.update((number, a) for a in scalars if 0 < abs(a) <= _HALF_OF_SMALLEST)
+        before = ()
+        for o in outputs:
+            if o.dtype not in _MEASURED or not _plain(o) or o.is_cuda and torch.cuda.is_current_stream_capturing():
+                continue
+            lane = self._lane(o.device)
+            if not before:  # of what the call was given, known before its own outputs are
+                before = tuple(
+                    self._known(lane, t, origins)
+                    for t in inputs[:_INPUTS]
+                    if t is not o and t.dtype in _MEASURED and _plain(t)
+                )
+            mark = origins.of(o)
+            mark.value = self._measure(lane, o, number, before, asked), _version(o)
+        if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
+            if kind == _CAST:
+                source = inputs[-1]
+                if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
+                    self._lane(outputs[0].device).flushed(number, source, outputs[0], None)
+            elif func.overloadpacket in _VANISHING and phase != "backward":
+                self._vanishes(number, inputs, outputs[0])
+            elif kind == _PRODUCT and phase == "backward":
+                gradient = next((t for t in inputs if t.dtype is torch.float16), None)
+                other = next((t for t in inputs if t.dtype is torch.float16 and t is not gradient), None)
+                if (
+                    gradient is not None
+                    and gradient.dim()
+                    and outputs[0].shape[:1] == gradient.shape[:1]
+                    and _plain(gradient)
+                ):
+                    smooth = func.overloadpacket not in _WITH_WEIGHTS
+                    self._lane(outputs[0].device).flushed(number, gradient, outputs[0], None if smooth else other)
+
+    def _vanishes(self, number: int, inputs: list, result) -> None:
+        """Numbers that a product, a power or an exponential made zero although none of its factors was."""
+        factors = [t for t in inputs if t.dtype.is_floating_point and t.shape == result.shape and _plain(t)]
+        if not factors:
+            return
+        lane = self._lane(result.device)
+        alive = factors[0] != 0
+        for factor in factors[1:]:
+            alive = alive & (factor != 0)
+        alive = alive & torch.isfinite(factors[0])  # the exponential of minus infinity is zero by right
+        count, lost = alive.sum(), (alive & (result == 0)).sum()
+        lane.casts.append((number, count, lost, count - count, count - count))
+
+    def _lane(self, device: torch.device) -> _Lane:
+        lane = self._lanes.get(device)
+        if lane is None:
+            lane = self._lanes[device] = _Lane(device)
+        return lane
+
+    def _known(self, lane: _Lane, tensor, origins: Origins) -> int:
+        """The serial number of the measurement that holds for a tensor as it is now."""
+        mark = origins.of(tensor)
+        if mark is None:
+            return -1
+        version = _version(tensor)
+        known = getattr(mark, "value", None)
+        if known is not None and known[1] == version and self._serial - known[0] < _RING:
+            return known[0]
+        if tensor.device != lane.device:
+            return -1
+        serial = self._measure(lane, tensor, -1, (), False)
+        mark.value = serial, version
+        return serial
+
+    def _measure(self, lane: _Lane, tensor, number: int, before: tuple, asked: bool) -> int:
+        serial = self._serial
+        self._serial += 1
+        low, high = _aminmax(tensor)
+        lane.waiting.setdefault(tensor.dtype, []).append((low, high, number, serial, before, asked))
+        lane.count += 1
+        if lane.count >= _BATCH:
+            lane.fold()
+        return serial
+
+    def read(self) -> tuple[Value, ...]:
+        """Everything that was measured, by op. The one place that waits for a device."""
+        found: dict[int, Value] = {}
+        with private.unseen(), torch.no_grad():
+            for lane in self._lanes.values():
+                for number, row in lane.read().items():
+                    known = found.get(number)
+                    found[number] = row if known is None else _joined(known, row)
+        for number, scalar in self._vanished.items():
+            if number in found:
+                found[number] = replace(found[number], vanished=scalar)
+        for number, index in self._kept.items():
+            if number in found:
+                found[number] = replace(found[number], kept=index)
+        return tuple(found[n] for n in sorted(found))
+
+
+class _Lane:
+    """The measurements on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.waiting: dict[torch.dtype, list[tuple]] = {}
+        self.count = 0
+        self.casts: list[tuple] = []
+        self.changes: list[tuple] = []
+        self.ring = torch.zeros(_RING + 1, dtype=torch.bool, device=device)  # the last one stands for "nothing"
+        self._room = 0
+
+    def flushed(self, number: int, source, result, other) -> None:
+        """How much of what was not zero in ``source`` is zero in ``result``: elements, and rows along the first dimension."""
+        elements, left = _nonzero(source), _nonzero(result)
+        if source.dim() > 1 and result.shape[:1] == source.shape[:1]:
+            rows, kept = _rows(source), _rows(result)
+            row_count, lost = rows.sum(), (rows & ~kept).sum()
+        else:
+            row_count, lost = elements, elements - left
+        if other is not None:  # where the weights are mostly zeros, zeros are what comes out
+            dense = _nonzero(other) * 10 >= other.numel() * 9
+            lost = lost * dense
+        self.casts.append(
+            (number, elements, elements - left if source.shape == result.shape else lost, row_count, lost)
+        )
+        if len(self.casts) >= _BATCH:
+            self.fold()
+
+    @torch.inference_mode()  # what was measured in inference mode cannot be written to outside it
+    def fold(self) -> None:
+        """Adds what is waiting to the sums."""
+        rows = [(dtype, *entry) for dtype, entries in self.waiting.items() for entry in entries]
+        highest = max([r[3] for r in rows] + [c[0] for c in self.casts] + [c[0] for c in self.changes], default=-1)
+        self._make_room(highest + 1)
+        if rows:
+            bad, nan, peak = [], [], []
+            for entries in self.waiting.values():
+                low, high = torch.stack([e[0] for e in entries]), torch.stack([e[1] for e in entries])
+                finite = torch.isfinite(low) & torch.isfinite(high)
+                bad.append(~finite)
+                nan.append(torch.isnan(low))
+                peak.append(torch.where(finite, torch.maximum(-low, high), torch.zeros_like(low)).float())
+            bad, nan, peak = torch.cat(bad), torch.cat(nan), torch.cat(peak)
+            serials = self._there([r[4] for r in rows])
+            self.ring[serials % _RING] = bad
+            above = self._there([_padded(r[5]) for r in rows])
+            made = bad & ~self.ring[above].any(1) & ~self._there([r[6] for r in rows])
+            # measurements of tensors that no op made count for nobody: they stand at the end
+            ops = self._there([r[3] if r[3] >= 0 else self._room for r in rows])
+            self.sums.index_add_(0, ops, torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long())
+            self.first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
+            self.peak.scatter_reduce_(0, ops, peak, "amax")
+        if self.casts:
+            ops = self._there([c[0] for c in self.casts])
+            counts = torch.stack([torch.stack([c[i] for c in self.casts]) for i in range(1, 5)], 1)
+            self.lost.index_add_(0, ops, counts.long())
+        if self.changes:
+            ops = self._there([c[0] for c in self.changes])
+            self.arrived.index_add_(
+                0, ops, torch.stack([torch.stack([c[i] for c in self.changes]) for i in (1, 2)], 1).long()
+            )
+        self.waiting, self.casts, self.changes, self.count = {}, [], [], 0
+
+    def _there(self, numbers: list) -> torch.Tensor:
+        return torch.tensor(numbers).to(self.device, non_blocking=True)
+
+    def _make_room(self, needed: int) -> None:
+        if needed <= self._room:
+            return
+        room = max(1024, 2 * needed)
+        sums = torch.zeros(room + 1, 5, dtype=torch.long, device=self.device)
+        first = torch.full((room + 1,), _NEVER, dtype=torch.long, device=self.device)
+        peak = torch.zeros(room + 1, dtype=torch.float32, device=self.device)
+        lost = torch.zeros(room + 1, 4, dtype=torch.long, device=self.device)
+        arrived = torch.zeros(room + 1, 2, dtype=torch.long, device=self.device)
+        if self._room:
+            olds = (self.sums, self.first, self.peak, self.lost, self.arrived)
+            for new, old in zip((sums, first, peak, lost, arrived), olds):
+                new[: self._room] = old[: self._room]
+        self.sums, self.first, self.peak, self.lost, self.arrived, self._room = sums, first, peak, lost, arrived, room
+
+    def read(self) -> dict[int, Value]:
+        self.fold()
+        if not self._room:
+            return {}
+        rows = zip(*(table[:-1].tolist() for table in (self.sums, self.first, self.peak, self.lost, self.arrived)))
+        return {
+            op: Value(
+                op,
+                sums[0],
+                sums[1],
+                first if sums[1] else -1,
+                sums[2],
+                sums[3],
+                sums[4],
+                peak,
+                *lost,
+                due=arrived[0],
+                done=arrived[1],
+            )
+            for op, (sums, first, peak, lost, arrived) in enumerate(rows)
+            if sums[0] or lost[0] or arrived[0]
+        }
+
+
+_NEVER = 1 << 62
+_WITH_WEIGHTS = {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward}
+_NOT_ARITHMETIC = ("empty", "new_empty", "resize", "set_", "_unsafe_view", "_local_scalar_dense", "record_stream")
+
+
+def _kind_of(func) -> int:
+    packet = getattr(func, "overloadpacket", None)
+    if packet is None or packet.__name__.startswith(_NOT_ARITHMETIC):
+        return _SKIP
+    if func.is_view:
+        return _VIEW
+    if packet in _CASTS:
+        return _CAST
+    return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
+
+
+def _plain(tensor) -> bool:
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+        and tensor.numel() > 0
+    )
+
+
+def _version(tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _aminmax(tensor):
+    return _AMINMAX(tensor.detach())
+
+
+_AMINMAX = _aten.aminmax.default
+
+
+def _nonzero(tensor):
+    return torch.count_nonzero(tensor.detach())
+
+
+def _rows(tensor):
+    """Which entries along the first dimension hold anything but zeros."""
+    dims = tuple(range(1, tensor.dim()))
+    tensor = tensor.detach()
+    return (tensor.amax(dims) != 0) | (tensor.amin(dims) != 0)
+
+
+def _padded(serials: tuple) -> list[int]:
+    known = [s % _RING if s >= 0 else _RING for s in serials]
+    return known + [_RING] * (_INPUTS - len(known))
+
+
+def _joined(a: Value, b: Value) -> Value:
+    """The same op, measured on two devices."""
+    first = min((v.first for v in (a, b) if v.first >= 0), default=-1)
+    summed = {
+        f.name: getattr(a, f.name) + getattr(b, f.name)
+        for f in fields(Value)
+        if f.name not in ("op", "first", "peak", "vanished", "kept")
+    }
+    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), **summed)

@@ -1,0 +1,148 @@
+"""Warnings keep their file and line while a trace runs.
+
+Python blames a warning on a frame that it finds by counting (``stacklevel``), and asks the filters
+about that frame's module. With modes and hooks on, our handlers stand on the stack, torch
+functions written in Python run twice, and modules are called from another line; so a warning that
+was counted past one of those is blamed again, on the frame that the count reaches without them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from .. import program
+from . import private
+
+_HANDLE = torch.overrides.handle_torch_function.__code__
+_INNER = next(
+    c for c in private.module_internals.Module._call_impl.__code__.co_consts if getattr(c, "co_name", "") == "inner"
+)
+_PAST_THE_STACK = ("<sys>", 0) if sys.version_info >= (3, 13) else ("sys", 1)
+
+
+def install(own: Callable[[str], bool]) -> Callable[[], None]:
+    """Blames warnings rightly until the returned function is called. ``own`` tells dtypetrace's files."""
+    shows = warnings._showwarnmsg
+
+    def _showwarnmsg(message: Any) -> None:
+        frame = sys._getframe(1)
+        if frame.f_code is _blame.__code__ or not _blame(message, frame, own):
+            shows(message)
+
+    # what is blamed on us has to get as far as _showwarnmsg, which then asks the filters that the user set
+    ours = ("always", None, Warning, re.compile(re.escape(__package__ + ".")), 0)
+    filters = warnings.filters
+    filters.insert(0, ours)
+    warnings._showwarnmsg = _showwarnmsg
+
+    def remove() -> None:
+        if warnings._showwarnmsg is _showwarnmsg:
+            warnings._showwarnmsg = shows
+        for rules in (filters, warnings.filters):  # a catch_warnings that is still open has copied them
+            if ours in rules:
+                rules.remove(ours)
+
+    return remove
+
+
+def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
+    """Emits the warning again at the frame it belongs to; False where it was blamed rightly."""
+    try:
+        level, blamed, changed = _level(message, frame, own)
+    except Exception:
+        return False  # as Python blames it: a warning lost is worse than one misplaced
+    if not changed:
+        return False
+    category, text = message.category, str(message.message)
+    wrong = blamed.f_globals.get("__warningregistry__", {})
+    for key in ((text, category, message.lineno), (text, category, 0), (text, category)):
+        wrong.pop(key, None)
+    warnings.onceregistry.pop((text, category), None)
+    file, line = _PAST_THE_STACK
+    names = vars(sys)
+    for right, right_line in _plain(frame, own):
+        if level == 0:
+            file, line, names = right.f_code.co_filename, right_line, right.f_globals
+            break
+        level -= 1
+    registry = names.setdefault("__warningregistry__", {})
+    module = names.get("__name__") or "<unknown>"
+    warnings.warn_explicit(message.message, category, file, line, module, registry, names, message.source)
+    return True
+
+
+def _level(message: Any, frame: FrameType | None, own: Callable[[str], bool]) -> tuple[int, Any, bool]:
+    """How many frames were counted, which frame was blamed, and whether a frame that is there because of us was counted."""
+    level = 0
+    changed = False
+    while frame is not None:
+        code = frame.f_code
+        if not _bootstrap(code.co_filename):
+            changed = changed or own(code.co_filename) or code is _INNER
+            if code.co_filename == message.filename and frame.f_lineno == message.lineno:
+                return level, frame, changed
+            level += 1
+        frame = frame.f_back
+    return level, None, False
+
+
+def _plain(frame: FrameType | None, own: Callable[[str], bool]) -> Iterator[tuple[FrameType, int]]:
+    """The frames and their lines as they would be without the trace."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == program.__file__:
+            return  # below stands nothing but the runner
+        if own(code.co_filename) or code is _HANDLE:
+            called = None
+            while frame is not None and (own(frame.f_code.co_filename) or frame.f_code is _HANDLE):
+                if frame.f_code.co_filename == program.__file__:
+                    return
+                if frame.f_code.co_name == "__torch_function__":
+                    called = getattr(frame.f_locals.get("func"), "__code__", called)
+                frame = frame.f_back
+            if frame is not None and frame.f_code is called:
+                frame = frame.f_back  # a torch function in Python: this first run of it only called the second
+            continue
+        if _bootstrap(code.co_filename):
+            frame = frame.f_back
+            continue
+        if code is _INNER and not _has_hooks(frame.f_locals.get("self")):
+            frame = frame.f_back
+            yield frame, _direct_call_line(frame.f_code)
+        else:
+            yield frame, frame.f_lineno
+        frame = frame.f_back
+
+
+def _bootstrap(filename: str) -> bool:
+    return "importlib" in filename and "_bootstrap" in filename  # as warnings.warn leaves them out
+
+
+def _has_hooks(module: Any) -> bool:
+    """Whether the module goes through its hooks without us too."""
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    shared = private.module_internals
+    return any(getattr(module, name, None) for name in names) or (
+        len(shared._global_forward_hooks) + len(shared._global_forward_pre_hooks) > 2
+        or bool(shared._global_backward_hooks or shared._global_backward_pre_hooks)
+    )
+
+
+def _direct_call_line(code: Any) -> int:
+    """The line of ``_call_impl`` that calls forward where there is no hook: the first that returns."""
+    import dis
+
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        # from Python 3.13 on starts_line only says whether a line begins
+        line = getattr(instruction, "line_number", None) or instruction.starts_line or line
+        if instruction.opname == "RETURN_VALUE":
+            return line
+    return line

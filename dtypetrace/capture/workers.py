@@ -1,0 +1,85 @@
+"""Births in a DataLoader's forked worker, carried along to the process that uses the batch.
+
+A forked worker inherits the modes and goes on recording into its own copy, which nobody reads. What
+it knows of a tensor is sent with the tensor: as plain steps, unpacked where the batch arrives.
+Spawned workers are not watched; of their tensors only the line that fetched them is known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+
+from . import private
+from .marks import RawStep
+
+_LONGEST = 8
+_receiver: list = []  # the recorder that is open in this process, if one is
+
+
+def install(recorder) -> Callable[[], None]:
+    """Sends and receives births until the returned function is called."""
+    owner = os.getpid()
+    reducers = ForkingPickler._extra_reducers
+    original = reducers.get(torch.Tensor)
+    if original is None:
+        return lambda: None
+
+    def reduce(tensor: torch.Tensor) -> Any:
+        reduced = original(tensor)
+        if os.getpid() == owner or recorder.broken:
+            return reduced
+        try:
+            with private.DisableTorchFunction():
+                steps = _packed(recorder, tensor)
+        except Exception:  # in the worker nobody reads what is recorded: the batch goes without its story
+            return reduced
+        return (_rebuild, (steps, *reduced[:2])) if steps and len(reduced) == 2 else reduced
+
+    reducers[torch.Tensor] = reduce
+    _receiver.append(recorder)
+
+    def remove() -> None:
+        if reducers.get(torch.Tensor) is reduce:
+            reducers[torch.Tensor] = original
+        _receiver.remove(recorder)
+
+    return remove
+
+
+def _packed(recorder, tensor: torch.Tensor) -> list[tuple]:
+    """The tensor's steps as plain data, birth first; empty where nothing is known of it."""
+    mark = recorder.origins.of(tensor)
+    steps = []
+    number = mark.step if mark is not None else -1
+    while number >= 0 and len(steps) < _LONGEST:
+        step = recorder.origins.steps[number]
+        steps.append(
+            (step.how, step.op, recorder.places.frames(step.place, recorder.user), step.source, step.to, step.explicit)
+        )
+        number = step.parents[0] if step.parents else -1
+    return steps[::-1]
+
+
+def _rebuild(steps: list[tuple], function: Callable, args: tuple) -> torch.Tensor:
+    """Runs where the batch arrives."""
+    tensor = function(*args)
+    if _receiver and not _receiver[-1].broken:
+        recorder = _receiver[-1]
+        try:
+            above = -1
+            for how, op, frames, source, to, explicit in steps:
+                root = above < 0
+                step = RawStep(
+                    "worker" if root else how, op, recorder.places.given(frames), -1, source, to,
+                    () if root else (above,), explicit=explicit,
+                )  # fmt: skip
+                above = recorder.origins.step(step)
+            recorder.origins.mark(tensor, above, -1)
+        except Exception:
+            recorder.fail("a batch from a worker")
+    return tensor

@@ -1,0 +1,200 @@
+"""What each finding's code means: why torch refuses, a program that fails, the same one repaired, where it is met.
+
+The texts lie in ``tables/code_pages/``, one Markdown file for each code, and ``tables.codes.TITLES`` has their titles. Standard library
+only; ``rich`` is imported where a page is drawn on a terminal.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ..tables.codes import TITLES
+from ..tables.refusals import Refusal, in_words, recognise
+
+PAGES = Path(__file__).parents[1] / "tables" / "code_pages"
+
+
+class UnknownCode(LookupError):
+    """No page explains what was asked for. The text says so in one line, with what can be asked instead."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """The explanation of one code. ``fails`` and ``fixed`` are programs, the rest is Markdown."""
+
+    code: str
+    title: str
+    meaning: str
+    fails: str
+    why_fixed: str
+    fixed: str
+    field: str
+
+    @property
+    def text(self) -> str:
+        """The whole page as Markdown."""
+        return (
+            f"# {self.code}: {self.title}\n\n{self.meaning}\n\n## Fails\n\n```python\n{self.fails}```\n\n"
+            f"## Fixed\n\n{self.why_fixed}\n\n```python\n{self.fixed}```\n\n## In the field\n\n{self.field}\n"
+        )
+
+
+_PARTS = re.compile(
+    r"(?P<meaning>.+?)\n+## Fails\n+```python\n(?P<fails>.+?)```\n+"
+    r"## Fixed\n+(?P<why_fixed>.+?)\n+```python\n(?P<fixed>.+?)```\n+## In the field\n+(?P<field>.+?)\n*",
+    re.DOTALL,
+)
+
+
+@functools.cache
+def page(code: str) -> Page:
+    """The page of a code such as ``"DT101"``. Raises UnknownCode, ValueError for a file that lacks a part."""
+    if code not in TITLES:
+        number = code.removeprefix("DT")
+        nearest = (
+            min(TITLES, key=lambda known: abs(int(known.removeprefix("DT")) - int(number)))
+            if number.isdecimal()
+            else ""
+        )
+        hint = f"The nearest is {nearest}" if nearest else "Codes look like DT101"
+        raise UnknownCode(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
+    text = PAGES.joinpath(f"{code}.md").read_text("utf-8")
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"{code}.md: expected a paragraph, ## Fails, ## Fixed and ## In the field, in this order")
+    return Page(code, TITLES[code], **parts.groupdict())
+
+
+def explain(what: str | BaseException = "") -> str:
+    """What a finding's code means, as Markdown. An error, or its message, is looked up; nothing lists all codes.
+
+    Raises UnknownCode (a LookupError) for a code that does not exist and a message that is not about a dtype, TypeError
+    for what is neither.
+
+    >>> explain("DT110").splitlines()[0]
+    '# DT110: a Python scalar does not fit the dtype that is to hold it'
+    >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half").splitlines()[0]
+    'The message names m1 float32 and m2 float16, which have to agree. Which line made them so: dtypetrace run script.py'
+    """
+    lead, found = _looked_up(what)
+    return "\n\n".join(part for part in (lead, found.text if found else None) if part)
+
+
+def _looked_up(what: str | BaseException) -> tuple[str, Page | None]:
+    """What to say first, and the page."""
+    if not isinstance(what, (str, BaseException)):
+        raise TypeError(
+            f'explain() takes a code, as in explain("DT101"), or an error message, not {type(what).__name__}'
+        )
+    what = str(what).strip()
+    if not what:
+        return listing(), None
+    if re.fullmatch(r"\d{1,4}|[A-Za-z]+\d*", what):
+        return "", page(what.upper() if what.upper().startswith("DT") else f"DT{what}" if what.isdecimal() else what)
+    if code := re.search(r"\bDT\d{3}\b", what):  # a finding's title, a note of ours in a traceback
+        return "", page(code[0])
+    refusal = _recognised(what)
+    if refusal is None:
+        raise UnknownCode(
+            "that message is not about a dtype, as far as dtypetrace can tell; dtypetrace explain lists all codes"
+        )
+    return _said(refusal), page(refusal.code)
+
+
+def listing() -> str:
+    """All codes with their titles, one a line."""
+    return "\n".join(f"{code}  {title}" for code, title in sorted(TITLES.items()))
+
+
+# ---------------------------------------------------------------- messages
+
+_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning|Interrupt))(?:: ?|$)", re.MULTILINE)
+_CALLED = re.compile(r"\b(\w+)\(")
+
+
+def _recognised(text: str) -> Refusal | None:
+    """The refusal that a message speaks of: the message alone, with its exception's name, or a whole traceback."""
+    raised = None
+    for raised in _RAISED.finditer(text):
+        pass
+    if raised is None:
+        return recognise(text)
+    before, message = text[: raised.start()].rstrip().splitlines(), text[raised.end() :].strip()
+    source = next((line for line in reversed(before) if line.strip(" ^~")), "")  # the line that raised
+    for op in (*_CALLED.findall(source), ""):
+        refusal = recognise(message, raised[1], op)
+        if refusal is None or not op or refusal != recognise(message, raised[1]):
+            return refusal
+    return refusal
+
+
+_ASKED = {
+    "agree": ", which have to agree",
+    "kernel": ", for which the operation has no kernel",
+    "integer": ", where integers are wanted",
+    "bool": ", where booleans are wanted",
+    "float": ", where a floating dtype is wanted",
+    "fits": ", which cannot hold the number",
+}
+
+
+def _said(refusal: Refusal) -> str:
+    """What the message gives away: the dtypes that it names, and what is asked of them."""
+    several = len(refusal.dtypes) > 1
+    if not refusal.dtypes:
+        return "The message names no dtype. Which operand has which: dtypetrace run script.py"
+    told = in_words(refusal.dtypes)
+    if refusal.argument and not several:
+        told += f" for {refusal.argument}"
+    asked = (
+        ", and not what it disagrees with"
+        if refusal.wants == "agree" and not several
+        else _ASKED.get(refusal.wants, "")
+    )
+    return (
+        f"The message names {told}{asked}. Which line made {'them' if several else 'it'} so: dtypetrace run script.py"
+    )
+
+
+# ---------------------------------------------------------------- on a terminal
+
+
+def show(what: str, stream: IO[str]) -> None:
+    """Prints the explanation: Markdown as it is where the stream is piped, drawn on a terminal."""
+    lead, found = _looked_up(what)
+    if not stream.isatty():
+        print(explain(what).rstrip("\n"), file=stream, flush=True)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.padding import Padding
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    out = Console(file=stream, highlight=False)
+    if found is None:
+        for line in lead.splitlines():
+            code, _, title = line.partition("  ")
+            out.print(Text.assemble((code, "bold"), "  ", title))
+        return
+    parts: list = [Text(lead, style="green"), ""] if lead else []
+    parts += [Text.assemble((found.code, "bold red"), (f": {found.title}", "bold")), "", Markdown(found.meaning)]
+    for heading, words, program in (
+        ("Fails", "", found.fails),
+        ("Fixed", found.why_fixed, found.fixed),
+        ("In the field", found.field, ""),
+    ):
+        parts += ["", Text(heading, style="bold underline"), ""]
+        parts += [Markdown(words)] if words else []
+        parts += [""] if words and program else []
+        parts += (
+            [Padding(Syntax(program.rstrip("\n"), "python", theme="ansi_dark", background_color="default"), (0, 4))]
+            if program
+            else []
+        )
+    for part in parts:
+        out.print(part)

@@ -1,0 +1,162 @@
+"""Judges a precision plan before the first step.
+
+What an optimizer will do with weights of a dtype is not told by its name: a rehearsal runs its own step on copies of a few
+numbers of each kind of parameter, with gradients of three sizes, and looks at what became of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import tracing
+from ..capture import private
+from ..capture.births import dtype_name
+from ..capture.modules import clean_name
+from ..capture.recorder import Recorder
+from ..capture.settings import plan_of
+from ..capture.snapshot import snapshot
+from ..capture.updates import Updates
+from ..records import Recording, Trial, Update
+from ..rules import plans
+from ..rules.training import mechanism
+from ..view import SavedTrace
+
+_NUMBERS = 64
+_GRADIENTS = (1e-3, 1e-1)
+_LARGE = 10.0
+_STEPS = 4
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def preflight(
+    model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None
+) -> SavedTrace:
+    """Judges the precision plan before any step: which settings cannot work together, or do not do what they seem to.
+
+    model: the module to be trained. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; its step is
+    rehearsed on copies of a few numbers, itself it stays untouched. scaler: the GradScaler, if one will be used.
+    autocast_dtype: what autocast will compute in, if it will be on. Returns a trace: its ``findings``, its repr the
+    console text. Raises TypeError for a model that is no module and an optimizer without ``param_groups``.
+
+    >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"dtypetrace.preflight(model): got {type(model).__name__}, not a torch.nn.Module; pass the module that is to be trained"
+        )
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise TypeError(
+            f"dtypetrace.preflight(optimizer=): got {type(optimizer).__name__}, which has no param_groups; pass the optimizer itself"
+        )
+    watching = tracing.open_recorder()
+    recorder = watching or Recorder()
+    place = recorder.place(recorder.thread_state(), sys._getframe(0))
+    trials = (
+        _rehearsal(optimizer, {id(p): clean_name(n, model) for n, p in model.named_parameters()})
+        if optimizer is not None
+        else ()
+    )
+    plan = plan_of(
+        model,
+        optimizer=optimizer,
+        scaler=scaler,
+        autocast_dtype=autocast_dtype,
+        place=place,
+        step_of=recorder.step_of,
+        trials=trials,
+        asked=True,
+    )
+    if watching is not None:
+        watching.plans.append(plan)  # the trace tells it too
+    seen = snapshot(recorder)
+    recording = Recording(
+        places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,)
+    )
+    return SavedTrace(recording, tuple(plans.find(recording)))
+
+
+def _rehearsal(optimizer: Any, names: dict[int, str]) -> tuple[Trial, ...]:
+    """One trial for each dtype and group of hyperparameters in which narrow weights are trained."""
+    with private.unseen():
+        return tuple(_trials(optimizer, names))
+
+
+def _trials(optimizer: Any, names: dict[int, str]) -> Iterable[Trial]:
+    for group in optimizer.param_groups:
+        chosen: dict[torch.dtype, Any] = {}
+        for parameter in group["params"]:
+            if (
+                parameter.dtype in _NARROW
+                and parameter.layout is torch.strided
+                and not parameter.is_meta
+                and parameter.numel()
+            ):
+                best = chosen.get(parameter.dtype)
+                if best is None or not best.any() and parameter.any():
+                    chosen[parameter.dtype] = parameter
+        for dtype, parameter in chosen.items():
+            outcomes = [_try(optimizer, group, parameter, size) for size in (*_GRADIENTS, _LARGE)]
+            if any(m is None or m.name == "healthy" for m in outcomes[:2]):
+                continue
+            # what is too small a step for one gradient need not be for a larger one, unless the optimizer normalises it
+            if outcomes[0].name != "below resolution" or outcomes[2] is not None and outcomes[2].name != "healthy":
+                yield Trial(names.get(id(parameter), ""), dtype_name(dtype), outcomes[0].name, outcomes[0].facts)
+
+
+def _try(optimizer: Any, group: dict, parameter: torch.Tensor, gradient: float):
+    """Steps a copy of the optimizer over a copy of a few numbers; None where it cannot be copied so."""
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        values = parameter.detach().reshape(-1)[:_NUMBERS]
+        twin = nn.Parameter(values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8))
+        updates = Updates(_Nobody, numerics=True)
+        generator = torch.Generator(device="cpu").manual_seed(0)
+        try:
+            rehearsal = copy.copy(optimizer)
+            rehearsal.state = defaultdict(dict)
+            rehearsal.param_groups = [
+                {
+                    **{
+                        k: v.clone() if isinstance(v, torch.Tensor) else copy.copy(v)
+                        for k, v in group.items()
+                        if k != "params"
+                    },
+                    "params": [twin],
+                }
+            ]
+            step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without anybody's hooks
+            for _ in range(_STEPS):
+                twin.grad = (torch.randn(8, 8, generator=generator) * gradient).to(twin.device, twin.dtype)
+                updates.begins(rehearsal, -1)
+                step(rehearsal)
+                updates.ends(rehearsal)
+        except Exception:  # the optimizer's own code, on a copy or a parameter that it did not expect
+            return None
+        (update,) = updates.read()
+        return mechanism(_as_written(update))
+
+
+def _as_written(update: Update) -> Update:
+    """A rehearsal has no mode that sees writes through ``.data``; weights that did not move say nothing of who wrote."""
+    return replace(update, written=True)
+
+
+class _Nobody:
+    """In place of a recorder: a rehearsal is recorded nowhere."""
+
+    dtype_name = staticmethod(dtype_name)
+
+    @staticmethod
+    def parameter_names() -> dict:
+        return {}
+
+    @staticmethod
+    def step_of(tensor) -> int:
+        return -1

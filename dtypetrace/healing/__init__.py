@@ -1,0 +1,1 @@
+"""A refused call, made again with casts. Enters the hooks through one seam."""

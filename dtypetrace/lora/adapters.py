@@ -1,0 +1,178 @@
+"""Adapters of a model: found by structure and by name, put into float32, and put back exactly as they were.
+
+PEFT and what builds on it says itself which attributes of a layer are the adapter's (``adapter_layer_names``). Others
+are known by the names that files of adapters share (``lora_down`` and ``lora_up``, ``lora_A`` and ``lora_B``,
+``hada_w1_a``, ``lokr_w1``, ``dora_scale``). Where neither speaks, trainable weights beside frozen ones are the adapters.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from ..capture.modules import clean_name
+
+_ROLE = re.compile(
+    r"lora_(down|up|mid|[ABEab]|embedding_[AB]|magnitude\w*)|dora_\w+|(hada|lokr)_[wt]\w*|b?oft_\w+|ia3_l"
+)
+"""One matrix of an adapter, by the name of its module or parameter."""
+_KIND = re.compile(r"(.*_)?(lora|loha|lokr|dora|locon|lycoris|adapter)(_.*)?", re.IGNORECASE)
+_SIDES = {"down", "up", "mid", "a", "b"}
+
+
+@dataclass
+class Adapter:
+    """The matrices that are trained beside one layer. name: where they lie; parameters: by qualified name, frozen ones too."""
+
+    name: str
+    parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+
+
+def find_adapters(model: nn.Module) -> list[Adapter]:
+    """The adapters of a model, in the order of its parameters; of PEFT's only those that are active.
+
+    Raises ValueError where none are found: no adapter by structure or name, and nothing trainable beside something frozen.
+    """
+    found: dict[str, Adapter] = {}
+    declared, passive = _declared(model)
+    unnamed = []
+    for name, parameter in model.named_parameters():
+        if not parameter.dtype.is_floating_point or id(parameter) in passive:
+            continue
+        name = clean_name(name, model)
+        home = declared.get(id(parameter)) or _home(name)
+        if home is not None:
+            found.setdefault(home, Adapter(home)).parameters[name] = parameter
+        elif parameter.requires_grad:
+            unnamed.append((name, parameter))
+    if not found and any(not p.requires_grad for p in model.parameters()):
+        for name, parameter in unnamed:
+            home = name.rpartition(".")[0] or name
+            found.setdefault(home, Adapter(home)).parameters[name] = parameter
+    if not found:
+        raise ValueError(
+            f"no adapters in {type(model).__name__}: nothing is called lora_down, lora_up, lora_A or the like, and no trainable weights "
+            "lie beside frozen ones; pass the module that holds the adapters (nn.ModuleList([base, adapters]) where they lie outside)"
+        )
+    return list(found.values())
+
+
+def _declared(model: nn.Module) -> tuple[dict[int, str], set[int]]:
+    """The parameters that their layer declares as its adapter's: id -> the layer's name; and those of adapters not in use."""
+    active, passive = {}, set()
+    for name, module in model.named_modules():
+        for attribute in getattr(module, "adapter_layer_names", None) or ():
+            inside = getattr(module, attribute, None)
+            if not isinstance(inside, nn.Module):
+                continue
+            used = getattr(module, "active_adapters", None)
+            for key, parameter in inside.named_parameters():
+                if used and hasattr(inside, "keys") and key.partition(".")[0] not in used:
+                    passive.add(id(parameter))
+                else:
+                    active[id(parameter)] = clean_name(name, model)
+    return active, passive - set(active)
+
+
+def _home(name: str) -> str | None:
+    """The part of a parameter's name that names its adapter, None where it is no adapter's."""
+    parts = name.split(".")
+    for index in reversed(range(len(parts))):
+        if _ROLE.fullmatch(parts[index]):
+            return ".".join(parts[:index]) or parts[index]
+        if _KIND.fullmatch(parts[index]) and index + 1 < len(parts) and parts[index + 1].lower() in _SIDES:
+            return ".".join(parts[: index + 1])
+    return None
+
+
+def narrow(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Those whose dtype is narrower than float32."""
+    return [p for p in parameters if p.dtype.is_floating_point and p.dtype.itemsize < 4]
+
+
+def to_float32(adapters: Iterable[Adapter]) -> int:
+    """Puts the adapters' weights, and gradients that are there, into float32; returns how many parameters that changed.
+
+    They stay the same Parameter objects, so an optimizer that holds them already, ties and hooks go on working.
+    """
+    changed = narrow(p for adapter in adapters for p in adapter.parameters.values())
+    for parameter in changed:
+        gradient, parameter.grad = parameter.grad, None
+        parameter.data = parameter.data.float()
+        if gradient is not None:
+            parameter.grad = gradient.float()
+    return len(changed)
+
+
+# ---------------------------------------------------------------- as it was
+
+
+class Snapshot:
+    """Everything of a model that training changes: weights that are trained or an adapter's, their dtypes and gradients,
+    buffers, modes, and the random numbers of Python, numpy and torch on the devices that the model is on."""
+
+    def __init__(self, model: nn.Module, adapters: Iterable[Adapter]) -> None:
+        chosen = {id(p): p for p in model.parameters() if p.requires_grad}
+        chosen |= {id(p): p for adapter in adapters for p in adapter.parameters.values()}
+        self._weights = [(p, p.data, p.detach().clone(), p.grad, p.requires_grad) for p in chosen.values()]
+        self._buffers = [
+            (m, n, b, b.detach().clone()) for m in model.modules() for n, b in m._buffers.items() if b is not None
+        ]
+        self._modes = [(m, m.training) for m in model.modules()]
+        self._random = list(_random_states({p.device for p in model.parameters()}))
+
+    def rewind(self) -> None:
+        """The values as they were, in the dtypes that the weights now have; no gradients."""
+        with torch.no_grad():
+            for parameter, _, values, *_ in self._weights:
+                parameter.grad = None
+                parameter.data.copy_(values)
+            for module, name, buffer, values in self._buffers:
+                module._buffers[name] = buffer
+                buffer.copy_(values)
+        for module, training in self._modes:
+            module.training = training
+
+    def restore(self) -> None:
+        """All of it as it was: the same tensors in the same memory, with the same values."""
+        for parameter, data, _, _, requires_grad in self._weights:
+            parameter.grad = None
+            parameter.data = data
+            parameter.requires_grad_(requires_grad)
+        self.rewind()
+        for parameter, _, _, gradient, _ in self._weights:
+            parameter.grad = gradient
+        for put_back, state in self._random:
+            put_back(state)
+
+
+def _random_states(devices: set[torch.device]) -> Iterator[tuple]:
+    """Each source of random numbers: the function that sets it, and its state now."""
+    yield random.setstate, random.getstate()
+    if numpy := sys.modules.get("numpy"):
+        yield numpy.random.set_state, numpy.random.get_state()
+    yield torch.set_rng_state, torch.get_rng_state()
+    for device in devices:
+        of_type = getattr(torch, device.type, None)
+        if device.type not in ("cpu", "meta") and hasattr(of_type, "get_rng_state"):
+            if device.type == "mps":
+                yield of_type.set_rng_state, of_type.get_rng_state()
+            else:
+                yield (
+                    lambda state, of_type=of_type, device=device: of_type.set_rng_state(state, device),
+                    of_type.get_rng_state(device),
+                )
+
+
+def seed_all(seed: int) -> None:
+    """Seeds Python's, numpy's and torch's random numbers, on every device."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

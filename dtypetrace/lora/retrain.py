@@ -1,0 +1,231 @@
+"""The experiment on a model's adapters: the same steps with their weights as they are and in float32. Do they learn?"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..capture.births import dtype_name
+from .adapters import Adapter, Snapshot, find_adapters, seed_all, to_float32
+from .meter import Meter
+from .verdict import AS_THEY_ARE, IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
+
+
+def retrain_lora(
+    model: nn.Module,
+    compute_loss: Callable[..., torch.Tensor],
+    *,
+    make_optimizer: Callable[..., Any],
+    steps: int = 20,
+    autocast_dtype: torch.dtype | None = None,
+    scaler: Any = None,
+    seed: int = 0,
+    keep: bool = False,
+) -> Retraining:
+    """Trains the adapters of a model twice from the same start and seed, as they are and in float32, and says whether
+    they learn and what kept them from it.
+
+    model: the module that holds the adapters: PEFT's, any with ``lora_down`` and ``lora_up`` or ``lora_A`` and ``lora_B``, or
+    trainable weights beside frozen ones; ``nn.ModuleList([base, adapters])`` where they lie outside the base.
+    compute_loss: ``compute_loss(model)`` gives the scalar loss of one step; it is called ``3 * steps`` times, each time
+    with random numbers seeded by the step, and should draw the same batch for the same seed.
+    make_optimizer: ``make_optimizer(parameters)`` gives an optimizer over a list of trainable parameters; any object with
+    ``param_groups``, ``state`` and ``step()``. Both may leave their argument out. steps: at least 2, since in the first a
+    LoRA's down matrix rightly gets no gradient. autocast_dtype: what the program's autocast computes in, for both
+    runs; without it the run as they are has no autocast, and the float32 one computes in the base's dtype by autocast.
+    scaler: the program's GradScaler, of which each run gets a copy; without it the float32 run gets one where it computes in
+    float16. keep: leave the adapters in float32 and trained, instead of restoring everything (weights, dtypes, gradients,
+    buffers, modes, random numbers).
+
+    Returns a ``Retraining``: ``confirmed``, ``why``, ``adapters`` with their verdicts ``before`` and ``after``,
+    ``to_dataframe()``. An error that ends only one of the runs is told there, one that ends both is raised; the state is restored
+    then, too. Raises ValueError where there are no adapters or too few steps, TypeError for what cannot be called or is no loss.
+
+    The float32 run confirms that the adapters learn when in each of them half or more of the numbers that had a gradient
+    moved, otherwise than by weight decay alone (a suitable dtype moves all but a few per cent, an unsuitable one few); when at
+    least two steps were taken, with finite gradients that are zero throughout for no matrix (in the first step the down matrix's is);
+    and when the loss, over the later half of the steps, is not above that of the same batches with untrained weights,
+    by more than two standard errors of the difference plus four roundings of the compute dtype.
+
+    >>> dtypetrace.retrain_lora(unet, lambda m: loss_of(m, batch), make_optimizer=torch.optim.AdamW)    # doctest: +SKIP
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"dtypetrace.retrain_lora(model): got {type(model).__name__}, not a torch.nn.Module; pass the module that holds the adapters"
+        )
+    if steps < 2:
+        raise ValueError(
+            f"dtypetrace.retrain_lora(steps={steps}): in the first step a LoRA's down matrix rightly gets no gradient; take 2 or more"
+        )
+    adapters = find_adapters(model)
+    experiment = _Experiment(
+        model, adapters, _caller(compute_loss, "compute_loss"), _caller(make_optimizer, "make_optimizer"), steps, seed
+    )
+    computes = autocast_dtype or _base_dtype(model, adapters)
+    computes = computes if computes is not None and computes.itemsize < 4 else None
+    snapshot = Snapshot(model, adapters)
+    done = False
+    try:
+        with torch.enable_grad():
+            snapshot.rewind()  # gradients that are there would be added to
+            before, failure = experiment.run(AS_THEY_ARE, autocast_dtype, copy.deepcopy(scaler))
+            snapshot.rewind()
+            to_float32(adapters)
+            if scaler is None and computes is torch.float16:
+                scaler = torch.amp.GradScaler(experiment.device.type)
+            untrained = experiment.untrained(computes)
+            snapshot.rewind()
+            after, second = experiment.run(IN_FLOAT32, computes, copy.deepcopy(scaler))
+            if failure is not None and second is not None:
+                raise second
+            done = True
+    finally:
+        experiment.progress.close()
+        if not (keep and done):
+            snapshot.restore()
+    return Retraining(
+        adapters=verdicts(before, after),
+        before=before.run,
+        after=after.run,
+        untrained=untrained,
+        optimizer=experiment.optimizer,
+        computes=dtype_name(computes) if computes else "",
+        steps=steps,
+    )
+
+
+def _caller(function: Callable, name: str) -> Callable:
+    """The function as one of one argument; one that needs none is called without."""
+    if not callable(function):
+        raise TypeError(f"dtypetrace.retrain_lora({name}): got {type(function).__name__}; pass a function")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a builtin
+        return function
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    needed = [p for p in places if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+    if len(needed) > 1:
+        named = ", ".join(p.name for p in needed)
+        raise TypeError(
+            f"dtypetrace.retrain_lora({name}): it needs {len(needed)} arguments ({named}); pass a function of one"
+        )
+    return function if needed or any(p.kind is p.VAR_POSITIONAL for p in places) else lambda _: function()
+
+
+def _base_dtype(model: nn.Module, adapters: list[Adapter]) -> torch.dtype | None:
+    """What most of the model's floating numbers are in, the adapters' where they are all there is."""
+    own = {id(p) for adapter in adapters for p in adapter.parameters.values()}
+    sizes = Counter()
+    for parameter in model.parameters():
+        if parameter.dtype.is_floating_point and id(parameter) not in own:
+            sizes[parameter.dtype] += parameter.numel()
+    chosen = sizes or Counter(p.dtype for adapter in adapters for p in adapter.parameters.values())
+    return chosen.most_common(1)[0][0] if chosen else None
+
+
+# ---------------------------------------------------------------- a run
+
+
+class _Experiment:
+    """What both runs share."""
+
+    def __init__(
+        self, model, adapters: list[Adapter], compute_loss: Callable, make_optimizer: Callable, steps: int, seed: int
+    ) -> None:
+        self.model, self.compute_loss, self.make_optimizer = model, compute_loss, make_optimizer
+        self.adapters = adapters
+        self.parameters = {name: p for adapter in adapters for name, p in adapter.parameters.items()}
+        self.device = next(iter(self.parameters.values())).device
+        self.steps, self.seed = steps, seed
+        self.optimizer = ""
+        self.progress = _Progress(3 * steps)
+
+    def run(self, label: str, computes: torch.dtype | None, scaler: Any) -> tuple[Measured, Exception | None]:
+        """Takes the steps; the exception that ended them, if one did."""
+        meter = Meter(self.adapters)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        optimizer, failure = None, None
+        try:
+            if trained:
+                seed_all(self.seed)
+                optimizer = self.make_optimizer(trained)
+                self.optimizer = type(optimizer).__name__
+                if not hasattr(optimizer, "param_groups"):
+                    what = f"it returned {self.optimizer}, which has no param_groups; return the optimizer"
+                    raise TypeError(f"dtypetrace.retrain_lora(make_optimizer): {what}")
+            for step in range(self.steps):
+                self.progress(label)
+                loss = self._loss(step, computes)
+                self._step(loss, optimizer, scaler, meter)
+        except Exception as error:  # the program's own, or what torch refuses: part of the answer
+            failure = error
+        scale = scaler.get_scale() if scaler is not None else 0.0
+        ended = f"{type(failure).__name__}: {failure}" if failure else ""
+        return meter.read(label, [optimizer] if hasattr(optimizer, "param_groups") else [], scale, ended), failure
+
+    def untrained(self, computes: torch.dtype | None) -> tuple[float, ...]:
+        """The loss of each step, had nothing been learned before it."""
+        losses = []
+        with contextlib.suppress(Exception):  # what ends these ends the float32 run, too, and is told there
+            for step in range(self.steps):
+                self.progress(UNTRAINED)
+                losses.append(self._loss(step, computes).detach().float())
+        return tuple(torch.stack(losses).tolist()) if losses else ()
+
+    def _loss(self, step: int, computes: torch.dtype | None) -> torch.Tensor:
+        seed_all(self.seed + step)
+        with torch.autocast(self.device.type, dtype=computes) if computes else contextlib.nullcontext():
+            loss = self.compute_loss(self.model)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise TypeError(f"dtypetrace.retrain_lora(compute_loss): it returned {what}; return the scalar loss")
+        return loss.reshape(())
+
+    def _step(self, loss: torch.Tensor, optimizer: Any, scaler: Any, meter: Meter) -> None:
+        if loss.requires_grad:
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        held = [p for group in optimizer.param_groups for p in group["params"]] if optimizer else []
+        gradients = [p.grad for p in held if p.grad is not None]
+        scales = scaler is not None and scaler.is_enabled() and bool(gradients)
+        if scales:
+            scaler.unscale_(optimizer)
+        # a scaler looks by itself, too; a fused step is called even then, and leaves the weights alone
+        left_out = scales and not all(bool(torch.isfinite(g).all()) for g in gradients) and bool(torch.isfinite(loss))
+        with meter.step(loss, optimizer, left_out):
+            if scales:
+                scaler.step(optimizer)
+            elif optimizer is not None and (gradients or scaler is None):
+                optimizer.step()
+        if scales:
+            scaler.update()
+        for parameter in {id(p): p for p in (*held, *self.parameters.values())}.values():
+            parameter.grad = None
+
+
+class _Progress:
+    """One line that goes away again, on a terminal, once it takes longer than a second."""
+
+    def __init__(self, total: int) -> None:
+        self._began, self._done, self._total, self._shown = time.monotonic(), 0, total, 0
+
+    def __call__(self, label: str) -> None:
+        self._done += 1
+        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._began > 1:
+            line = f"dtypetrace: retraining {label}, step {self._done} of {self._total}"
+            sys.stderr.write("\r" + line.ljust(self._shown))
+            sys.stderr.flush()
+            self._shown = len(line)
+
+    def close(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r" + " " * self._shown + "\r")
+            sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""Every rendering of a recording: console, HTML, drawings, frames, notebook. Never touches torch."""

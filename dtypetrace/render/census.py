@@ -1,0 +1,175 @@
+"""Operators by dtype: what ran in which dtype, what autocast did to it, and what could not run in a lower one.
+
+Facts of this run, to set a trainer by: autocast's lists differ between devices, so none is looked up here. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..records import Op, Recording
+from ..rules.silent import CASTS, MOVES, NAMED_CASTS, REAL, narrower, quantity
+from ..tables.costs import flops, name_of
+from . import listings
+
+_GROUPS = ("f16", "bf16", "f32")
+_PHASES = {"other": "forward", "recompute": "forward"}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """One operator in one phase. The counts are of calls, by the dtype of what they gave."""
+
+    op: str
+    phase: str
+    """``forward`` (what ran outside modules or was recomputed, too), ``backward`` or ``optimizer``."""
+    f16: int
+    bf16: int
+    f32: int
+    other: int
+    flops: int
+    """Floating point operations of all calls, of a matmul, convolution or attention."""
+    autocast: str
+    """What autocast was seen to do to its operands: ``down`` to its dtype, ``up`` to float32, ``promote`` to another operand's, else empty."""
+    outside: int
+    """Calls in float32 outside autocast, of a matmul or the like, in a run whose matmuls mostly ran under it."""
+    no_kernel: str
+    """The dtype for which a call of it was refused, as torch has no kernel."""
+    modules: tuple[str, ...]
+    """The modules of the calls that ``outside`` counts, or that were refused: those need the wider dtype."""
+
+    @property
+    def calls(self) -> int:
+        return self.f16 + self.bf16 + self.f32 + self.other
+
+
+def operators(recording: Recording) -> tuple[OperatorRow, ...]:
+    """One row for each operator and phase, the costliest first; what only moves or casts numbers is left out."""
+    groups: dict[tuple[str, str], list[Op]] = {}
+    for op in recording.ops:
+        if op.outputs:
+            groups.setdefault((op.op, _PHASES.get(op.phase, op.phase)), []).append(op)
+    most = _mostly_autocast(recording)
+    lacking = _lacking(recording)
+    rows = [
+        _row(recording, name, phase, ops, most, lacking)
+        for (name, phase), ops in groups.items()
+        if any(map(_computes, ops))
+    ]
+    ran = {(r.op, r.phase) for r in rows}
+    for name, (dtype, modules) in lacking.items():
+        if (name, "forward") not in ran:
+            rows.append(OperatorRow(name, "forward", 0, 0, 0, 0, 0, "", 0, dtype, modules))
+    return tuple(sorted(rows, key=lambda r: (-r.flops, -r.calls, r.op, r.phase)))
+
+
+def plain(recording: Recording) -> list[dict[str, Any]]:
+    """The rows as JSON-able dictionaries."""
+    return [{**asdict(row), "modules": list(row.modules)} for row in operators(recording)]
+
+
+def _computes(op: Op) -> bool:
+    return name_of(op) not in MOVES | CASTS and any(i.dtype in REAL for i in op.inputs)
+
+
+def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool, lacking: dict) -> OperatorRow:
+    # one call of `linear` is a transpose, a view and a matmul: it is counted by the operator that ran most often in each dtype
+    calls: dict[str, dict[str, int]] = {}
+    for op in filter(_computes, ops):
+        counts = calls.setdefault(listings.family(op.outputs[0]), {})
+        counts[op.aten] = counts.get(op.aten, 0) + op.count
+    by = {family: max(counts.values()) for family, counts in calls.items()}
+    outside = [
+        op for op in ops if most and phase == "forward" and flops(op) and op.outputs[0] == "float32" and not op.autocast
+    ]
+    dtype, modules = lacking.get(name, ("", ())) if phase == "forward" else ("", ())
+    return OperatorRow(
+        name, phase, *(by.get(g, 0) for g in _GROUPS), sum(n for g, n in by.items() if g not in _GROUPS), sum(flops(o) * o.count for o in ops),
+        _by_autocast(recording, ops), sum(o.count for o in outside), dtype, tuple(dict.fromkeys([*modules, *(o.module for o in outside)])),
+    )  # fmt: skip
+
+
+def _by_autocast(recording: Recording, ops: list[Op]) -> str:
+    """Which way autocast cast the operands of a function's calls, as far as a cast was seen."""
+    ways = set()
+    for op in ops:
+        if (
+            op.autocast
+            and name_of(op) in CASTS
+            and op.op not in NAMED_CASTS
+            and op.inputs
+            and op.inputs[0].dtype in REAL
+        ):
+            compute = op.autocast.partition(":")[2]
+            if op.outputs[0] == compute:
+                ways.add("down")
+            elif narrower(op.inputs[0].dtype, op.outputs[0]):
+                calls = [o for o in ops if _computes(o) and o.place == op.place]
+                ways.add("promote" if any(_was_wide(recording, o, op) for o in calls) else "up")
+    return " and ".join(sorted(ways))
+
+
+def _was_wide(recording: Recording, call: Op, cast: Op) -> bool:
+    """Whether a call had an operand that was as wide as autocast made another one."""
+    made = [recording.ops[i.producer] for i in call.inputs if i.dtype == cast.outputs[0] and i.producer >= 0]
+    return any(not (name_of(o) in CASTS and (o.op, o.place) == (cast.op, cast.place)) for o in made)
+
+
+def _mostly_autocast(recording: Recording) -> bool:
+    """Whether most matmuls and convolutions of forward ran under autocast."""
+    counted = {True: 0, False: 0}
+    for op in recording.ops:
+        if op.phase in ("forward", "recompute", "other") and flops(op):
+            counted[bool(op.autocast)] += op.count
+    return counted[True] > counted[False]
+
+
+def _lacking(recording: Recording) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The operators that a call was refused to for want of a kernel: the dtype, and the modules that called."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for r in recording.refused:
+        if r.wants == "kernel":
+            told = dict(r.dtypes).get("found") or next((w.dtype for w in r.witnesses if w.dtype in REAL), "")
+            if told:
+                modules = found.setdefault(r.op, (told, []))[1]
+                if r.module and r.module not in modules:
+                    modules.append(r.module)
+    return {name: (dtype, tuple(modules)) for name, (dtype, modules) in found.items()}
+
+
+def text(recording: Recording, most: int = 40) -> str:
+    """The rows as a table for the console, and below it what ran outside autocast and what has no kernel."""
+    rows = operators(recording)
+    if not rows:
+        return "operators by dtype: nothing computed"
+    titles = ("operator", "phase", "f16", "bf16", "f32", "other", "work", "autocast")
+    cells = [
+        (r.op, r.phase, *(f"{n:,}" if n else "" for n in (r.f16, r.bf16, r.f32, r.other)), quantity(r.flops, "FLOP") if r.flops else "", r.autocast)
+        for r in rows if r.calls
+    ]  # fmt: skip
+    shown = [titles, *cells[:most]]
+    widths = [max(len(row[n]) for row in shown) for n in range(len(titles))]
+    number = range(2, 7)
+    lines = [
+        "  ".join(c.rjust(w) if n in number else c.ljust(w) for n, (c, w) in enumerate(zip(row, widths))).rstrip()
+        for row in shown
+    ]
+    if len(cells) > most:
+        lines.append(f"{len(cells) - most} more operators")
+    for r in rows:
+        at = f" in {_few(r.modules)}" if r.modules else ""
+        if r.outside:
+            lines.append(
+                f"outside autocast: {r.op} ran in float32 {r.outside:,} time{'s' if r.outside != 1 else ''}{at}"
+            )
+        if r.no_kernel:
+            wider = f"; {_few(r.modules)} need{'' if len(r.modules) > 1 else 's'} a wider dtype" if r.modules else ""
+            lines.append(f"no kernel: {r.op} is not implemented for {r.no_kernel}{wider}")
+    return "\n".join(lines)
+
+
+def _few(names: tuple[str, ...]) -> str:
+    shown = ", ".join(n or "no module" for n in names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -1,0 +1,121 @@
+"""Fitting text into a number of columns, in the characters that a stream can print. Knows nothing of findings."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from dataclasses import dataclass
+
+NARROWEST = 60
+_CUT = "..."
+_WORDS = re.compile(r"(?:\[[\d, ]*\]|\S)+")  # a shape is one word
+# they reorder or recolour what stands around them: a saved trace may be a stranger's
+_STEERS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes: wide characters two, combining ones none.
+
+    >>> columns("naïve"), columns("漢字")
+    (5, 4)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where text is shown: its width in columns and the encoding that the characters have to pass."""
+
+    width: int = 120
+    encoding: str = "utf-8"
+
+    def printable(self, text: str) -> str:
+        """The text with tabs expanded and with escapes for what the stream cannot print and for what steers a terminal.
+
+        >>> Page(encoding="ascii").printable("é")
+        '\\\\xe9'
+        """
+        text = text.expandtabs(4)
+        if not text.isprintable() or not text.isascii():
+            text = "".join(
+                c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" or ord(c) in _STEERS else c
+                for c in text
+            )
+        return text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+
+    def wrapped(self, head: str, text: str, later: str | None = None) -> list[str]:
+        """The text behind its head, over as many lines as it takes; the later ones begin with ``later``, else with blanks.
+
+        >>> Page(20).wrapped("= note: ", "x is float32 [2, 3]")
+        ['= note: x is float32', '        [2, 3]']
+        """
+        later, room = " " * columns(head) if later is None else later, max(self.width - columns(head), 12)
+        lines, current = [], ""
+        for word in _WORDS.findall(self.printable(text)):
+            if current and columns(current) + 1 + columns(word) > room:
+                lines.append(current)
+                current = ""
+            if columns(word) > room:
+                word = shortened(word, room)
+            while columns(word) > room:
+                lines.append(_head(word, room))
+                word = word[len(lines[-1]) :]
+            current = f"{current} {word}" if current else word
+        lines.append(current)
+        return [f"{later if number else head}{line}".rstrip() for number, line in enumerate(lines)]
+
+    def clipped(self, text: str, begin: int, end: int, room: int) -> tuple[str, int, int]:
+        """A line of code that fits into the room, and where its span (character offsets) is then.
+
+        What is cut is told by dots: first what follows the span, then what precedes it, at last the span's own middle.
+
+        >>> Page().clipped("total = first_value + second_value", 8, 19, 24)
+        ('total = first_value +...', 8, 19)
+        >>> Page().clipped("total = first_value + second_value", 22, 34, 18)
+        ('... + second_value', 6, 18)
+        """
+        if columns(text) <= room:
+            return text, begin, end
+        if columns(text[begin:end]) > room - 2 * len(_CUT):
+            half = (room - 3 * len(_CUT)) // 2
+            span = _head(text[begin:end], half) + _CUT + _head(text[begin:end][::-1], half)[::-1]
+            text, end = text[:begin] + span + text[end:], begin + len(span)
+        more = len(_CUT) * (end < len(text))
+        if columns(text[:end]) + more > room:
+            left = _head(text[:end][::-1], room - more - len(_CUT))
+            text, begin, end = (
+                _CUT + left[::-1] + text[end:],
+                begin - end + len(left) + len(_CUT),
+                len(left) + len(_CUT),
+            )
+        if columns(text) > room:
+            text = _head(text, room - len(_CUT)) + _CUT
+        return text, begin, end
+
+
+def _head(text: str, room: int) -> str:
+    """As much of a text's beginning as fits."""
+    taken = 0
+    for n, character in enumerate(text):
+        taken += columns(character)
+        if taken > room:
+            return text[:n]
+    return text
+
+
+def shortened(path: str, room: int) -> str:
+    """A path, with what stands around it, without the first folders that do not fit.
+
+    >>> shortened("diffusers/models/unets/unet_2d.py:871", 24)
+    '.../unets/unet_2d.py:871'
+    """
+    before = path[: len(path) - len(path.lstrip("([{'\""))]
+    parts = path.split(os.sep)
+    for kept in range(1, len(parts)):
+        shorter = before + os.sep.join((_CUT, *parts[kept:]))
+        if columns(shorter) <= room:
+            return shorter
+    return path

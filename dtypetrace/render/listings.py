@@ -1,0 +1,203 @@
+"""What the tables hold: one row for each distinct op, cast, parameter or gradient, as plain values.
+
+The frames and the HTML report show the same rows, so a number is worked out in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ..records import FLOATING, Op, Place, Recording, Update, Value
+from ..rules.silent import CASTS, MOVES, NAMED_CASTS, narrower, wider
+from ..tables.costs import BYTES, name_of, result_bytes
+
+_NOWHERE = Place()
+
+
+@cache
+def family(dtype: str) -> str:
+    """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its parts'."""
+    if not dtype or dtype == "bfloat16":
+        return dtype and "bf16"
+    if dtype not in FLOATING:
+        return "other"
+    return f"f{8 * BYTES[dtype] // (2 if dtype.startswith('complex') else 1)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One distinct op. ``number`` is its index in the recording; dtypes are those of the tensors, in order."""
+
+    number: int
+    phase: str
+    module: str
+    op: str
+    aten: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    change: str
+    """``cast`` one floating dtype in, another out; ``autocast`` the same, by autocast; ``write`` into a tensor of another
+    dtype; ``promotion`` the result is as wide as the wider operand; else empty."""
+    autocast: str
+    count: int
+    place: Place
+
+
+def ops(recording: Recording) -> tuple[OpRow, ...]:
+    """One row for each distinct op, in the order in which they first ran."""
+    return tuple(
+        OpRow(
+            n, o.phase, o.module, o.op, o.aten, tuple(i.dtype for i in o.inputs), o.outputs, change(o),
+            o.autocast, o.count, place(recording, o.place),
+        )
+        for n, o in enumerate(recording.ops)
+    )  # fmt: skip
+
+
+def place(recording: Recording, number: int) -> Place:
+    return recording.places[number] if 0 <= number < len(recording.places) else _NOWHERE
+
+
+def change(op: Op) -> str:
+    """How an op changed a floating dtype, see :class:`OpRow`."""
+    into = [i.dtype for i in op.inputs if i.dtype in FLOATING]
+    out = next((d for d in op.outputs if d in FLOATING), "")
+    if not into or not out:
+        return ""
+    if name_of(op) in CASTS or len(op.inputs) == 1:
+        return "" if into[0] == out else "autocast" if op.autocast and op.op not in NAMED_CASTS else "cast"
+    if op.aten.partition(".")[0].endswith("_") and into[0] == out and any(d != out for d in into[1:]):
+        return "write"
+    if any(narrower(d, out) for d in into) and out in into and not any(wider(d, out) for d in into):
+        return "promotion"
+    return ""
+
+
+# ---------------------------------------------------------------- casts
+
+
+@dataclass(frozen=True, slots=True)
+class CastRow:
+    """All casts of one kind at one place. ``round_trip``: the value had just been cast the other way, nothing computed between."""
+
+    source: str
+    to: str
+    change: str
+    phase: str
+    module: str
+    op: str
+    round_trip: bool
+    count: int
+    bytes: int
+    """Of all its results, by the shapes of the first call."""
+    place: Place
+
+
+def casts(recording: Recording, rows: tuple[OpRow, ...] | None = None) -> tuple[CastRow, ...]:
+    """The cast ledger: every change of a floating dtype that is no promotion, most frequent first."""
+    found: dict[tuple, list] = {}
+    rows = ops(recording) if rows is None else rows
+    for row in rows:
+        if row.change in ("cast", "autocast", "write"):
+            source, to = _ends(row)
+            key = (source, to, row.change, row.phase, row.module, row.op, recording.ops[row.number].place)
+            known = found.setdefault(key, [False, 0, 0, row.place])
+            known[0] = known[0] or _returns(recording, rows, row)
+            known[1] += row.count
+            known[2] += row.count * result_bytes(recording.ops[row.number])
+    made = (CastRow(*key[:6], *rest) for key, rest in found.items())
+    return tuple(sorted(made, key=lambda c: -c.count))
+
+
+def _ends(row: OpRow) -> tuple[str, str]:
+    """From which dtype to which a cast led."""
+    to = next(d for d in row.outputs if d in FLOATING)
+    into = [d for d in row.inputs if d in FLOATING]
+    return next((d for d in into if d != to), into[0]), to
+
+
+def _returns(recording: Recording, rows: tuple[OpRow, ...], row: OpRow) -> bool:
+    """Whether a cast undoes the one before it, with at most ops between that move values."""
+    source, to = _ends(row)
+    number = next((i.producer for i in recording.ops[row.number].inputs if i.dtype == source), -1)
+    for _ in range(32):
+        if number < 0:
+            return False
+        above = rows[number]
+        if above.change in ("cast", "autocast"):
+            return _ends(above) == (to, source)
+        if name_of(recording.ops[number]) not in MOVES or not recording.ops[number].inputs:
+            return False
+        number = recording.ops[number].inputs[0].producer
+    return False
+
+
+# ---------------------------------------------------------------- parameters, gradients, values
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """One floating parameter or buffer: its numbers, and the event that decided its dtype."""
+
+    name: str
+    module: str
+    dtype: str
+    size: int
+    origin: str
+    place: Place
+
+
+def parameters(recording: Recording) -> tuple[ParameterRow, ...]:
+    """Every floating parameter and buffer of the models that were called, in the model's order."""
+    rows = []
+    for p in recording.parameters:
+        step = recording.steps[p.step] if 0 <= p.step < len(recording.steps) else None
+        where = place(recording, step.place) if step else _NOWHERE
+        rows.append(ParameterRow(p.name, p.name.rpartition(".")[0], p.dtype, p.size, step.how if step else "", where))
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardRow:
+    """What the backward pass of one module made in one floating dtype, beside the dtypes of its own parameters."""
+
+    module: str
+    dtype: str
+    parameters: str
+    ops: int
+    count: int
+
+
+def backward(recording: Recording) -> tuple[BackwardRow, ...]:
+    """One row for each module and floating dtype that its backward ops made."""
+    own: dict[str, set[str]] = {}
+    for p in recording.parameters:
+        own.setdefault(p.name.rpartition(".")[0], set()).add(p.dtype)
+    found: dict[tuple[str, str], list[int]] = {}
+    for op in recording.ops:
+        if op.phase == "backward":
+            for dtype in {d for d in op.outputs if d in FLOATING}:
+                counted = found.setdefault((op.module, dtype), [0, 0])
+                counted[0] += 1
+                counted[1] += op.count
+    return tuple(
+        BackwardRow(module, dtype, ", ".join(sorted(own.get(module, ()))), n, count)
+        for (module, dtype), (n, count) in found.items()
+    )
+
+
+def moved(update: Update) -> float:
+    """Which share of the numbers that had a gradient any step changed; NaN where that was not measured or none had one."""
+    return update.moved / update.reached if update.reached else float("nan")
+
+
+def values(recording: Recording) -> list[tuple[Value, Op]]:
+    """What was measured of values, for the ops that made or held anything beyond the finite, or flushed numbers to zero."""
+    return [(v, recording.ops[v.op]) for v in recording.values if v.made or v.bad or v.flushed or v.vanished]
+
+
+def user_line(where: Place) -> tuple[str, int]:
+    """File and line of the user's own innermost frame; of the innermost of all where none is the user's."""
+    frame = where.user_frame
+    return (frame.file, frame.line) if frame is not None else ("", 0)

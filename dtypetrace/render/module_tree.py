@@ -1,0 +1,212 @@
+"""The module tree: which dtypes each module holds, takes, gives and makes in backward, folded where nothing changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..records import FLOATING, Finding, Recording
+
+_OPEN = 40
+"""Lines that are unfolded at first, at most."""
+_MOST = 600
+"""Lines in all, at most."""
+
+
+@dataclass
+class Module:
+    """One line of the tree; ``same`` are the names of the siblings that look alike and are told by this line."""
+
+    name: str
+    full: str
+    parameters: set[str] = field(default_factory=set)
+    takes: set[str] = field(default_factory=set)
+    gives: set[str] = field(default_factory=set)
+    backward: set[str] = field(default_factory=set)
+    makes: set[str] = field(default_factory=set)
+    ops: int = 0
+    findings: list[str] = field(default_factory=list)
+    children: list[Module] = field(default_factory=list)
+    same: list[str] = field(default_factory=list)
+    open: bool = False
+    left_out: int = 0
+    """How many modules below were left out because the tree is long."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether more than one floating dtype is inside."""
+        return len(self.parameters | self.makes) > 1
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} … {self.same[-1]}" if self.same else self.name
+
+    def look(self) -> tuple:
+        """What has to be equal for two siblings to fold into one line."""
+        inside = tuple((c.name, len(c.same), *c.look()) for c in self.children)
+        sets = (self.parameters, self.takes, self.gives, self.backward, self.makes)
+        return (*(tuple(sorted(s)) for s in sets), bool(self.findings), inside)
+
+
+def tree(
+    recording: Recording, anchors: Sequence[tuple[str, Finding]] = (), *, most: int = _MOST, unfolded: int = _OPEN
+) -> list[Module]:
+    """The outermost modules that ran, with those inside them; ``anchors`` name the findings to be linked."""
+    known: dict[str, Module] = {}
+    roots: list[Module] = []
+    ran = {o.module for o in recording.ops if o.module}
+    for full in (*recording.modules, *sorted(ran - set(recording.modules))):
+        if full:
+            _enter(known, roots, full)
+    _fill(recording, known, anchors)
+    used = [m for m in roots if m.ops or m.parameters]
+    for module in used:
+        _drop_unused(module)
+        _fold(module)
+    _bound(used, most)
+    _unfold(used, unfolded)
+    return used
+
+
+def _enter(known: dict[str, Module], roots: list[Module], full: str) -> Module:
+    if full not in known:
+        above, _, name = full.rpartition(".")
+        known[full] = Module(name, full)
+        (_enter(known, roots, above).children if above else roots).append(known[full])
+    return known[full]
+
+
+def _above(full: str) -> Iterable[str]:
+    """The name and those of the modules around it, innermost first."""
+    while full:
+        yield full
+        full = full.rpartition(".")[0]
+
+
+def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tuple[str, Finding]]) -> None:
+    around = {full: tuple(_above(full)) for full in known}
+    around[""] = ()
+    for p in recording.parameters:
+        for full in _above(p.name.rpartition(".")[0]):
+            if full in known:
+                known[full].parameters.add(p.dtype)
+    used_inside: set[int] = set()
+    for op in recording.ops:
+        own = around.get(op.module, ())
+        floats = [d for d in op.outputs if d in FLOATING]
+        for full in own:
+            known[full].ops += op.count
+            known[full].makes.update(floats)
+            if op.phase == "backward":
+                known[full].backward.update(floats)
+        if op.phase != "forward":
+            continue
+        for operand in op.inputs:
+            if operand.dtype in FLOATING and operand.holder is None:
+                made = recording.ops[operand.producer] if 0 <= operand.producer < len(recording.ops) else None
+                there = around.get(made.module, ()) if made is not None else ()
+                for full in own[: len(own) - _common(own, there)]:
+                    known[full].takes.add(operand.dtype)
+                for full in there[: len(there) - _common(own, there)]:
+                    known[full].gives.add(operand.dtype)
+                used_inside.add(operand.producer)
+    for number, op in enumerate(recording.ops):
+        if op.phase == "forward" and number not in used_inside:
+            for full in around.get(op.module, ()):
+                known[full].gives.update(d for d in op.outputs if d in FLOATING)
+    for anchor, finding in anchors:
+        # the optimizer knows no variable's name, and leaves it out
+        named = (
+            [finding.module]
+            if finding.module in known
+            else [n for n in known if finding.module and n.endswith(f".{finding.module}")]
+        )
+        if len(named) == 1:
+            known[named[0]].findings.append(anchor)
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """How many of the outermost names two chains share."""
+    shared = 0
+    while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
+        shared += 1
+    return shared
+
+
+def _drop_unused(module: Module) -> None:
+    module.children = [c for c in module.children if c.ops or c.parameters]
+    for child in module.children:
+        _drop_unused(child)
+
+
+_NUMBERED = re.compile(r"\d+")
+
+
+def _fold(module: Module) -> None:
+    """Siblings in a row that look alike, and whose names differ in a number only, become one line."""
+    for child in module.children:
+        _fold(child)
+    kept: list[Module] = []
+    look: tuple = ()
+    for child in module.children:
+        own = child.look()
+        alike = (
+            kept
+            and own == look
+            and _NUMBERED.sub("#", child.name) == _NUMBERED.sub("#", kept[-1].name)
+            and not child.findings
+        )
+        if alike:
+            kept[-1].same.append(child.name)
+            _add_calls(kept[-1], child)
+        else:
+            kept.append(child)
+            look = own
+    module.children = kept
+
+
+def _add_calls(one: Module, other: Module) -> None:
+    """Counts the calls of a module that looks like another, and of all in it, with that one's."""
+    one.ops += other.ops
+    for ours, theirs in zip(one.children, other.children):
+        _add_calls(ours, theirs)
+
+
+def _bound(roots: list[Module], most: int) -> None:
+    """Leaves out what lies deepest where the tree is longer than ``most`` lines, modules with findings excepted."""
+    front, lines = list(roots), len(roots)
+    while front:
+        below = []
+        for module in front:
+            room = lines + len(module.children) <= most
+            if not room:
+                kept = [c for c in module.children if _holds_finding(c)]
+                module.left_out = sum(1 + len(c.same) + size(c) for c in module.children if c not in kept)
+                module.children = kept
+            lines += len(module.children)
+            below += module.children
+        front = below
+
+
+def size(module: Module) -> int:
+    return sum(1 + len(c.same) + size(c) for c in module.children)
+
+
+def _holds_finding(module: Module) -> bool:
+    return bool(module.findings) or any(map(_holds_finding, module.children))
+
+
+def _unfold(roots: list[Module], lines: int) -> None:
+    """Opens modules inside which a dtype changes, the outer ones first, and the way to every finding."""
+    front = list(roots)
+    shown = len(roots)
+    while front:
+        below = []
+        for module in front:
+            wanted = module.changes and shown + len(module.children) <= lines
+            module.open = bool(module.children) and (wanted or any(map(_holds_finding, module.children)))
+            if module.open:
+                shown += len(module.children)
+                below += module.children
+        front = below

@@ -1,0 +1,109 @@
+"""In a notebook: what a trace, a finding and a flow show in a cell, and ``t.show()``.
+
+What a cell shows is static and small, and reads as text where a page strips its style. IPython is imported only where
+it runs already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ..records import Finding, Recording
+from . import html_report, module_tree
+from .pictures import Pictures
+from .svg import columns, draw
+
+MOST_BYTES = 60_000
+_MOST_FINDINGS = 5
+_MOST_MODULES = 80
+_WIDE = 110
+
+
+def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
+    """Verdict, first findings and folded module tree, under 60 KB: the drawings are left out first, then the modules."""
+    for drawn, modules in ((2, _MOST_MODULES), (0, _MOST_MODULES), (0, 0)):
+        pictures = Pictures(recording)
+        cards = [
+            html_report.card(recording, f, f.code, pictures, drawing=n < drawn)
+            for n, f in enumerate(findings[:_MOST_FINDINGS])
+        ]
+        roots = (
+            module_tree.tree(recording, [(f.code, f) for f in findings], most=modules, unfolded=0) if modules else []
+        )
+        shown = _fragment(
+            verdict=html_report.verdict(findings), tone=findings[0].severity if findings else "clean", summary=html_report.over(recording),
+            cards=cards, more=len(findings) - len(cards), not_seen=recording.not_seen, modules=roots,
+        )  # fmt: skip
+        if len(shown.encode()) < MOST_BYTES:
+            break
+    return shown
+
+
+def finding_html(finding: Finding) -> str:
+    """One finding by itself; its source lines where the files are at hand."""
+    recording = Recording()
+    cards = [html_report.card(recording, finding, finding.code, Pictures(), drawing=True)]
+    return _fragment(verdict="", tone=finding.severity, summary="", cards=cards, more=0, not_seen=(), modules=[])
+
+
+def flow_html(graph: Any, title: str, told: str) -> str:
+    """A drawing, and the same in words for whoever cannot see it."""
+    return _fragment(
+        verdict="",
+        tone="",
+        summary="",
+        cards=[],
+        more=0,
+        not_seen=(),
+        modules=[],
+        drawing=draw(graph, title),
+        told=told,
+    )
+
+
+def _fragment(drawing: str = "", told: str = "", **shown: Any) -> str:
+    template = html_report.template("notebook.html.j2")
+    return html_report.clean(
+        template.render(css=html_report.asset("notebook.css"), drawing=drawing, told=told, source=_source_text, **shown)
+    )
+
+
+def _source_text(window: html_report.Window) -> str:
+    """A source window as text, the labels below what they are about."""
+    lines = []
+    for line in window.lines:
+        if line is None:
+            lines.append("   ⋯")
+            continue
+        lines.append(f"{line.number:4} {''.join(text for text, _ in line.pieces)}")
+        marked = [text for text, is_marked in line.pieces if is_marked]
+        for mark in line.marks:
+            under = "^" * max(1, columns(marked[0])) if len(marked) == 1 else "^"
+            room = mark.column + len(under) + len(mark.label) <= _WIDE
+            lines += [f"     {' ' * mark.column}{under} {mark.label if room else ''}".rstrip()]
+            lines += [] if room else [f"     {' ' * min(mark.column, _WIDE // 4)}{mark.label}"]
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- the whole report in a cell
+
+
+def show(html: str) -> None:
+    """Displays the whole report below the cell, in a frame that can reach neither the notebook nor the network.
+
+    Raises RuntimeError outside a notebook.
+    """
+    try:
+        from IPython import get_ipython
+        from IPython.display import HTML, display
+    except ImportError:
+        get_ipython = lambda: None
+    if get_ipython() is None:
+        raise RuntimeError("show() needs a notebook; write the report to a file with report('out.html') instead")
+    # the division keeps IPython from advising its own IFrame, which cannot show a text
+    display(HTML(
+        f'<div><iframe sandbox="allow-scripts" title="dtypetrace report" srcdoc="{escape(html)}" '
+        'style="width:100%;height:80vh;border:1px solid #8888;border-radius:8px"></iframe></div>'
+    ))  # fmt: skip

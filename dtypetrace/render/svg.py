@@ -1,0 +1,225 @@
+"""A small layered drawing of a flow, as SVG text: ranks by topological generations, order by barycentres.
+
+The words come from ``render.pictures``, the colours from the page's style sheet, with plain attributes beneath them so
+that a page which drops the style still shows a drawing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import networkx as nx
+
+from .layout import columns
+from .listings import family
+from .pictures import Node
+
+_CHARACTER = 7.3
+"""Width of a character of the monospaced 12 px font."""
+_SMALL = 6.7
+"""The same of the 11 px font on the edges."""
+_LONGEST = 46
+_NOTE = 24
+_LINE = 16
+_GAP_X, _GAP_Y = 26, 46
+_SWEEPS = 6
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """A text of at most so many characters, its middle left out: ends of paths and of module names tell most."""
+    if len(text) <= longest:
+        return text
+    end = longest * 2 // 3
+    return text[: longest - end - 1] + "…" + text[-end:]
+
+
+@dataclass
+class _Box:
+    """A node's place in the drawing; the stand-ins by which long edges pass a rank have no node and no size."""
+
+    node: Node | None
+    rank: int
+    lines: list[str] = field(default_factory=list)
+    width: float = 0
+    height: float = 0
+    x: float = 0
+    y: float = 0
+
+
+def _box(node: Node, rank: int) -> _Box:
+    lines = [shortened(t) for t in (node.label, node.place, node.detail) if t]
+    wide = max(map(columns, lines)) * _CHARACTER + 34
+    return _Box(node, rank, lines, max(wide, 120), len(lines) * _LINE + 16)
+
+
+def draw(graph: nx.DiGraph, title: str) -> str:
+    """The drawing as an ``<svg>`` element, empty for an empty graph. Edges that close a circle are left out."""
+    if not graph:
+        return ""
+    graph = _without_circles(graph)
+    boxes = {
+        n: _box(graph.nodes[n]["node"], rank)
+        for rank, layer in enumerate(nx.topological_generations(graph))
+        for n in layer
+    }
+    for n in list(nx.topological_sort(graph))[::-1]:  # a source stands just above what it feeds
+        below = [boxes[s].rank for s in graph.successors(n)]
+        if below and not graph.in_degree(n):
+            boxes[n].rank = min(below) - 1
+    for above, _, data in graph.edges(data=True):  # wide enough for the words below it
+        boxes[above].width = max(boxes[above].width, columns(_edge_text(data)) * _SMALL)
+    ways = _ways(graph, boxes)
+    ranks = _ordered(boxes, ways)
+    width, height = _placed(ranks, ways)
+    parts = [
+        f'<svg class="flow" role="img" aria-label="{escape(shortened(title, 200))}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" style="--w:{width:.0f}px" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
+        f'font-size="12" xmlns="http://www.w3.org/2000/svg">'
+    ]
+    parts += [_edge(graph.edges[e], [boxes[n] for n in way]) for e, way in ways.items()]
+    parts += [_shape(b) for b in boxes.values() if b.node is not None]
+    parts += [_edge_words(graph.edges[e], [boxes[n] for n in way]) for e, way in ways.items()]
+    return "".join(parts) + "</svg>"
+
+
+def _without_circles(graph: nx.DiGraph) -> nx.DiGraph:
+    graph = graph.copy()
+    while not nx.is_directed_acyclic_graph(graph):
+        graph.remove_edge(*nx.find_cycle(graph)[-1][:2])
+    return graph
+
+
+def _ways(graph: nx.DiGraph, boxes: dict[Any, _Box]) -> dict[tuple, list]:
+    """For each edge the boxes that it passes, stand-ins on the ranks between included."""
+    ways = {}
+    for above, below in graph.edges:
+        way = [above]
+        for rank in range(boxes[above].rank + 1, boxes[below].rank):
+            name = ("pass", above, below, rank)
+            boxes[name] = _Box(None, rank, width=14)
+            way.append(name)
+        ways[above, below] = [*way, below]
+    return ways
+
+
+def _ordered(boxes: dict[Any, _Box], ways: dict[tuple, list]) -> list[list[_Box]]:
+    """The ranks, each ordered by the barycentre of its neighbours, sweeping down and up."""
+    names: list[list] = [[] for _ in range(max(b.rank for b in boxes.values()) + 1)]
+    for name, box in boxes.items():
+        names[box.rank].append(name)
+    up: dict[Any, list] = {n: [] for n in boxes}
+    down: dict[Any, list] = {n: [] for n in boxes}
+    for way in ways.values():
+        for above, below in zip(way, way[1:]):
+            up[below].append(above)
+            down[above].append(below)
+    position = {n: i for rank in names for i, n in enumerate(rank)}
+    for sweep in range(_SWEEPS):
+        near, order = (up, names[1:]) if sweep % 2 == 0 else (down, names[-2::-1])
+        for rank in order:
+            centre = {n: sum(position[o] for o in near[n]) / len(near[n]) if near[n] else position[n] for n in rank}
+            rank.sort(key=lambda n: (centre[n], position[n]))
+            position.update((n, i) for i, n in enumerate(rank))
+    return [[boxes[n] for n in rank] for rank in names]
+
+
+def _placed(ranks: list[list[_Box]], ways: dict[tuple, list]) -> tuple[float, float]:
+    """Gives every box its place, each rank centred; returns the drawing's width and height in pixels."""
+    wide = [sum(b.width for b in rank) + _GAP_X * (len(rank) - 1) for rank in ranks]
+    whole, y = max(wide), 6.0
+    for rank, own in zip(ranks, wide):
+        x = (whole - own) / 2 + 6
+        tall = max(b.height for b in rank)
+        for box in rank:
+            box.x, box.y = x, y + (tall - box.height) / 2
+            x += box.width + _GAP_X
+        y += tall + _GAP_Y
+    return whole + 12, y - _GAP_Y + 6
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def _shape(box: _Box) -> str:
+    node, x, y, w, h = box.node, box.x, box.y, box.width, box.height
+    colour = family(node.dtype) or "none"
+    common = 'fill="#fff" stroke="#667"'
+    if node.kind == "cast":
+        point = min(15.0, h / 2)
+        points = " ".join(
+            f"{px:.0f},{py:.0f}"
+            for px, py in (
+                (x, y + h / 2),
+                (x + point, y),
+                (x + w - point, y),
+                (x + w, y + h / 2),
+                (x + w - point, y + h),
+                (x + point, y + h),
+            )
+        )
+        outline = f'<polygon points="{points}" {common}/>'
+    else:
+        radius = h / 2 if node.kind in ("birth", "stream") else 4
+        outline = f'<rect x="{x:.0f}" y="{y:.0f}" width="{w:.0f}" height="{h:.0f}" rx="{radius:.0f}" {common}/>'
+        if node.kind == "collision":
+            outline += (
+                f'<rect x="{x + 3:.0f}" y="{y + 3:.0f}" width="{w - 6:.0f}" height="{h - 6:.0f}" rx="2" {common}/>'
+            )
+    words = "".join(
+        f'<text x="{x + w / 2:.0f}" y="{y + 20 + _LINE * i:.0f}" text-anchor="middle" fill="#223" class="l{i if i < 2 else 2}">{escape(line)}</text>'
+        for i, line in enumerate(box.lines)
+    )
+    told = ", ".join(
+        t
+        for t in (
+            node.kind,
+            shortened(node.label, 200),
+            node.dtype,
+            shortened(node.place, 200),
+            shortened(node.detail, 200),
+        )
+        if t
+    )
+    return f'<g class="n {node.kind} {colour}"><title>{escape(told)}</title>{outline}{words}</g>'
+
+
+def _points(way: list[_Box]) -> list[tuple[float, float]]:
+    """Where an edge leaves, passes and arrives."""
+    first, last = way[0], way[-1]
+    between = [(b.x + b.width / 2, b.y) for b in way[1:-1]]
+    return [(first.x + first.width / 2, first.y + first.height), *between, (last.x + last.width / 2, last.y)]
+
+
+def _edge(data: dict, way: list[_Box]) -> str:
+    points = _points(way)
+    path = f"M{points[0][0]:.0f},{points[0][1]:.0f}"
+    for (ax, ay), (bx, by) in zip(points, points[1:]):
+        middle = (ay + by) / 2
+        path += f"C{ax:.0f},{middle:.0f} {bx:.0f},{middle:.0f} {bx:.0f},{by:.0f}"
+    kind = " main" if data["main"] else ""
+    kind += " read" if data["note"].startswith("read as") else ""
+    end, bottom = points[-1]
+    tip = f"M{end - 4:.0f},{bottom - 7:.0f}L{end:.0f},{bottom:.0f}L{end + 4:.0f},{bottom - 7:.0f}"
+    return f'<path class="e {family(data["dtype"]) or "none"}{kind}" d="{path}{tip}" fill="none" stroke="#667"/>'
+
+
+def _edge_text(data: dict) -> str:
+    note = (
+        data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]
+    )  # the end of a parameter's name tells most
+    return " · ".join(t for t in (data["dtype"], note) if t)
+
+
+def _edge_words(data: dict, way: list[_Box]) -> str:
+    (ax, ay), (bx, _) = _points(way)[:2]
+    text = _edge_text(data)
+    if not text:
+        return ""
+    x, y = ax + (bx - ax) * 0.2, ay + 21  # near where it leaves: edges that meet in one box are apart there
+    wide = columns(text) * _SMALL + 10
+    return (
+        f'<rect class="under" x="{x - wide / 2:.0f}" y="{y - 12:.0f}" width="{wide:.0f}" height="16" rx="3" fill="#fff"/>'
+        f'<text class="w {family(data["dtype"]) or "none"}" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" font-size="11" fill="#223">{escape(text)}</text>'
+    )

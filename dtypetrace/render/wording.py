@@ -1,0 +1,182 @@
+"""The words for a finding that every view shares: what its lines are labelled with, where a place is, what the other side is."""
+
+from __future__ import annotations
+
+import os
+
+from ..records import FLOATING, Finding, FlowStep, Frame, Operand, Place
+from ..source import expressions
+from ..source.editing import TAKES_DTYPE
+
+
+def labels(f: Finding) -> list[tuple[Frame, str]]:
+    """The user's lines to show, in the order of the flow, each with its label; the first is the birth's."""
+    found: list[tuple[Frame, str]] = []
+    last = len(f.flow) - 1
+    for index, step in enumerate(f.flow):
+        frame, text = step.place.user_frame, label(f, step, index, last)
+        if frame is not None and (frame, text) not in found:
+            found.append((frame, text))
+    if not f.flow and f.site.user_frame is not None:
+        found.append((f.site.user_frame, f"{f.op} is refused"))
+    return found
+
+
+def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
+    """What happens in one step of the flow; ``last`` is the number of the last one."""
+    if step.said:
+        return step.said
+    if index == last:
+        return _meeting(f) if f.kind == "collision" else _change(f, step)
+    if index == 0:
+        if f.culprit is not None and f.culprit.dtype.startswith("python"):
+            return f"{f.culprit.name} is written here"
+        if f.culprit is not None and f.culprit.origin.kind == "input":
+            name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
+            return f"{step.to} comes in here{name}: it was made before the watching began, or out of its sight"
+        called = expressions.called(step.place)
+        return f"{step.to} is born here{f', in {called}()' if called else ''}: {_birth(f, step)}"
+    if f.flow[0].op == "set_default_dtype" and index == 1:
+        return f"{step.op} takes the default dtype{inside(step.place)}"
+    if step.how == "promotion":
+        return f"{step.source}: the result widens to {step.to}{inside(step.place)}"
+    if step.how == "attribute":
+        return f"{step.op}() takes {step.to} from {step.via or 'an attribute'}{inside(step.place)}"
+    if step.how == "autocast":
+        return f"autocast makes it {step.to}{inside(step.place)}"
+    return f"{step.source} becomes {step.to}{inside(step.place)}"
+
+
+def _change(f: Finding, step: FlowStep) -> str:
+    """What happens where a silent change is seen."""
+    where = inside(step.place)
+    if step.how == "promotion":
+        return f"{step.source}: the result widens to {step.to}{where}"
+    if step.how == "copy":
+        return f"{step.op} stores {step.source} values as {step.to}{where}"
+    if f.kind == "round-trip":
+        return (
+            f"back to {step.to}: nothing since needed {step.source}{where}"
+            if step.source != step.to
+            else f"cast again at each call{where}"
+        )
+    return f"{step.op} runs in {step.to}{where}"
+
+
+def inside(place: Place) -> str:
+    """Which library line it was, where the line that is shown is the user's own further out."""
+    frame = place.stack[0] if place.stack else None
+    return (
+        f" (in {relative(frame.file)}:{frame.line}, {frame.function})"
+        if frame is not None and frame != place.user_frame
+        else ""
+    )
+
+
+def _birth(f: Finding, step: FlowStep) -> str:
+    kind = f.culprit.origin.kind if f.culprit else ""
+    outside = inside(step.place)
+    named = f.culprit is not None and f.culprit.origin.explicit
+    told = {
+        "factory": f"{step.op} is told dtype={step.to}"
+        if named
+        else f"{step.op} without a dtype"
+        if step.op in TAKES_DTYPE
+        else f"{step.op} gives {step.to}",
+        "conversion": f"{step.op} is told dtype={step.to}" if named else f"{step.op} keeps what it is given",
+        "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
+        "parameter": "the module's constructor makes its parameters so",
+        "load": "the checkpoint holds it so"
+        if step.op != "from_pretrained"
+        else "the call says so"
+        if named
+        else "it is loaded so",
+        "cast": f"cast from {step.source}",
+        "autocast": f"{step.op} runs under autocast",
+        "worker": "it comes from a DataLoader worker",
+        "reinterpret": "its bits are viewed so",
+    }
+    if step.op == "autocast":
+        return "autocast computes in it"
+    if step.op == "set_default_dtype":
+        return "it becomes the default dtype" + outside
+    return told.get(kind, step.op) + outside
+
+
+def _meeting(f: Finding) -> str:
+    culprit = f.culprit
+    if culprit is None:
+        return f"{f.op} is refused"
+    other = _other(f) if f.code not in _ALONE else None
+    mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}"
+    if other is None:
+        if f.code == "DT111":
+            return f"{f.op} cannot store its result in {mine}"
+        return (
+            f"{f.op} refuses {'the gradient of ' if f.code == 'DT116' and culprit.holder == 'parameter' else ''}{mine}"
+        )
+    where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
+    return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
+
+
+_ASSIGNED = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
+"""Ops that are no calls."""
+
+
+_ALONE = frozenset({"DT108", "DT109"})
+"""Codes of what one operand is by itself, whatever the others are."""
+
+
+def _other(f: Finding) -> Operand | None:
+    """The operand that the culprit disagrees with: a floating one where the culprit floats, as an index beside it is no rival."""
+    if f.culprit is None:
+        return None
+    floats = f.culprit.dtype in FLOATING or f.culprit.dtype.startswith("python")
+    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
+    return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
+
+
+def operand_notes(f: Finding) -> list[str]:
+    """Where the other side comes from: two operands have no expected side until the run shows one."""
+    other = _other(f)
+    if other is None or not other.origin.place.stack:
+        return []
+    if other.origin.kind == "input":
+        return [f"{other.shown} was {other.dtype} before the watching began"]
+    return [f"{other.shown} is {other.dtype} since {at(other.origin.place)} ({other.origin.kind})"]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f" [{', '.join(map(str, shape))}]" if shape else ""
+
+
+def at(place: Place) -> str:
+    """``file:line:column`` of a place; where that is a library's, the user's line first."""
+    frame = place.stack[0] if place.stack else None
+    if frame is None:
+        return ""
+    user = place.user_frame
+    own = f"{relative(frame.file)}:{frame.line}" + (f":{frame.column}" if frame.column else "")
+    if user is not None and user is not frame:
+        return f"{relative(user.file)}:{user.line}, in {own}"
+    return own
+
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
+def relative(file: str) -> str:
+    """A file as people name it: from the working directory, or from where packages are."""
+    if file.startswith("<") or not file:
+        return file
+    for folder in ("site-packages", "dist-packages"):
+        before, found, rest = file.partition(os.sep + folder + os.sep)
+        if found:
+            return rest
+    if file.startswith(_STANDARD_LIBRARY):
+        return file.removeprefix(_STANDARD_LIBRARY)
+    try:
+        relative = os.path.relpath(file)
+    except (OSError, ValueError):  # the working directory is gone, or on another drive
+        return file
+    return file if relative.startswith(".." + os.sep + "..") else relative

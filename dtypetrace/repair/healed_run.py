@@ -1,0 +1,214 @@
+"""One watched and healed run of a program in a process of its own, with some of its files patched.
+
+``autofix`` starts ``python -m dtypetrace.repair.healed_run REQUEST.json`` for the run that finds the problems and for
+each that tries a patch. Patched text is compiled under its original path, so that relative imports,
+data files and ``inspect.getsource`` find what they always do; processes that the program spawns see the
+files on disk. What the two runs are compared by is written down: each value that a backward
+pass began from and the norm of the gradients after it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from ..program import AfterImport, Program, show
+from ..source.patch import show_patched
+
+_MOST_VALUES = 10_000
+
+
+class PatchedFiles:
+    """A finder that gives patched modules their patched text."""
+
+    def __init__(self, texts: Mapping[str, bytes]) -> None:
+        self.texts = texts
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None):
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:  # those before it ask it in their turn
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                if spec.origin in self.texts and type(spec.loader) is SourceFileLoader:
+                    spec.loader = _PatchedLoader(spec.loader.name, spec.origin, self.texts[spec.origin])
+                return spec
+        return None
+
+
+class _PatchedLoader(SourceFileLoader):
+    def __init__(self, name: str, file: str, text: bytes) -> None:
+        super().__init__(name, file)
+        self.text = text
+
+    def get_data(self, path: str) -> bytes:
+        return self.text if path == self.path else super().get_data(path)
+
+    def get_code(self, fullname: str):
+        return compile(self.text, self.path, "exec", dont_inherit=True)
+
+
+def main() -> None:
+    """Runs the request in ``sys.argv[1]``; its answer says how the program ended and lies beside the saved trace."""
+    request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    texts: dict[str, str] = request["texts"]
+    program = Program(request["words"], as_module=request["as_module"])
+    encoded = {file: text.encode(request["encodings"][file]) for file, text in texts.items()}
+    program.text = encoded.get(program.file)
+    show_patched(texts)
+    sys.meta_path.insert(0, PatchedFiles(encoded))
+    ledger: list[dict] = []
+    run = _Run(request, program, ledger)
+    # a program that draws other numbers in every run could not be compared with itself
+    random.seed(0)
+    seeds = AfterImport("numpy", lambda: sys.modules["numpy"].random.seed(0))
+    seeds.install()
+    watch = AfterImport("torch", run.start)
+    watch.install()
+    # before the program runs, whose folder may hold a file of any name; healing judges by the rules
+    from .. import report, saved
+
+    asked = _Asked(0, closefd=False)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(asked))
+    error = program.execute()
+    measured = run.measured(error)
+    for armed in (watch, seeds):
+        armed.remove()
+    trace = run.stop(error)
+    ending = show(error)
+    answer: dict[str, Any] = {
+        "status": ending.code if isinstance(ending, SystemExit) else 130,
+        "error": _told(error),
+        "ledger": ledger,
+        "failure": run.failure,
+        "stdin": asked.was,
+    }
+    answer["adapters"] = saved.packed(measured) if measured is not None else None
+    if trace is not None:
+        saved.save(request["trace"], trace.recording, (), source=False)
+        answer["root"] = str(trace.root)
+    report.write_atomically(request["answer"], json.dumps(answer))
+
+
+class _Asked(io.FileIO):
+    """Standard input, which knows whether anybody read it."""
+
+    was = False
+
+    def readinto(self, buffer: Any) -> int:
+        self.was = True
+        return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        self.was = True
+        return super().readall()
+
+
+def _told(error: BaseException | None) -> dict | None:
+    if error is None or isinstance(error, SystemExit) and not error.code:
+        return None
+    frames = [[f.filename, f.lineno] for f in traceback.extract_tb(error.__traceback__)]
+    return {"type": type(error).__name__, "message": str(error), "frames": frames[::-1]}
+
+
+class _Run:
+    """The trace of the run, begun once the program has imported torch."""
+
+    def __init__(self, request: dict, program: Program, ledger: list[dict]) -> None:
+        self.request, self.program, self.ledger = request, program, ledger
+        self.trace: Any = None
+        self.adapters: Any = None
+        self.failure = ""
+
+    def start(self) -> None:
+        import torch
+
+        from ..healing.healer import Healer
+        from ..lora.rerun import Adapters
+        from ..tracing import Trace
+
+        torch.manual_seed(0)
+        source = self.request["source"]
+        self.trace = Trace(
+            None,
+            whole_script=True,
+            script=self.program.file or None,
+            source=source,
+            steps=self.request["steps"],
+            numerics=self.request["numerics"],
+            autofix=_keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value))(),
+        )
+        self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.step_of)
+        self.adapters.install()  # before the trace: at the last step that it watches it ends the program
+        self.trace.start()
+
+    def measured(self, error: BaseException | None) -> Any:
+        """What the run did to its adapters, while their tensors are known; None where it trains none."""
+        told = _told(error)
+        try:
+            if self.adapters is not None:
+                self.adapters.remove()
+                return self.adapters.read(f"{told['type']}: {told['message']}" if told else "")
+        except Exception:
+            self.failure = traceback.format_exc()
+        return None
+
+    def stop(self, error: BaseException | None) -> Any:
+        try:
+            if self.trace is not None:
+                self.trace.stop(error)
+        except Exception:
+            self.failure = traceback.format_exc()
+        return self.trace
+
+
+def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, float], None]) -> type:
+    """The healer, writing down the value that each backward pass begins from and the gradients' norm after it; ``began``
+    is told of each value, too."""
+    import torch
+
+    from ..capture import private, refused_calls
+
+    class Ledger(healer):
+        depth = 0
+        entry: dict | None = None
+
+        def before_backward(self, thread: Any, frame: Any, args: tuple, kwargs: dict) -> None:
+            super().before_backward(thread, frame, args, kwargs)
+            self.depth += 1
+            if self.depth > 1:
+                return
+            first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+            values = [
+                v for v in (first if isinstance(first, (list, tuple)) else [first]) if isinstance(v, torch.Tensor)
+            ]
+            self.entry = None
+            if any(private.of_functorch(v) or v.is_meta for v in values):
+                return  # inside a transform (torch.func.grad) or on the meta device no number can be read
+            with torch.no_grad():
+                value = sum(v.detach().double().sum().item() for v in values)
+            began(first, value)
+            if len(ledger) < _MOST_VALUES:
+                self.entry = {"value": value, "norm": None}
+                ledger.append(self.entry)
+
+        def after_backward(self) -> None:
+            super().after_backward()
+            self.depth -= 1
+            if self.depth or self.entry is None:
+                return
+            with torch.no_grad():
+                grads = [p.grad for p in refused_calls.live_parameters(self.recorder).values() if p.grad is not None]
+                self.entry["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
+
+    return Ledger
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Silent downcasts (DT203): wider values that a write narrowed, since its destination keeps the dtype it has.
+
+What a program casts itself, it knows of. A write casts without a word: ``x += y``, ``buffer[i] = y``, ``copy_``,
+``load_state_dict``. It is a warning where the destination is out of line, narrower than what the model and autocast
+compute in; where increments are added up in it call after call, as each loses what the sum cannot hold; and where
+weights that a load narrowed are widened again later, as their digits are gone. It is a note where a destination that
+is in line stores a value once. The engine brings a gradient to the dtype of the value that it belongs to: that is a note.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import prod
+
+from .. import graph
+from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..source import editing
+from ..tables.codes import TITLES
+from ..tables.costs import destination, name_of, result_bytes, writes
+from .remedies import short
+from .silent import CASTS, MOVES, REAL, Run, narrower, wider
+
+_STORES = frozenset(
+    {
+        "copy",
+        "index_put",
+        "_index_put_impl",
+        "scatter",
+        "index_copy",
+        "masked_scatter",
+        "slice_scatter",
+        "fill",
+        "masked_fill",
+    }
+)
+"""Writes that replace what was there; every other write adds to it, or changes it."""
+
+
+def find(run: Run) -> list[Finding]:
+    """One finding for each destination that a line narrowed values into, and one for each line whose gradients the engine cast."""
+    found: dict[tuple, Finding] = {}
+    for number, op in enumerate(run.ops):
+        f = _written(run, number, op) if writes(op) else None
+        if f is not None:
+            key = f.severity, f.site.stack[:1], f.culprit.origin.place.stack[:1]
+            known = found.get(key)
+            found[key] = f if known is None else _merged(known, f)
+    return [*found.values(), *_by_the_engine(run)]
+
+
+def _merged(one: Finding, other: Finding) -> Finding:
+    reach = Reach(one.reach.ops + other.reach.ops, 0, one.reach.bytes + other.reach.bytes)
+    return replace(one, count=one.count + other.count, reach=reach)
+
+
+def _written(run: Run, number: int, op: Op) -> Finding | None:
+    if op.phase in ("backward", "optimizer"):
+        return None  # what a step does to weights and its own state is judged by what it did to them
+    at = destination(op)
+    target = op.inputs[at]
+    wide = [
+        n
+        for n, i in enumerate(op.inputs)
+        if n != at and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)
+    ]
+    if target.dtype not in REAL or not wide:
+        return None
+    index = wide[0]
+    value = op.inputs[index]
+    in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
+    adds = name_of(op).removeprefix("_foreach_") not in _STORES and at == 0
+    why = _harm(run, number, op, target, adds, in_line)
+    if not why and _was_narrow(run, op, index):
+        return None  # master copies of the weights are brought back so
+    severity = "warning" if why else "note"
+    place = run.place(op)
+    target_operand, source = run.operand(op, at, in_line), run.operand(op, index, in_line)
+    flow = graph.flow(run.recording, target.step, in_line)
+    if (like := run.made_like(target, in_line)) is not None:
+        target_operand = replace(target_operand, origin=like)
+        flow = (FlowStep(like.place, like.op, op.module, target.dtype, target.dtype, "value"),)
+    flow = (*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
+    count = op.count
+    notes = (
+        [why]
+        if why
+        else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
+    )
+    return Finding(
+        code="DT203", kind="downcast", severity=severity, title=TITLES["DT203"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
+        count=count, predicted=False, site=place, operands=(target_operand, source), culprit=target_operand, flow=flow,
+        fix=_fix(run, target_operand, value.dtype, place), exception=None, notes=tuple(notes), reach=Reach(count, 0, result_bytes(op) * count),
+    )  # fmt: skip
+
+
+def _by_the_engine(run: Run) -> list[Finding]:
+    """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another dtype."""
+    casts = [
+        op for op in run.ops if op.phase == "backward" and name_of(op) in CASTS and op.of >= 0 and _unmirrored(run, op)
+    ]
+    if not casts:
+        return []
+    op = max(casts, key=lambda o: result_bytes(o) * o.count)
+    forward, place = run.ops[op.of], run.place(op)
+    gradient, made = run.operand(op, 0, op.outputs[0]), op.outputs[0]
+    count = sum(o.count for o in casts)
+    lines = len({run.place(o).stack[:1] for o in casts})
+    notes = [
+        f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: the engine casts it without a word"
+    ]
+    if lines > 1:
+        notes.append(f"so it does for {lines - 1} more line{'s' if lines > 2 else ''}")
+    flow = (
+        *graph.flow(run.recording, op.inputs[0].step, made),
+        FlowStep(place, "the engine", op.module, gradient.dtype, made, "copy"),
+    )
+    return [Finding(
+        code="DT203", kind="downcast", severity="note", title=TITLES["DT203"], phase="backward", op=forward.op, aten=op.aten, module=op.module,
+        count=count, predicted=False, site=place, operands=(gradient,), culprit=gradient, flow=flow,
+        fix=Fix("cast", gradient.origin.place if gradient.origin.place.stack else place, (), False, f"give the gradient in {made}", ()),
+        exception=None, notes=tuple(notes), reach=Reach(count, 0, sum(result_bytes(o) * o.count for o in casts)),
+    )]  # fmt: skip
+
+
+def _unmirrored(run: Run, op: Op) -> bool:
+    """Whether a gradient was narrowed although forward neither cast the value up there nor mixed dtypes."""
+    forward = run.ops[op.of]
+    narrowed = op.inputs and {op.inputs[0].dtype, op.outputs[0]} <= REAL and wider(op.inputs[0].dtype, op.outputs[0])
+    if forward.autocast or not narrowed:
+        return False
+    took, gave = {i.dtype for i in forward.inputs if i.dtype in REAL}, {d for d in forward.outputs if d in REAL}
+    if name_of(forward) in CASTS:  # a custom function's node is known by the first op inside it
+        return op.inputs[0].dtype not in gave
+    return len(took | gave) == 1
+
+
+def _whose(run: Run, op: Op) -> str:
+    return f"{run.root(op.module)} computes in" if run.holds(op.module) else "the run computes in"
+
+
+def _of_the_written(run: Run, op: Op) -> str:
+    """The dtype of most of what the same line writes into: a load fills a whole model, which agrees with itself."""
+    sizes: Counter[str] = Counter()
+    for other in run.ops:
+        if other.place == op.place and writes(other):
+            target = other.inputs[destination(other)]
+            sizes[target.dtype] += prod(target.shape) * other.count if target.dtype in REAL else 0
+    return sizes.most_common(1)[0][0]
+
+
+def _was_narrow(run: Run, op: Op, index: int) -> bool:
+    """Whether the wide value is a widened copy of narrow ones, as master weights are."""
+    step = op.inputs[index].step
+    line = graph.lineage(run.recording, step)
+    return line is not None and line.root.how == "cast" and op.inputs[destination(op)].dtype in line.root.source
+
+
+def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str | None) -> str:
+    """What is lost beyond one rounding, empty where nothing is."""
+    made = run.ops[target.producer] if target.producer >= 0 else None
+    while made is not None and (writes(made) or name_of(made) in MOVES) and made.inputs:  # `mean.mul_(d).add_(x)`
+        above = made.inputs[max(destination(made), 0)].producer
+        made = run.ops[above] if above >= 0 else None
+    # weights that one line adds to, one after the other, as adapters are merged: each may be written once
+    each = sum(p.dtype == target.dtype and p.step == target.step for p in run.recording.parameters)
+    lasts = op.count > max(each, 1) and (made is None or made.count < op.count)
+    if adds and lasts:
+        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
+    if in_line is not None and narrower(target.dtype, in_line) and target.dtype not in run.autocasts:
+        return f"the rest computes in {in_line}, so digits are lost that everything else keeps"
+    if target.holder == "parameter" and not op.module:
+        again = next(
+            (
+                run.ops[n]
+                for n in run.users[number]
+                if name_of(run.ops[n]) in CASTS and wider(run.ops[n].outputs[0], target.dtype)
+            ),
+            None,
+        )
+        if again is not None:
+            at = f" at {short(run.place(again))}" if run.place(again).stack else ""
+            return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"
+    return ""
+
+
+def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
+    origin = target.origin
+    at = origin.place if origin.place.stack else place
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, wanted) if origin.place.stack else None
+    why = (
+        f"give it dtype=torch.{wanted} where it is made"
+        if origin.kind == "factory"
+        else f"make it {wanted} where its dtype is decided"
+    )
+    openly = f"cast to {target.dtype} in the open where it is written, {short(place)}"
+    return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (openly,))

@@ -1,0 +1,158 @@
+"""DT305: parameters of an optimizer that never receive a gradient, and why.
+
+What cuts a parameter off is looked for on the ways from the ops that took it to the ops whose backward ran: a cast to
+integers or booleans, which is harm, for a dtype did it; else a ``detach``, an op that recorded no graph, or no way at all,
+which may be meant and is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .. import graph
+from ..records import FLOATING, Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
+from ..tables.codes import TITLES
+from .training import LEAST_STEPS, MOST_SHOWN, born
+
+_DETACHING = frozenset({"detach", "detach_", "data"})
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What keeps the gradient from a parameter: the op that does, -1 where none does, and in which way."""
+
+    op: int
+    how: str
+    """``dtype``, ``detach``, ``no graph``, ``no way`` or ``unused``."""
+
+
+def find(recording: Recording) -> Iterable[Finding]:
+    """One finding for each op that cuts parameters off, while others of the same optimizer get their gradients."""
+    learning = {u.place for u in recording.updates if u.gradient_dtype}
+    groups: dict[tuple, list[tuple[Update, Cut]]] = {}
+    for u in recording.updates:
+        if not u.gradient_dtype and u.absent >= LEAST_STEPS and not u.frozen and u.place in learning:
+            cut = cut_of(recording, u)
+            groups.setdefault((u.place, cut.how, _at(recording, cut)), []).append((u, cut))
+    for members in groups.values():
+        yield _finding(recording, members[0][1], [u for u, _ in members])
+
+
+def _at(recording: Recording, cut: Cut) -> int | Frame | None:
+    """What parameters that one thing cuts off have in common: the cast; else the user's line, behind which many layers may lie."""
+    if cut.op < 0 or cut.how == "dtype":
+        return cut.op
+    return graph.place_of(recording, recording.ops[cut.op].place).user_frame
+
+
+def cut_of(recording: Recording, u: Update) -> Cut:
+    """Why a parameter that no gradient reached got none."""
+    ops = recording.ops
+    mine = _took(recording, u)
+    if not mine:
+        return Cut(-1, "unused")
+    below = _below(recording, mine)
+    for number in sorted(below):
+        if _to_integers(ops[number]) and any(
+            o in FLOATING for n in _below(recording, {number}) for o in ops[n].outputs
+        ):
+            return Cut(number, "dtype")
+    differentiated = {op.of for op in ops if op.phase == "backward" and op.of >= 0}
+    if not below & differentiated:
+        return Cut(max(mine), "no way")
+    detached = {n for n in below if ops[n].op in _DETACHING}
+    if detached and not _below(recording, mine, without=detached) & differentiated:
+        return Cut(min(detached), "detach")
+    return Cut(max(mine), "no graph")
+
+
+def _took(recording: Recording, u: Update) -> set[int]:
+    """The ops that computed with the parameter: in its module, or anywhere with one of its birth and shape where its own module has none."""
+    module = u.name.rpartition(".")[0]
+    like = {
+        n for n, op in enumerate(recording.ops)
+        if op.phase not in ("backward", "optimizer") and not op.aten.partition(".")[0].endswith("_")  # which fills or changes it
+        and any(i.holder == "parameter" and i.step == u.step and i.shape == u.shape for i in op.inputs)
+    }  # fmt: skip
+    own = {
+        n
+        for n in like
+        if not module or recording.ops[n].module == module or recording.ops[n].module.endswith("." + module)
+    }
+    return own or like
+
+
+def _to_integers(op: Op) -> bool:
+    return (
+        op.phase == "forward"
+        and bool(op.outputs)
+        and op.outputs[0] not in FLOATING
+        and any(i.dtype in FLOATING for i in op.inputs)
+    )
+
+
+def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> set[int]:
+    """These ops and all that took in what they made, at first hand or later. Producers come before consumers but in loops."""
+    found = set(ops)
+    for number, op in enumerate(recording.ops):
+        if (
+            number not in found
+            and number not in without
+            and op.phase != "backward"
+            and any(i.producer in found for i in op.inputs)
+        ):
+            found.add(number)
+    return found
+
+
+_REASONS = {
+    "detach": "{op} cuts the graph off: what comes after it sends nothing back",
+    "no graph": "{op} records no graph here, as under torch.no_grad()",
+    "no way": "nothing that backward() started from was computed from it",
+    "unused": "no op of the watched forward passes took it",
+}
+
+
+def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
+    u = members[0]
+    op = recording.ops[cut.op] if cut.op >= 0 else None
+    site = graph.place_of(recording, op.place if op else u.place)
+    parameters = tuple(
+        Operand(i, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
+        for i, m in enumerate(members[:MOST_SHOWN], 1)
+    )
+    many = f"{len(members)} parameters, {u.name} among them, get" if len(members) > 1 else f"{u.name} gets"
+    absent = f"{many} no gradient in {u.absent} steps, while others of the same optimizer do"
+    where = (
+        dict(phase=op.phase, op=op.op, aten=op.aten, module=op.module)
+        if op
+        else dict(phase="optimizer", op="step", aten=None, module=u.name.rpartition(".")[0])
+    )
+    common = dict(
+        code="DT305",
+        kind="zero-gradient",
+        title=TITLES["DT305"],
+        count=len(members),
+        predicted=False,
+        site=site,
+        exception=None,
+        **where,
+    )
+    if cut.how == "dtype":
+        source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
+        culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, site, True))
+        said = f"{source} becomes {to}, and no gradient passes through {to}"
+        return Finding(
+            severity="warning", operands=(culprit, *parameters), culprit=culprit, notes=(absent,),
+            flow=(FlowStep(site, op.op, op.module, source, to, "cast", said=said),),
+            fix=Fix("gradient", site, (), False, "keep it floating (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"),
+            **common,
+        )  # fmt: skip
+    reason = _REASONS[cut.how].format(op=op.op if op else "")
+    return Finding(
+        severity="note", operands=parameters, culprit=parameters[0], notes=(absent,),
+        flow=(FlowStep(site, common["op"], common["module"], u.dtype, u.dtype, "value", said=reason),),
+        fix=Fix("gradient", site, (), False, "leave it out of the optimizer, if that is meant"),
+        **common,
+    )  # fmt: skip

@@ -1,0 +1,308 @@
+"""What every rule about silent changes asks of a recording.
+
+A silent change is judged against the dtype that the program was meant to have where it happens: that of most of the
+parameters of the model that ran there, else of the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+
+from .. import graph
+from ..records import Input, Op, Operand, Origin, Place, Recording
+from ..source import expressions
+from ..tables.costs import BYTES, destination, name_of, result_bytes, writes
+
+REAL = frozenset(
+    [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ]
+)
+CASTS = frozenset({"_to_copy", "to", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
+"""Operators that cast. Under inference mode composites come as they were called: ``to`` and not ``_to_copy``."""
+MOVES = frozenset(
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "numpy_T",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "split",
+        "split_with_sizes",
+        "chunk",
+        "unbind",
+        "alias",
+        "detach",
+        "clone",
+        "copy",
+        "contiguous",
+        "cat",
+        "stack",
+        "narrow",
+        "as_strided",
+        "flatten",
+        "unflatten",
+        "index",
+        "index_select",
+        "gather",
+        "movedim",
+        "swapaxes",
+        "swapdims",
+        "repeat",
+        "roll",
+        "flip",
+        "lift_fresh",
+        "unfold",
+        "constant_pad_nd",
+        "diagonal",
+        "pin_memory",
+        "_pin_memory",
+        "view_as",
+        "expand_as",
+        "reshape_as",
+        "repeat_interleave",
+        "unsafe_split",
+        "unsafe_chunk",
+        "take_along_dim",
+        "mT",
+        "mH",
+        "T",
+        "ravel",
+        "moveaxis",
+        "adjoint",
+        "tensor_split",
+        "hsplit",
+        "vsplit",
+        "concat",
+        "concatenate",
+        "hstack",
+        "vstack",
+        "dstack",
+        "column_stack",
+    ]
+)
+"""Operators that hand numbers on as they are."""
+NAMED_CASTS = frozenset(["to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy"])
+"""The calls by which a program casts; a cast inside any other call is autocast's or torch's own."""
+FORWARD = ("forward", "recompute", "other")
+
+
+def wider(one: str, other: str | None) -> bool:
+    return BYTES.get(one, 0) > BYTES.get(other or "", 8)
+
+
+def narrower(one: str, other: str | None) -> bool:
+    return BYTES.get(one, 8) < BYTES.get(other or "", 0)
+
+
+def quantity(amount: int, unit: str) -> str:
+    """A count of bytes or operations with a prefix.
+
+    >>> quantity(4_100_000_000, "FLOP"), quantity(900, "B")
+    ('4.1 GFLOP', '900 B')
+    """
+    value = float(amount)
+    for prefix in ("", "k", "M", "G", "T"):
+        if value < 999.5:
+            return f"{value:.0f} {unit}" if not prefix else f"{value:.{1 if value < 99.95 else 0}f} {prefix}{unit}"
+        value /= 1000
+    return f"{value:,.0f} P{unit}"
+
+
+class Run:
+    """A recording, and what is asked of it more than once."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.ops = recording.ops
+        self._roots: dict[str, str] = {}
+        self._given: Counter[str] = Counter()
+
+    def root(self, module: str) -> str:
+        """The outermost module called that a module belongs to."""
+        if module not in self._roots:
+            parts = module.split(".")
+            names = (".".join(parts[: n + 1]) for n in range(len(parts)))
+            self._roots[module] = next((n for n in names if n in self._modules), module)
+        return self._roots[module]
+
+    @cached_property
+    def _modules(self) -> frozenset[str]:
+        return frozenset(self.recording.modules) - {""}
+
+    @cached_property
+    def _sizes(self) -> dict[str | int, Counter[str]]:
+        """Numbers held per dtype by the floating parameters that took part in each model's forward, by its name and by its number."""
+        seen, sizes = set(), {}
+        for op in self.ops:
+            if op.module and op.phase in ("forward", "recompute"):
+                for i in op.inputs:
+                    if i.holder == "parameter" and i.dtype in REAL:
+                        key = op.model, op.module, i.step, i.shape, i.dtype
+                        if key not in seen:
+                            seen.add(key)
+                            size = 1
+                            for n in i.shape:
+                                size *= max(n, 1)
+                            sizes.setdefault(self.root(op.module), Counter())[i.dtype] += size
+                            if op.model >= 0:
+                                sizes.setdefault(op.model, Counter())[i.dtype] += size
+        return sizes
+
+    @cached_property
+    def _of_run(self) -> str | None:
+        total: Counter[str] = Counter()
+        for model, sizes in self._sizes.items():
+            if isinstance(model, str):
+                total += sizes
+        if not total:
+            for p in self.recording.parameters:
+                total[p.dtype] += p.size
+        return total.most_common(1)[0][0] if total else None
+
+    def dominant(self, op: Op) -> str | None:
+        """The dtype of most parameters of the model that an op ran in, else of the run, None where there are none."""
+        told = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
+        if told is not None:
+            return told  # FSDP computes with copies of the parameters, in the dtype that it was told
+        sizes = self._sizes.get(op.model) or self._sizes.get(self.root(op.module)) if op.module else None
+        return sizes.most_common(1)[0][0] if sizes else self._of_run
+
+    def holds(self, module: str) -> bool:
+        """Whether a module belongs to a model that has floating parameters: a loss has none."""
+        return bool(module) and self.root(module) in self._sizes
+
+    def arithmetic(self, op: Op) -> int:
+        """Bytes that the calls of an op gave in forward; 0 for what only moves or casts numbers."""
+        moves = op.phase not in FORWARD or name_of(op) in MOVES | CASTS or not op.outputs or op.outputs[0] not in REAL
+        return 0 if moves else result_bytes(op) * op.count
+
+    def given(self, module: str) -> int:
+        """Bytes that the arithmetic of a module's whole model gave in forward; of the run's, outside any."""
+        if not self._given:
+            for op in self.ops:
+                self._given[self.root(op.module)] += self.arithmetic(op)
+        return self._given[self.root(module)] if module else self._given.total()
+
+    @cached_property
+    def autocasts(self) -> frozenset[str]:
+        """The dtypes that autocast computed in, wherever it was on."""
+        return frozenset(op.autocast.partition(":")[2] for op in self.ops if op.autocast)
+
+    @cached_property
+    def peaks(self) -> dict[int, float]:
+        """The greatest magnitude among what each op gave, where values were measured."""
+        return {v.op: v.peak for v in self.recording.values}
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """The ops that take each op's result, as far as first occurrences tell."""
+        users: list[list[int]] = [[] for _ in self.ops]
+        for number, op in enumerate(self.ops):
+            for i in op.inputs:
+                if i.producer >= 0:
+                    users[i.producer].append(number)
+        return users
+
+    def place(self, op: Op) -> Place:
+        return graph.place_of(self.recording, op.place)
+
+    def origin(self, step: int, in_line: str | None, name: str | None = None) -> Origin:
+        return graph.origin(self.recording, step, in_line, name)
+
+    def operand(self, op: Op, index: int, in_line: str | None) -> Operand:
+        """An op's operand as a finding tells it, by the name that the program writes."""
+        i = op.inputs[index]
+        place = self.place(op)
+        argument = _ARGUMENTS.get(name_of(op), ("input", "other", "third"))
+        argument = argument[index] if index < len(argument) else f"operand {index}"
+        if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
+            argument = f"tensors[{index}]"
+        written = (
+            expressions.argument(place.stack[0], op.op, op.module, argument, index)
+            if place.stack and not i.name
+            else ""
+        )
+        name = (
+            ".".join(p for p in (op.module.removeprefix(self.root(op.module)).lstrip("."), i.name) if p)
+            if i.name
+            else argument
+        )
+        return Operand(
+            index, name, i.dtype, i.shape, op.device, i.holder, self.origin(i.step, in_line, i.name or None), written
+        )
+
+    def made_like(self, i: Input, in_line: str | None) -> Origin | None:
+        """Where an operand was made after another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its origin where x itself is in
+        line, else None."""
+        number = i.producer
+        while number >= 0:
+            op = self.ops[number]
+            if name_of(op).endswith("_like") or name_of(op).startswith("new_"):
+                likened = (
+                    in_line in (None, i.dtype)
+                    and op.outputs[:1] == (i.dtype,)
+                    and [o.dtype for o in op.inputs] == [i.dtype]
+                )
+                return Origin("factory", None, op.op, self.place(op)) if likened else None
+            if not (writes(op) or name_of(op) in MOVES) or not op.inputs:
+                return None
+            number = op.inputs[max(destination(op), 0)].producer
+        return None
+
+    def step_of(self, number: int) -> int:
+        """The step of an op's result, as one that took it knows; -1 where none did."""
+        takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
+        return next((i.step for i in takers), -1)
+
+    def result(self, number: int, in_line: str | None) -> Operand:
+        """What an op gave, as an operand of whatever comes next."""
+        op, step = self.ops[number], self.step_of(number)
+        origin = self.origin(step, in_line) if step >= 0 else Origin("factory", None, op.op, self.place(op))
+        return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
+
+    def computed(self, i: Input) -> bool:
+        """Whether an operand is data on its way through the model: the result of arithmetic in its dtype, or an input."""
+        if i.holder is not None:
+            return False
+        number, dtype = i.producer, i.dtype
+        step = i.step
+        while number >= 0:
+            op = self.ops[number]
+            if not op.outputs or op.outputs[0] != dtype:
+                return False
+            operands = [o for o in op.inputs if o.dtype in REAL]
+            if name_of(op) in CASTS and operands and operands[0].dtype != dtype:
+                return bool(op.module)
+            if not operands:
+                return False  # a factory: a table, a constant
+            if name_of(op) not in MOVES | CASTS:
+                return True
+            if operands[0].holder is not None:
+                return False
+            number, step = operands[0].producer, operands[0].step
+        return step >= 0 and self.recording.steps[step].how in ("input", "worker")
+
+
+_ARGUMENTS = {
+    "where": ("condition", "input", "other"),
+    "copy": ("self", "source"),
+    "index_put": ("self", "indices", "values"),
+}

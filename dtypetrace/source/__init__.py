@@ -1,0 +1,1 @@
+"""The program's text: expressions, edits, patches. Standard library only."""

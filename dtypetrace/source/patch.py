@@ -1,0 +1,352 @@
+"""Source patches: edits gathered from several runs, applied to the text as it was, shown as a diff, written whole or not at all.
+
+An edit is cut down to the few characters that it changes, so that edits inside each other go together
+and the formatting around them stays. All positions are kept in the original text; what a later run
+says of the patched text is led back there.
+
+Standard library only, like everything that plans.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import io
+import linecache
+import os
+import re
+import tempfile
+import tokenize
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ..records import Edit
+
+
+class Piece(NamedTuple):
+    """``text`` instead of the characters from start to end of the original; ``span`` is the expression it belongs to."""
+
+    start: int
+    end: int
+    text: str
+    span: tuple[int, int]
+    order: int = 0
+    """Which came first, of two around the same expression: the first is the inner one."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One edit in terms of the original text."""
+
+    file: str
+    pieces: tuple[Piece, ...]
+
+
+class Unpatchable(ValueError):
+    """A file that cannot be patched. The text says why and what to do."""
+
+
+@dataclass
+class Sheet:
+    """One file: its original text, the changes to it, and the text that they make."""
+
+    file: str
+    original: str
+    encoding: str
+    digest: str
+    pieces: list[Piece] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: str) -> Sheet:
+        """Raises Unpatchable where there is no text that could be patched."""
+        try:
+            data = Path(file).read_bytes()
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+            return cls(file, data.decode(encoding), encoding, hashlib.sha256(data).hexdigest())
+        except OSError as error:
+            raise Unpatchable(f"{file}: there is no source to patch ({error.strerror or error})") from None
+        except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+            raise Unpatchable(f"{file}: its text cannot be read: {error}") from None
+
+    @property
+    def text(self) -> str:
+        parts, at = [], 0
+        for piece in self._sorted():
+            parts += (self.original[at : piece.start], piece.text)
+            at = max(at, piece.end)
+        return "".join((*parts, self.original[at:]))
+
+    def _sorted(self) -> list[Piece]:
+        def place(piece: Piece) -> tuple:
+            closes = piece.start == piece.end == piece.span[1]
+            # where several stand at one place, closings come first, from the inside out; openings from the outside in
+            return (
+                piece.start,
+                0 if closes else 1,
+                -piece.span[0] if closes else -piece.span[1],
+                piece.order if closes else -piece.order,
+            )
+
+        return sorted(self.pieces, key=place)
+
+    def add(self, change: Change, order: int) -> bool:
+        """Adds a change. False where it conflicts with one that is there; one that is there already stays one."""
+        new = [p._replace(order=order) for p in change.pieces]
+        known = {p[:4] for p in self.pieces}
+        new = [p for p in new if p[:4] not in known]
+        for piece in new:
+            for other in self.pieces:
+                replaces = piece.end > piece.start or other.end > other.start
+                overlap = (
+                    piece.start < other.end
+                    and other.start < piece.end
+                    or replaces
+                    and other.start == piece.start
+                    and other.end == piece.end
+                )
+                inside = other.start < piece.start < other.end or piece.start < other.start < piece.end
+                rival = piece.span == other.span and piece.start == other.start and piece.end == other.end
+                if overlap or inside or rival:
+                    return False
+        self.pieces += new
+        return True
+
+    # ------------------------------------------------------------ positions
+
+    def locate(self, edit: Edit) -> Change | None:
+        """An edit of the text as it is now, in terms of the original; None where it changes what a change has made."""
+        text = self.text
+        starts = _line_starts(text)
+        if not (0 < edit.start[0] <= len(starts) and 0 < edit.end[0] <= len(starts)):
+            return None
+        begin, end = starts[edit.start[0] - 1] + edit.start[1] - 1, starts[edit.end[0] - 1] + edit.end[1] - 1
+        now = text[begin:end]
+        if now.replace("\r\n", "\n") != edit.before:
+            return None
+        after = edit.after.replace("\n", "\r\n") if "\r\n" in now else edit.after
+        span = (self._back(begin, opening=True), self._back(end, opening=False))
+        if None in span:
+            return None
+        pieces = []
+        for first, last, new in _cut(now, after):
+            first, last = self._back(begin + first, opening=True), self._back(begin + last, opening=False)
+            if first is None or last is None:
+                return None
+            pieces.append(Piece(min(first, last), last, new, span))
+        return Change(self.file, tuple(pieces))
+
+    def made(self, line: int, column: int) -> Piece | None:
+        """The change that put the character at a place of the text as it is now there, None for one of the original's."""
+        offset = _offset(self.text, line, column)
+        return next((piece for piece, begin, end in self._now() if begin <= offset < end), None)
+
+    def told(self, line: int, column: int) -> Piece | None:
+        """The change that put an argument of its own into the call whose closing bracket is at a place of the text as it is now."""
+        text, pieces, depth = self.text, self._now(), 0
+        offset = _offset(text, line, column)
+        if offset < 0 or text[offset] != ")":
+            return None
+        for at in range(offset, -1, -1):
+            depth += (text[at] in ")]}") - (text[at] in "([{")
+            if depth == 0:
+                break
+            found = next((piece for piece, begin, end in pieces if begin <= at < end), None) if depth == 1 else None
+            if found is not None:
+                return found
+        return None
+
+    def _now(self) -> list[tuple[Piece, int, int]]:
+        """The changes with where they begin and end in the text as it is now."""
+        found, moved = [], 0
+        for piece in self._sorted():
+            begin = piece.start + moved
+            found.append((piece, begin, begin + len(piece.text)))
+            moved += len(piece.text) - (piece.end - piece.start)
+        return found
+
+    def _back(self, offset: int, *, opening: bool) -> int | None:
+        """The original place of a place in the text as it is now, None inside what a change has put there."""
+        moved = 0
+        for piece in self._sorted():
+            begin = piece.start + moved
+            if offset <= begin:
+                break
+            if offset < begin + len(piece.text):
+                return None
+            if offset == begin + len(piece.text) and piece.end > piece.start:
+                return piece.end
+            moved += len(piece.text) - (piece.end - piece.start)
+        return offset - moved
+
+
+def _line_starts(text: str) -> list[int]:
+    return [0, *(found.end() for found in re.finditer("\n", text))]
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    """Where a line's column is in a text, both counted from 1; -1 for nowhere."""
+    starts = _line_starts(text)
+    return starts[line - 1] + column - 1 if 0 < line <= len(starts) else -1
+
+
+def _cut(before: str, after: str) -> list[tuple[int, int, str]]:
+    """The smallest changes that make one text of the other: around it, or one place within it."""
+    inside = after.find(before)
+    if inside >= 0:
+        around = [(0, 0, after[:inside]), (len(before), len(before), after[inside + len(before) :])]
+        return [part for part in around if part[2]]
+    same = os.path.commonprefix((before, after))
+    rest, new = before[len(same) :], after[len(same) :]
+    tail = len(os.path.commonprefix((rest[::-1], new[::-1])))
+    return [(len(same), len(before) - tail, new[: len(new) - tail])]
+
+
+class Patch:
+    """Changes to several files, in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self.sheets: dict[str, Sheet] = {}
+
+    def sheet(self, file: str) -> Sheet:
+        if file not in self.sheets:
+            self.sheets[file] = Sheet.read(file)
+        return self.sheets[file]
+
+    def locate(self, edits: Iterable[Edit]) -> tuple[Change, ...]:
+        """The edits that can be made, in terms of the original texts."""
+        found = []
+        for edit in edits:
+            try:
+                change = self.sheet(edit.file).locate(edit)
+            except Unpatchable:
+                continue
+            if change is not None and change.pieces and change not in found:
+                found.append(change)
+        return tuple(found)
+
+    def set(self, changes: Iterable[Change]) -> tuple[Change, ...]:
+        """Makes these the changes, and gives those that went together."""
+        for sheet in self.sheets.values():
+            sheet.pieces = []
+        return tuple(change for order, change in enumerate(changes) if self.sheet(change.file).add(change, order))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The patched text of each file that changes."""
+        return {file: sheet.text for file, sheet in self.sheets.items() if sheet.pieces}
+
+    def diff(self, folder: str | os.PathLike | None = None) -> str:
+        """The unified diff, its paths relative to a folder (default: the working directory) where they lie in it."""
+        return "".join(
+            line
+            for file, sheet in sorted(self.sheets.items())
+            if sheet.pieces
+            for line in _unified(sheet.original, sheet.text, _named(file, folder))
+        )
+
+    def write(self) -> None:
+        """Writes every file, each whole or not at all, and none where one of them has changed meanwhile.
+
+        Raises Unpatchable where nothing was written, OSError where a file could not be.
+        """
+        prepared: list[tuple[str, Path]] = []
+        try:
+            for file, sheet in self.sheets.items():
+                if not sheet.pieces:
+                    continue
+                path = Path(os.path.realpath(file))
+                for needed in (path, path.parent):
+                    # a user who may write everywhere still means something by taking the permission away
+                    if not os.access(needed, os.W_OK) or not needed.stat().st_mode & 0o222:
+                        raise Unpatchable(
+                            f"{needed} is read-only; nothing was written. Make it writable: chmod u+w {needed}"
+                        )
+                try:
+                    if hashlib.sha256(path.read_bytes()).hexdigest() != sheet.digest:
+                        raise Unpatchable(
+                            f"{file} has changed since it was run; nothing was written. Run dtypetrace fix again"
+                        )
+                    prepared.append((_beside(path, sheet.text.encode(sheet.encoding)), path))
+                except OSError as error:
+                    raise Unpatchable(
+                        f"{file} cannot be written: {error.strerror or error}; nothing was written. Make it and its folder writable"
+                    ) from None
+            while prepared:
+                name, path = prepared[0]
+                os.replace(name, path)
+                prepared.pop(0)
+        finally:
+            for name, _ in prepared:
+                Path(name).unlink(missing_ok=True)
+
+
+def _beside(path: Path, data: bytes) -> str:
+    """A new file with this content and the permissions of the one it is to replace."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, path.stat().st_mode & 0o7777)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return name
+
+
+def _unified(before: str, after: str, name: str) -> Iterable[str]:
+    for line in difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    ):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _named(file: str, folder: str | os.PathLike | None) -> str:
+    relative = os.path.relpath(file, folder or os.getcwd())
+    return file.lstrip("/") if relative.startswith("..") else relative.replace(os.sep, "/")
+
+
+# ---------------------------------------------------------------- texts that are not on disk yet
+
+
+def show_patched(texts: Mapping[str, str]) -> None:
+    """Makes ``linecache`` give patched texts for their files, whatever the disk says."""
+    for file, text in texts.items():
+        linecache.cache[file] = (
+            len(text),
+            None,
+            io.StringIO(text, newline=None).read().splitlines(keepends=True),
+            file,
+        )
+
+
+def forget_patched(files: Iterable[str]) -> None:
+    for file in files:
+        linecache.cache.pop(file, None)
+
+
+# ---------------------------------------------------------------- which files may be patched
+
+_GENERATED = re.compile(
+    r"@generated|\b(?:do not|don't) (?:edit|modify)\b|\bauto-?generated\b|\bgenerated (?:by|from|file|code)\b", re.I
+)
+
+
+def objection(file: str, root: str | os.PathLike) -> str | None:
+    """Why a file is not to be patched, in one line with what to do; None where it may be."""
+    if not os.path.exists(file):
+        return f"{file}: there is no source to patch. Put the code into a file"
+    real = os.path.realpath(file)
+    inside = os.path.realpath(root).rstrip(os.sep) + os.sep
+    if not real.startswith(inside):
+        through = f" (a link to {real})" if real != os.path.abspath(file) else ""
+        return f"{file}{through} lies outside the project {inside[:-1]}. Change it by hand, or name its folder with --source"
+    try:
+        with open(real, encoding="utf-8", errors="replace") as text:
+            head = [line for _, line in zip(range(8), text) if line.lstrip().startswith("#")]
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}"
+    if any(_GENERATED.search(line) for line in head):
+        return f"{file} says that it is generated. Change what generates it"
+    return None

@@ -1,0 +1,235 @@
+"""The object that users hold: opened, closed, asked for findings. Every output is a view of its recording."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from torch import nn
+
+from .capture.places import UserCode
+from .capture.recorder import Recorder
+from .capture.snapshot import snapshot
+from .hooks import Healer, Watch
+from .records import Finding, Recording
+from .view import View
+
+_open: dict[int, Trace] = {}
+
+
+class Trace(View):
+    """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
+
+    model, autofix and numerics are as in :func:`trace`. The rest is the command line's: whole_script lets traces in the
+    program be views of this one; script and source tell the user's own files; ignore holds codes to leave out; after ``steps``
+    optimizer steps the program ends, after ``trace_steps`` the watching does.
+
+    Raises TypeError for a model that is no module, RuntimeError for a second open trace in a thread.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        *,
+        whole_script: bool = False,
+        script: str | os.PathLike | None = None,
+        source: str | os.PathLike | None = None,
+        ignore: frozenset[str] = frozenset(),
+        autofix: bool | Healer = False,
+        steps: int | None = None,
+        trace_steps: int | None = None,
+        numerics: bool = False,
+    ) -> None:
+        if model is not None and not isinstance(model, nn.Module):
+            raise TypeError(
+                f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the module or nothing"
+            )
+        self._ignore = frozenset(ignore)
+        self._whole_script = whole_script
+        self._watch = Watch(
+            model,
+            user=UserCode(script, source),
+            on_refusal=_healer() if autofix is True else autofix or None,
+            steps=steps if trace_steps is None else trace_steps,
+            on_enough=None if trace_steps is None else self.stop,
+            numerics=numerics,
+        )
+        self._outer: Trace | None = None
+        self._recording: Recording | None = None
+        self._findings: tuple[Finding, ...] | None = None
+        self._thread: int | None = None
+        self._opened_at = ""
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begins to watch the calling thread. Under ``dtypetrace run`` a trace in the script is a view of the outer one."""
+        ident = threading.get_ident()
+        other = _open.get(ident)
+        if other is not None:
+            if not other._whole_script:
+                raise RuntimeError(
+                    f"a dtypetrace trace is already open in this thread (opened at {other._opened_at}); "
+                    "close it first, or watch both with one trace"
+                )
+            self._outer = other
+            return
+        if self._recording is not None:
+            raise RuntimeError("this trace was already used; make a new one with dtypetrace.trace()")
+        opened_in = _caller()
+        self._opened_at = f"{opened_in.f_code.co_filename}:{opened_in.f_lineno}" if opened_in else "?"
+        if self._watch.on_refusal is not None and opened_in is not None:
+            self._watch.on_refusal.opened = (id(opened_in), opened_in.f_code, opened_in.f_lineno)
+        self._thread = ident
+        _open[ident] = self
+        try:
+            self._watch.start()
+        except BaseException:
+            del _open[ident]
+            raise
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Ends the watching and leaves the process as it was found. ``error`` is what is leaving the block. Idempotent."""
+        if self._thread is None:
+            return
+        recorder = self._watch.recorder
+        if error is not None:
+            try:
+                recorder.leaves(error)
+            except Exception:  # what was recorded before is worth having all the same
+                recorder.fail("the exception that ended the block")
+        try:
+            self._recording = snapshot(recorder)  # while the tensors are still known
+        except Exception:
+            recorder.fail("the end of the trace")
+        finally:
+            _open.pop(self._thread, None)
+            self._thread = None
+            self._watch.stop()
+        if error is not None:
+            _unlink_own_frames(error)
+            try:
+                self._tell(error)
+            except Exception:  # the program's exception goes on, whatever is wrong with us
+                recorder.fail("the notes for an exception")
+        if self._recording is None or recorder.broken:
+            self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
+
+    def _tell(self, error: BaseException) -> None:
+        from . import report
+
+        if self.findings and self.findings[0].severity == "error":
+            for note in report.notes_for(self.findings[0]):
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
+
+    def __enter__(self) -> Trace:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop(error)
+
+    # ------------------------------------------------------------ views
+
+    @property
+    def recording(self) -> Recording:
+        """The plain data: what was seen so far while the block is open, all of it afterwards."""
+        if self._outer is not None:
+            return self._outer.recording
+        return self._recording if self._recording is not None else snapshot(self._watch.recorder)
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds the user's own code."""
+        return self._watch.recorder.user.root
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The one that ended the run first, then by severity and reach."""
+        if self._outer is not None:
+            return self._outer.findings
+        from . import rules
+
+        if self._recording is None:
+            return rules.find(self.recording, self._ignore)
+        if self._findings is None:
+            self._findings = rules.find(self._recording, self._ignore)
+        return self._findings
+
+    def _step_of(self, tensor: Any) -> tuple[int, str]:
+        recorder = (self._outer or self)._watch.recorder
+        if (self._outer or self)._thread is None:
+            raise ValueError(
+                "why(tensor) asks a live trace; ask inside the with block, or for a module or parameter by name"
+            )
+        mark = recorder.origins.of(tensor)
+        if mark is None:
+            raise ValueError("this tensor took part in nothing that was watched")
+        return mark.step, recorder.dtype_name(tensor.dtype)
+
+
+def _healer():
+    from .healing.healer import Healer  # with it come the rules
+
+    return Healer()
+
+
+def trace(model: nn.Module | None = None, *, autofix: bool = False, numerics: bool = False) -> Trace:
+    """Watches the block and tells which line made a tensor the wrong dtype.
+
+    ``model`` only names the modules; whatever runs in the block is watched. ``autofix``: each call that
+    a dtype would end is made again with the right cast, and the block goes on; see ``fixes`` and ``diff``.
+    ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no
+    optimizer step could move.
+
+    >>> import torch, dtypetrace
+    >>> model = torch.nn.Linear(2, 2)
+    >>> with dtypetrace.trace(model) as t:
+    ...     model(torch.ones(1, 2)).sum().backward()
+    >>> t.findings
+    ()
+    """
+    return Trace(model, autofix=autofix, numerics=numerics)
+
+
+def open_recorder() -> Recorder | None:
+    """What the trace that is open in this thread writes into."""
+    trace = _open.get(threading.get_ident())
+    return trace._watch.recorder if trace is not None else None
+
+
+def _caller() -> FrameType | None:
+    frame = sys._getframe(1)
+    own = str(Path(__file__).parent)
+    while frame is not None and frame.f_code.co_filename.startswith(own):
+        frame = frame.f_back
+    return frame
+
+
+def _unlink_own_frames(error: BaseException) -> None:
+    """Takes dtypetrace's frames out of the tracebacks of an exception and of those it came from."""
+    own = str(Path(__file__).parent) + os.sep
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        chain = waiting.pop()
+        if chain is None or id(chain) in seen:
+            continue
+        seen.add(id(chain))
+        waiting += (chain.__cause__, chain.__context__)
+        kept = []
+        tb = chain.__traceback__
+        while tb is not None:
+            if not tb.tb_frame.f_code.co_filename.startswith(own):
+                kept.append(tb)
+            tb = tb.tb_next
+        for tb, following in zip(kept, [*kept[1:], None]):
+            if tb.tb_next is not following:
+                tb.tb_next = following
+        chain.__traceback__ = kept[0] if kept else None

@@ -1,0 +1,224 @@
+"""What can be asked of a trace, open, closed or loaded from a file: every output is a view of its recording."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+from .records import Chain, Finding, Recording
+
+# graph, report and rules are imported when they are asked: networkx and rich would otherwise be loaded while a
+# script's own folder comes first in sys.path, where a file of the same name may lie
+
+
+class View(ABC):
+    """The outputs of a trace. Subclasses provide ``recording`` and ``findings``."""
+
+    @property
+    @abstractmethod
+    def recording(self) -> Recording:
+        """The plain data that was recorded."""
+
+    @property
+    @abstractmethod
+    def findings(self) -> tuple[Finding, ...]:
+        """The one that ended the run first, then by severity and reach."""
+
+    def to_networkx(self) -> Any:
+        """The flow graph, a ``networkx.MultiDiGraph`` with dtypes on its edges (see ``dtypetrace.graph.build``)."""
+        from . import graph
+
+        return graph.build(self.recording)
+
+    def to_json(self, path: str | os.PathLike) -> None:
+        """Writes the JSON report, schema 1 (see ``dtypetrace.report.to_json``), whole or not at all. Raises OSError where it
+        cannot be written."""
+        from . import report
+
+        report.write_json(path, self.recording, self.findings)
+
+    @property
+    def fixes(self) -> tuple[Any, ...]:
+        """What ``autofix=True`` inserted, where, why and how often; see ``dtypetrace.autofix.Inserted``."""
+        from . import autofix
+
+        return autofix.fixes(self.recording)
+
+    def diff(self) -> str:
+        """What was healed as a source patch, a unified diff that nothing has proven; ``dtypetrace fix`` does."""
+        from . import autofix
+
+        return autofix.diff(self.recording)
+
+    def report(self, path: str | os.PathLike, *, source: bool = True, retraining: Any = None) -> None:
+        """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out;
+        ``retraining``, what ``retrain_lora`` gave, is shown in it. Raises OSError where it cannot be written."""
+        from . import report
+
+        report.write_html(path, self.recording, self.findings, source=source, retraining=retraining)
+
+    def show(self, *, source: bool = True) -> None:
+        """Displays the whole HTML report below a notebook's cell. Raises RuntimeError outside a notebook."""
+        from .render import html_report, notebook
+
+        notebook.show(html_report.render(self.recording, self.findings, source=source))
+
+    def operators(self) -> list[dict[str, Any]]:
+        """Calls of each operator by dtype, what autocast did to it, what ran outside autocast, what has no kernel.
+
+        The rows' keys are the fields of ``dtypetrace.render.census.OperatorRow``, the costliest operator comes first.
+
+        >>> t.operators()[0]["bf16"]    # doctest: +SKIP
+        """
+        from .render import census
+
+        return census.plain(self.recording)
+
+    def to_dataframe(self, of: str = "ops") -> Any:
+        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``, ``parameters``,
+        ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""
+        from .render import frames
+
+        return frames.frame(self.recording, self.findings, of)
+
+    def slice(self, op: int, limit: int = 60) -> Slice:
+        """What led to one op, by its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
+
+        Raises ValueError for a number that is no op's.
+        """
+        return Slice(self.recording, op, limit)
+
+    def why(self, target: Any) -> Why:
+        """How a module's, parameter's or tensor's dtype came about: its origin and the steps since.
+
+        target: a dotted name (``"unet.conv_in"``, ``"unet.conv_in.weight"``; the first part may be
+        left out), or a tensor while the block is open. Raises ValueError for what was not seen.
+
+        >>> t.why("unet.time_embedding")    # doctest: +SKIP
+        """
+        from . import graph
+
+        if isinstance(target, str):
+            return Why(self.recording, graph.why(self.recording, target))
+        step, dtype = self._step_of(target)
+        recording = self.recording
+        return Why(recording, (graph.chain(recording, "tensor", dtype, step),))
+
+    def _step_of(self, tensor: Any) -> tuple[int, str]:
+        raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
+
+    def save(self, path: str | os.PathLike, *, source: bool = True) -> None:
+        """Writes the whole trace for :func:`dtypetrace.load`. ``source=False`` leaves the program's text out. Raises OSError
+        where it cannot be written."""
+        from . import saved
+
+        saved.save(path, self.recording, self.findings, source=source)
+
+    def __repr__(self) -> str:
+        from . import report
+
+        return report.text(self.recording, self.findings)
+
+    def _repr_html_(self) -> str:
+        from .render import notebook
+
+        return notebook.trace_html(self.recording, self.findings)
+
+
+def _finding_html(finding: Finding) -> str:
+    from .render import notebook
+
+    return notebook.finding_html(finding)
+
+
+def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:
+    from . import report
+
+    printer.text(report.text(Recording(), (finding,)).rpartition("\n\n")[0])
+
+
+# how IPython shows a finding; given here, as records know nothing of how they are shown
+Finding._repr_html_ = _finding_html
+Finding._repr_pretty_ = _finding_text
+
+
+class Slice:
+    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` as ``to_networkx`` makes it, less what lies farther off."""
+
+    def __init__(self, recording: Recording, op: int, limit: int) -> None:
+        if not 0 <= op < len(recording.ops):
+            raise ValueError(
+                f"there is no op {op}; the {len(recording.ops):,} distinct ops are numbered from 0, as to_dataframe() shows"
+            )
+        self._recording = recording
+        self._op = int(op)
+        self._limit = limit
+
+    @property
+    def graph(self) -> Any:
+        from . import graph
+
+        return graph.slice_to(self._recording, self._op, self._limit)
+
+    def __repr__(self) -> str:
+        from .render import pictures
+
+        return pictures.text(self._picture())
+
+    def _picture(self) -> Any:
+        from .render import pictures
+
+        return pictures.Pictures(self._recording).ops(self._op, self._limit)
+
+    def _repr_html_(self) -> str:
+        from .render import notebook
+
+        return notebook.flow_html(self._picture(), f"What led to {self._recording.ops[self._op].op}", repr(self))
+
+
+class Why:
+    """The answer of ``why``: ``chains``, one for each tensor meant; its repr is the text."""
+
+    def __init__(self, recording: Recording, chains: tuple[Chain, ...]) -> None:
+        self._recording = recording
+        self.chains = chains
+
+    def __repr__(self) -> str:
+        from . import report
+
+        return report.why_text(self.chains)
+
+    def _repr_html_(self) -> str:
+        from .render import notebook, pictures
+
+        return notebook.flow_html(
+            pictures.Pictures(self._recording).chains(self.chains), "How the dtypes came about", repr(self)
+        )
+
+
+class SavedTrace(View):
+    """A trace that was loaded from a file; torch is not needed to look at it."""
+
+    def __init__(self, recording: Recording, findings: tuple[Finding, ...]) -> None:
+        self._recording = recording
+        self._findings = findings
+
+    @property
+    def recording(self) -> Recording:
+        return self._recording
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self._findings
+
+
+def load(path: str | os.PathLike) -> SavedTrace:
+    """Opens a trace that ``save`` wrote.
+
+    Raises ``dtypetrace.saved.TraceFileError`` (a ValueError) for a file that is none, is damaged or
+    was written by a newer version; OSError where it cannot be read.
+    """
+    from . import saved
+
+    return SavedTrace(*saved.load(path))

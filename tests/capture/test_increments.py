@@ -1,0 +1,75 @@
+"""Averages, sums and counters that are kept narrow: told where they stand still, however they are written."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+import torch
+
+SETUP = "kept, one, at = torch.full((8,), 256.0, dtype=torch.bfloat16), torch.ones(8, dtype=torch.bfloat16), torch.arange(8)\n"
+LOOP = "for _ in range(6):\n    "
+STANDS = {
+    "new sum": "kept = kept + one",
+    "new sum, the other way round": "kept = one + kept",
+    "new difference": "kept = kept - one * 0.25",
+    "with a factor of its own": "kept = torch.add(kept, one, alpha=0.5)",
+    "of a number": "kept = kept + one[0]",
+    "new average": "kept = 0.9999 * kept + (1 - 0.9999) * one",
+    "copied": "new = 0.0001 * one + 0.9999 * kept\n    kept = new.clone()",
+    "by way of a parameter": "kept = nn.Parameter(kept) if not isinstance(kept, nn.Parameter) else kept; kept.data = kept.data\n    new = kept.detach() + one\n    with torch.no_grad(): kept.copy_(new)",
+    "divided": "kept = kept / torch.tensor(1.0001) + one * 0.02",
+    "index_add_": "kept.index_add_(0, at, one)",
+    "scatter_add_": "kept.scatter_add_(0, at, one)",
+    "index_put_": "kept.index_put_((at,), one, accumulate=True)",
+    "in place, gradients on": "kept.data.add_(one)",
+}
+
+
+@pytest.mark.parametrize("how", STANDS)
+def test_what_stands_still_is_told_and_where_its_dtype_was_decided(how, tmp_path):
+    program = programs.run(tmp_path, SETUP + LOOP + STANDS[how], numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken, (
+        program.error,
+        program.recording.not_seen,
+    )
+    assert [f.code for f in program.findings] == ["DT307"], program.trace
+    assert program.findings[0].culprit.origin.place.line == 1 or "torch.full" in program.at(
+        program.findings[0].culprit.origin.place
+    )
+
+
+MOVES = {
+    "what arrives": "kept = kept + one * 4",
+    "a share that arrives": "kept = 0.9 * kept + 0.1 * (one * 4)",
+    "nothing to add": "kept = 0.9999 * kept + 0.0001 * kept.clone()",
+    "adding nothing": "kept = kept + one * 0",
+    "float32": "kept = kept.float() + one",
+    "a new one each time": "fresh = kept.clone() + one",
+    "indices that are added to once": "kept = torch.zeros(8, dtype=torch.bfloat16).index_add_(0, at, one)",
+    "a write that adds nothing up": "kept.index_put_((at,), kept + one)",
+    "a residual": "kept = kept + torch.sin(kept) * 0.1",
+    "divided by zero": "kept = (kept / 0.0).clamp(max=256) + 4 * one",
+    "a mask": "kept.index_put_((at > 3,), one[:1], accumulate=True); kept += 4 * one",
+}
+
+
+@pytest.mark.parametrize("how", MOVES)
+def test_what_moves_or_is_not_kept_is_not_told(how, tmp_path):
+    program = programs.run(tmp_path, SETUP + LOOP + MOVES[how], numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken, (
+        program.error,
+        program.recording.not_seen,
+    )
+    assert program.findings == (), program.trace
+
+
+def test_a_stream_that_gradients_flow_through_is_not_looked_at(tmp_path):
+    text = SETUP + "kept.requires_grad_()\n" + LOOP + "kept = kept + one"
+    assert programs.run(tmp_path, text, numerics=True).findings == ()
+
+
+def test_the_values_stay_as_they_are(tmp_path):
+    for how in STANDS.values():
+        here = {"torch": torch, "nn": torch.nn}
+        exec(SETUP + LOOP + how, here)
+        assert torch.equal(programs.run(tmp_path, SETUP + LOOP + how, numerics=True).names["kept"], here["kept"])

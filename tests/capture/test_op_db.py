@@ -1,0 +1,421 @@
+"""torch's own operator database, run with and without a trace: nothing changes, and every refused dtype is told.
+
+Each operator runs forward and backward on the CPU in float32; then with each floating operand in turn in float16,
+bfloat16 and float64; then in place and with ``out=``, where the database has those forms; then with the database's own
+wrong inputs. A call that float32 passes and the mixed operands do not was refused because of a dtype: that must give
+one collision, at the function that was called, with the operand that was changed.
+
+The full sweep is marked ``slow`` (two to four minutes on one core); one operator in ten runs unmarked.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+import dtypetrace
+from dtypetrace.capture import private
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the database's own; the two runs of a call record theirs
+
+CHUNKS = 16
+SAMPLES = 3
+MIXED = (torch.float16, torch.bfloat16, torch.float64)
+
+UNINITIALISED = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "resize_as_",
+    }
+)
+"""Their values are whatever the memory held, so only dtype, shape and strides are compared."""
+
+ANY_MODE = {
+    "prod": "its backward multiplies in another order",
+    "nn.functional.binary_cross_entropy_with_logits": "its backward computes out of place, and two dtypes then round elsewhere",
+    "linalg.eig": "its backward leaves out the check that the loss does not depend on the phase of the eigenvectors",
+    "nn.functional.bilinear": "autocast does not reach the inside of its backward",
+    "linalg.lstsq": "autocast does not reach the inside of the pinv in its backward",
+    "fft.hfftn": "under inference mode it is not taken apart above the mode and rounds elsewhere",
+}
+"""torch itself takes another way while any dispatch mode is on: a trace must do what an empty mode does."""
+
+
+@lru_cache
+def operators() -> tuple:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return tuple(op for op in op_db if op.supports_dtype(torch.float32, "cpu"))
+
+
+# ---------------------------------------------------------------- calls
+
+
+@dataclass(frozen=True)
+class Call:
+    """One way to call one operator; ``make`` gives fresh operands each time, as (args, kwargs)."""
+
+    function: Callable
+    make: Callable[[], tuple[tuple, dict]]
+    backward: bool = True
+    changed: torch.dtype | None = None
+    what: str = ""
+    inside: Callable = nullcontext
+
+
+def fresh(
+    sample, grad: bool, only: int = -1, dtype: torch.dtype | None = None, *, leaf: bool = True
+) -> tuple[tuple, dict]:
+    """The sample's operands, copied; the floating one numbered ``only`` in another dtype."""
+    number = -1
+
+    def copy(value):
+        nonlocal number
+        if not isinstance(value, torch.Tensor):
+            return value
+        new = value.detach().clone()
+        if new.dtype == torch.float32:
+            number += 1
+            if number == only:
+                new = new.to(dtype)
+        new.requires_grad_(grad and value.requires_grad)
+        return new
+
+    args, kwargs = tree_map(copy, ((sample.input, *sample.args), sample.kwargs))
+    if not leaf:  # a leaf that requires grad cannot be written in place
+        args = (tree_map(lambda t: t * 1 if isinstance(t, torch.Tensor) and t.requires_grad else t, args[0]), *args[1:])
+    return args, kwargs
+
+
+def floating(sample) -> int:
+    leaves = tree_leaves(((sample.input, *sample.args), sample.kwargs))
+    return sum(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in leaves)
+
+
+def variants(op) -> Iterator[tuple[Call, list[Call]]]:
+    """Each float32 call with the mixed calls that are to be compared with it."""
+    samples = []
+    for sample in op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd):
+        samples.append(sample)
+        if len(samples) == SAMPLES:
+            break
+    for number, sample in enumerate(samples):
+        count = floating(sample)
+        forms = [("", op.op, partial(fresh, sample, op.supports_autograd))]
+        inplace = op.get_inplace()
+        if inplace is not None and not sample.broadcasts_input and number == 0:
+            forms.append(("in place", inplace, partial(fresh, sample, op.supports_autograd, leaf=False)))
+        for form, function, make in forms:
+            name = f"{op.formatted_name} #{number} {form}".rstrip()
+            mixed = [
+                Call(function, partial(make, only=i, dtype=d), changed=d, what=f"{name} with operand {i} in {d}")
+                for i in range(count)
+                for d in MIXED
+            ]
+            yield Call(function, make, what=name), mixed
+        if op.supports_out and number == 0:
+            yield from out_variants(op, sample)
+
+
+def out_variants(op, sample) -> Iterator[tuple[Call, list[Call]]]:
+    try:
+        args, kwargs = fresh(sample, grad=False)
+        expected = op.op(*args, **kwargs)
+    except Exception:
+        return
+    several = isinstance(expected, (tuple, list))
+    outs = tuple(expected) if several else (expected,)
+    if not outs or not all(isinstance(o, torch.Tensor) and o.layout == torch.strided for o in outs):
+        return
+
+    def make(only: int = -1, dtype: torch.dtype | None = None, out: torch.dtype | None = None):
+        args, kwargs = fresh(sample, False, only, dtype)
+        made = tuple(torch.zeros_like(o, dtype=out if out and o.dtype == torch.float32 else None) for o in outs)
+        return args, {**kwargs, "out": made if several else made[0]}
+
+    name = f"{op.formatted_name} out"
+    mixed = [
+        Call(op.op, partial(make, i, d), False, d, f"{name} with operand {i} in {d}")
+        for i in range(floating(sample))
+        for d in MIXED
+    ]
+    if any(o.dtype == torch.float32 for o in outs):
+        mixed += [Call(op.op, partial(make, out=d), False, d, f"{name} in {d}") for d in MIXED]
+    yield Call(op.op, make, False, what=name), mixed
+
+
+# ---------------------------------------------------------------- what a call does
+
+
+@dataclass
+class Outcome:
+    """All that the program can see of one call."""
+
+    stage: str = "forward"
+    results: list = field(default_factory=list)
+    gradients: list = field(default_factory=list)
+    operands: list = field(default_factory=list)
+    error: tuple[str, str] | None = None
+    told: list = field(default_factory=list)
+    random: torch.Tensor | None = None
+
+
+def perform(call: Call, args, kwargs, outcome: Outcome) -> None:
+    result = call.function(*args, **kwargs)
+    outcome.results = tree_leaves(result)
+    if not call.backward:
+        return
+    ends = [r for r in outcome.results if isinstance(r, torch.Tensor) and r.requires_grad]
+    if ends:
+        outcome.stage = "backward"
+        seeds = [torch.ones_like(r) for r in ends]
+        if len(ends) == 1:
+            ends[0].backward(seeds[0])
+        else:
+            torch.autograd.backward(ends, seeds)
+
+
+def run(call: Call, watch: Any = None) -> Outcome:
+    """Performs the call, watched by a trace (or by any other context manager) or by nothing."""
+    torch.manual_seed(0)
+    outcome = Outcome()
+    args, kwargs = call.make()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            with call.inside(), watch or nullcontext():
+                perform(call, args, kwargs, outcome)
+        except Exception as error:
+            outcome.error = type(error).__name__, str(error)
+    outcome.random = torch.get_rng_state()
+    outcome.told = [(w.category, str(w.message), w.filename, w.lineno) for w in told]
+    outcome.operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    outcome.gradients = [t.grad for t in outcome.operands if t.is_leaf]
+    return outcome
+
+
+def traced(call: Call) -> tuple[Outcome, tuple]:
+    trace = dtypetrace.trace()
+    outcome = run(call, trace)
+    assert trace._watch.recorder.broken is False, (call.what, trace.recording.not_seen)
+    return outcome, trace.findings
+
+
+def same(a: Any, b: Any, values: bool = True) -> bool:
+    """Equal to the last bit, with equal dtype and layout, with or without a graph behind it.
+
+    Not asked is requires_grad: a view that inference mode makes of a leaf has it, except while a dispatch mode is on.
+    """
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return type(a) is type(b) and (not values or repr(a) == repr(b))
+    if (a.dtype, a.shape, a.layout, a.grad_fn is None) != (b.dtype, b.shape, b.layout, b.grad_fn is None):
+        return False
+    if a.device.type != "cpu":  # meta, in the database's wrong inputs
+        return a.device == b.device
+    if a.layout != torch.strided:
+        return not values or same(a.detach().to_dense(), b.detach().to_dense())
+    return a.stride() == b.stride() and (not values or bits(a) == bits(b))
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    plain = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def differences(plain: Outcome, watched: Outcome, values: bool) -> list[str]:
+    """What the program could tell the two by."""
+    found = []
+    for name in ("error", "stage", "told"):
+        if getattr(plain, name) != getattr(watched, name):
+            found.append(f"other {name}")
+    for name in ("results", "gradients", "operands"):
+        a, b = getattr(plain, name), getattr(watched, name)
+        if len(a) != len(b) or not all(same(x, y, values) for x, y in zip(a, b)):
+            found.append(f"other {name}")
+    if not torch.equal(plain.random, watched.random):
+        found.append("another random state")
+    return found
+
+
+class _Empty(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def changed_by_watching(op, call: Call, plain: Outcome, watched: Outcome) -> list[str]:
+    found = differences(plain, watched, op.name not in UNINITIALISED)
+    if found and op.name in ANY_MODE:
+        other = differences(run(call, _Empty()), watched, True)
+        found = [f for f in found if f in other]
+    return [
+        f"{call.what}: {f}, {watched.error} or {watched.told} instead of {plain.error} or {plain.told}" for f in found
+    ]
+
+
+# ---------------------------------------------------------------- what the trace says of it
+
+
+class _Raised(TorchFunctionMode):
+    """Names the torch functions that raise: what a trace is to call the op, found out without one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[tuple[str, str]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        try:
+            if func is torch.nn.functional.multi_head_attention_forward:  # a trace looks inside, so does this
+                with self:
+                    return inside_attention(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            name = getattr(func, "__name__", str(func))
+            self.names.append((name[2:-2] if name.startswith("__") and name.endswith("__") else name, str(error)))
+            raise
+
+
+inside_attention = private.body_with_modes_on(torch.nn.functional.multi_head_attention_forward)
+
+
+def raised_by(call: Call) -> str:
+    mode = _Raised()
+    ended = run(call, mode).error
+    # an argument parser swallows what it tries in vain: __index__ of a list's tensors
+    return next((name for name, told in mode.names if ended and told == ended[1]), "")
+
+
+def misjudged(call: Call, base: Outcome, plain: Outcome, findings: tuple) -> list[str]:
+    """What is wrong with the findings of a call, given how it and its float32 twin ended untraced.
+
+    Of what succeeds only notes may be said: a value that ``out=`` or an in-place write narrows is one.
+    """
+    found = []
+    findings = tuple(f for f in findings if f.severity != "note")
+    told = [(o.name, o.dtype) for f in findings for o in f.operands]
+    earlier = base.stage == "backward" and plain.stage == "forward"
+    if plain.error is None or base.error is not None and not earlier:
+        if findings and (plain.error is None or not re.search(ABOUT_DTYPE, plain.error[1])):
+            found.append(f"a finding ({findings[0].code} at {findings[0].op})")
+    elif len(findings) != 1:
+        found.append(f"{len(findings)} findings")
+    else:
+        [finding], changed = findings, str(call.changed).removeprefix("torch.")
+        wanted = {"kind": "collision", "severity": "error", "phase": plain.stage.replace("forward", "other")}
+        if plain.stage == "forward":
+            wanted["op"] = raised_by(call)
+        found += [f"{k} {getattr(finding, k)} instead of {v}" for k, v in wanted.items() if getattr(finding, k) != v]
+        if (finding.exception.type, finding.exception.message) != plain.error:
+            found.append(f"exception {finding.exception}")
+        if changed not in {dtype for _, dtype in told}:
+            found.append(f"no operand in {changed}")
+        # either side of a disagreement may be the one to blame; what has no kernel is the changed operand
+        blamed = finding.culprit.dtype if finding.culprit else None
+        if blamed != changed and (blamed not in ("float32", "complex64") or finding.code == "DT109"):
+            found.append(f"culprit {blamed}")
+    return [f"{call.what}: {f}; operands {told}; ended in {plain.error}" for f in found]
+
+
+ABOUT_DTYPE = re.compile(
+    r"^(?!.*combination of arguments).*"
+    r"(\bdtypes?\b(?! Float, but found -)|scalar type|[Tt]ype \((double|long|int)|to type|a bool tensor|Long tensor|Double tensors|double types)"
+)
+"""Independent of the catalogue: which of the database's wrong inputs are wrong because of a dtype."""
+
+
+# ---------------------------------------------------------------- the sweep
+
+
+def sweep(ops) -> list[str]:
+    """Everything that is wrong, one line each."""
+    wrong = []
+    for op in ops:
+        for base, mixed in variants(op):
+            before = run(base)
+            for call in (base, *mixed):
+                plain = before if call is base else run(call)
+                watched, findings = traced(call)
+                wrong += changed_by_watching(op, call, plain, watched)
+                wrong += misjudged(call, before, plain, findings)
+            for name, inside in REGIONS.items():
+                call = replace(
+                    base, inside=inside, backward=base.backward and name == "autocast", what=f"{base.what} under {name}"
+                )
+                plain = run(call)
+                watched, findings = traced(call)
+                wrong += changed_by_watching(op, call, plain, watched)
+                findings = [f for f in findings if f.severity != "note"]
+                if findings and (plain.error is None or not re.search(ABOUT_DTYPE, plain.error[1])):
+                    wrong.append(
+                        f"{call.what}: a finding ({findings[0].code} at {findings[0].op}), ended in {plain.error}"
+                    )
+    return wrong
+
+
+REGIONS = {"autocast": partial(torch.autocast, "cpu", torch.bfloat16), "inference mode": torch.inference_mode}
+
+
+def wrong_inputs(ops) -> list[str]:
+    """The database's own wrong inputs: a finding where the text speaks of dtypes, none where it does not."""
+    wrong = []
+    for op in ops:
+        for number, item in enumerate(op.error_inputs("cpu") if op.error_inputs_func else ()):
+            call = Call(
+                op.op, partial(fresh, item.sample_input, True), False, what=f"{op.formatted_name} wrong input #{number}"
+            )
+            plain = run(call)
+            watched, findings = traced(call)
+            wrong += changed_by_watching(op, call, plain, watched)
+            expected = int(plain.error is not None and bool(re.search(ABOUT_DTYPE, plain.error[1])))
+            if len(findings) != expected:
+                wrong.append(f"{call.what}: {len(findings)} findings instead of {expected}, ended in {plain.error}")
+    return wrong
+
+
+@pytest.fixture(autouse=True)
+def _every_warning_again():
+    """torch gives most of its warnings once in a process; here both runs are to get them. One thread: sums in one order."""
+    always, threads = torch.is_warn_always_enabled(), torch.get_num_threads()
+    torch.set_warn_always(True)
+    torch.set_num_threads(1)
+    yield
+    torch.set_warn_always(always)
+    torch.set_num_threads(threads)
+
+
+def told(wrong: list[str]) -> str:
+    return "\n".join([f"{len(wrong)} wrong", *(w[:500] for w in wrong[:40])])
+
+
+def test_every_tenth_operator():
+    wrong = sweep(operators()[::10])
+    assert not wrong, told(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_operator(chunk):
+    wrong = sweep(operators()[chunk::CHUNKS])
+    assert not wrong, told(wrong)
+
+
+def test_wrong_inputs():
+    wrong = wrong_inputs(operators())
+    assert not wrong, told(wrong)

@@ -1,0 +1,92 @@
+"""The user's guide says what is so: its commands are run in order, in one folder, and print what stands below them.
+
+`DTYPETRACE_REWRITE=1 pytest tests/docs/test_guide.py` writes what they print into it anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "guide.md"
+BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)
+SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run"}
+
+
+@pytest.mark.slow
+def test_every_command_prints_what_the_guide_says(tmp_path, monkeypatch):
+    pytest.importorskip("IPython")
+    for name, arguments in SHIMS.items():
+        shim = tmp_path / "bin" / name
+        shim.parent.mkdir(exist_ok=True)
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        shim.chmod(0o755)
+    for name, value in dict(
+        PATH=f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", PYTHONPATH=str(ROOT), COLUMNS="96", NO_COLOR="1", OMP_NUM_THREADS="1",
+        PYTHONIOENCODING="utf-8",
+    ).items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    text = GUIDE.read_text("utf-8")
+    found = BLOCK.sub(lambda m: m[1] + printed(m[2], m[3], folder) + m[4], text)
+    if os.environ.get("DTYPETRACE_REWRITE"):
+        GUIDE.write_text(found, "utf-8")
+    assert GUIDE.read_text("utf-8") == found
+
+
+def printed(language: str, block: str, folder: Path) -> str:
+    """The block with what its commands print now; a program is written to the file that its first line names."""
+    if language == "python" and (named := re.match(r"# (\w+\.py)\n", block)):
+        (folder / named[1]).write_text(block.partition("\n")[2], "utf-8")
+    if block.startswith("$ "):
+        return "".join(f"$ {command}\n{shell(command, folder)}" for command in re.findall(r"^\$ (.+)$", block, re.M))
+    if block.startswith("In [1]: "):
+        return cells(block, folder)
+    return block
+
+
+def shell(command: str, folder: Path) -> str:
+    ended = subprocess.run(
+        command, shell=True, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=240
+    )
+    return normalised(ended.stdout)
+
+
+def normalised(text: str) -> str:
+    """Without the frames of a traceback, which lead through torch's files."""
+    return re.sub(r"(?<=^Traceback \(most recent call last\):\n)(?:  .*\n)+", "  ...\n", text, flags=re.M)
+
+
+RUN_CELLS = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.history_manager.enabled = False
+for cell in sys.stdin.read().split("\\0"):
+    shell.run_cell(cell, store_history=True)
+"""
+
+
+def cells(block: str, folder: Path) -> str:
+    """The cells as they stand, and below them what they print; only the last one prints anything."""
+    typed = re.findall(r"^In \[\d+\]: .*\n(?:   \.\.\.: .*\n)*", block, re.M)
+    codes = [re.sub(r"^(?:In \[\d+\]|   \.\.\.): ", "", cell, flags=re.M) for cell in typed]
+    ended = subprocess.run(
+        [sys.executable, "-c", RUN_CELLS], input="\0".join(codes), cwd=folder, capture_output=True, encoding="utf-8", timeout=240, env=dict(os.environ, IPYTHONDIR=str(folder))
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return "\n".join(typed) + ended.stdout
+
+
+def test_the_guide_is_run_at_all():
+    commands = re.findall(r"^\$ (\w+)", GUIDE.read_text("utf-8"), re.M)
+    assert commands.count("dtypetrace") >= 8
+    shown = [block for _, language, block, _ in BLOCK.findall(GUIDE.read_text("utf-8")) if not language]
+    assert all(block.startswith(("$ ", "In [1]: ", "pip ")) for block in shown)

@@ -1,0 +1,121 @@
+"""The pages say what is so: README's console block is what the demo prints today, and the tables name what is there.
+
+`DTYPETRACE_REWRITE=1 pytest tests/docs/test_readme.py` writes the block anew.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [p for p in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])]
+BLOCK = re.compile(r"(<!-- what `make demo` prints -->\n```\n)(.*?)(\n```\n)", re.S)
+PRINTED = r"^error\[DT\d+\].*?^\d+ error.*?$"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("diffusers") is None, reason="the example needs diffusers")
+def test_the_console_block_is_what_the_demo_prints():
+    command = [sys.executable, "-m", "dtypetrace", "run", "examples/unet_mask.py"]
+    environment = dict(
+        os.environ, HF_HUB_OFFLINE="1", PYTHONIOENCODING="utf-8", NO_COLOR="1", PYTHONWARNINGS="ignore", COLUMNS="100"
+    )
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=240)
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout == ""
+    found = re.search(PRINTED, ended.stderr, re.S | re.M)
+    assert found, ended.stderr
+    printed = normalised(found[0])
+    page = ROOT / "README.md"
+    text = page.read_text("utf-8")
+    assert BLOCK.search(text)
+    if os.environ.get("DTYPETRACE_REWRITE"):
+        page.write_text(BLOCK.sub(lambda m: m[1] + printed + m[3], text), "utf-8")
+    assert normalised(BLOCK.search(page.read_text("utf-8"))[2]) == printed
+
+
+def normalised(text: str) -> str:
+    """Without what differs between machines: the way to the checkout and to site-packages, and lines in the latter."""
+    text = text.replace(f"{ROOT}{os.sep}", "")
+    text = re.sub(r"\S*site-packages/", "", text)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+# ---------------------------------------------------------------- what the pages name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_headings_that_are_linked_are_there(page):
+    def anchors(file: Path) -> set[str]:
+        headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.M)
+        return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+    for file, anchor in re.findall(r"\]\(([\w./]*)#([^)\s]+)\)", page.read_text("utf-8")):
+        assert anchor in anchors(page.parent / file if file else page), anchor
+
+
+def test_the_house_is_drawn_as_it_is():
+    """CONTRIBUTING lists each package and each file beside them, and no other."""
+    drawn = set(re.findall(r"`([\w./]+)`", (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## The words")[0]))
+    files = {p.name for p in (ROOT / "dtypetrace").glob("*.py")} - {"__init__.py"}
+    folders = {f"{p.name}/" for p in (ROOT / "dtypetrace").iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert files | folders <= drawn
+    assert {name for name in drawn if name.endswith("/")} == folders
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_and_options_exist(page):
+    """Every `dtypetrace COMMAND --option` that a page shows is one that the program knows."""
+    from dtypetrace.__main__ import _COMMANDS, _parser
+
+    known = {name: sub.format_help() for name, sub in _parser()._subparsers._group_actions[0].choices.items()}
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)
+    # in a session only what is typed is a command
+    shown = "\n".join(
+        "\n".join(re.findall(r"^\$ (.+)$", text, re.M)) if text.startswith("$ ") else text
+        for language, text in blocks
+        if not language
+    )
+    for command, rest in re.findall(r"^dtypetrace (\w+)(.*)$", shown, re.M):
+        assert command in _COMMANDS, command
+        for option in re.findall(r"(?<!\S)(--[a-z-]+)", rest.partition(".py")[0]):
+            assert option in known[command], f"{command} {option}"
+
+
+def test_public_names_are_told():
+    import dtypetrace
+
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for name in set(dtypetrace.__all__) - {"Trace"}:
+        assert f"dtypetrace.{name}(" in readme, name
+
+
+def test_the_tested_versions_are_the_pinned_ones():
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M))
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for name in ("torch", "diffusers", "transformers", "peft", "accelerate"):
+        assert re.search(rf"{name} {re.escape(pinned[name])}\b", readme), f"{name} {pinned[name]}"
+
+
+def test_every_dependency_is_pinned():
+    import configparser
+
+    declared = configparser.ConfigParser()
+    declared.read(ROOT / "setup.cfg", encoding="utf-8")
+    extras = declared["options.extras_require"]
+    names = " ".join([declared["options"]["install_requires"], extras["test"], extras["models"]]).split()
+    pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    assert {re.sub(r"[<>=!].*", "", n).lower() for n in names} <= {p.lower() for p in pinned}

@@ -1,0 +1,445 @@
+"""The HTML report in a real browser: it opens from disk in silence, and what can be pressed does what it says."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import programs
+import pytest
+import recordings
+from browser import Visit, launched, missing
+from filelock import FileLock
+
+import dtypetrace
+from dtypetrace.render import html_report
+
+ROOT = Path(__file__).resolve().parents[2]
+KILO = 1000
+MODES = [("light", 1280), ("dark", 400), ("dark", 1280), ("light", 400)]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory) -> dict[str, Path]:
+    """The reports that are looked at, by name, as files: made once, whichever process comes first."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all processes of this session
+    made = {
+        name: folder / f"report-{name}.html"
+        for name in ("demo", "clean", "mask", "sd15", "many", "few", "adapters", "kinds")
+    }
+    with FileLock(folder / "reports.lock"):
+        if not made["kinds"].exists():
+            _make(folder, made)
+    return made
+
+
+def _make(folder: Path, made: dict[str, Path]) -> None:
+    environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT))
+    (folder / "clean.py").write_text(CLEAN)
+    for name, program in (("demo", ROOT / "examples" / "unet_mask.py"), ("clean", folder / "clean.py")):
+        command = [sys.executable, "-m", "dtypetrace", "run", "--html", made[name], program]
+        subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, timeout=240)
+    _sd15(made["sd15"])
+    for name, count in (("many", 20_000), ("few", 5_000)):
+        made[name].write_text(html_report.render(*recordings.many(count)), "utf-8")
+    mask = programs.run(folder, MASK).trace
+    mask.report(made["mask"])
+    mask.report(made["adapters"], retraining=_retrained())
+    recording, _ = recordings.many(400)
+    findings = [f for kind in recordings.KINDS for f in (recordings.finding(kind), recordings.bare(kind))]
+    made["kinds"].write_text(html_report.render(recording, findings), "utf-8")
+
+
+CLEAN = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+MASK = """
+import torch
+model = torch.nn.Linear(4, 4).half()
+noisy = torch.ones(2, 3, dtype=torch.float16)
+mask = torch.ones(2, 1)
+model(torch.cat([noisy, mask], 1))
+"""
+
+
+def _retrained():
+    """What retraining a small network in float16 showed."""
+    from functools import partial
+
+    from adapters import loss_of, network
+    from torch.optim import AdamW
+
+    return dtypetrace.retrain_lora(network(), loss_of, make_optimizer=partial(AdamW, lr=1e-4), steps=4)
+
+
+def _sd15(file: Path) -> None:
+    """A step of a UNet of Stable Diffusion 1.5's size, without its numbers: 860 million parameters on the meta device."""
+    import torch
+    from diffusers import UNet2DConditionModel
+
+    with torch.device("meta"):
+        unet = UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
+    assert sum(p.numel() for p in unet.parameters()) > 850e6
+    optimizer = torch.optim.AdamW(unet.parameters(), foreach=False)
+    with dtypetrace.trace(unet) as t:
+        with torch.device("meta"):
+            sample, timestep, prompt = torch.zeros(1, 4, 64, 64), torch.zeros(1), torch.zeros(1, 77, 768)
+        unet(sample, timestep, encoder_hidden_states=prompt).sample.float().square().mean().backward()
+        optimizer.step()
+    assert t.recording.meta["ops"] > 6000
+    t.report(file)
+
+
+ALL = pytest.mark.parametrize("name", ["demo", "clean", "sd15", "many", "kinds", "adapters"])
+
+# ---------------------------------------------------------------- opening
+
+
+@ALL
+def test_it_opens_in_silence_and_asks_for_nothing(browser, reports, name):
+    with Visit(browser, reports[name]) as v:
+        assert v.page.locator("h1").is_visible()
+        v.quiet()
+
+
+def test_sizes(reports):
+    assert reports["sd15"].stat().st_size < 500 * KILO
+    assert reports["many"].stat().st_size < 1000 * KILO
+    assert reports["clean"].stat().st_size < 150 * KILO
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"),
+    [
+        *((name, *mode) for name in ("demo", "kinds", "adapters") for mode in MODES),
+        *((name, *mode) for name in ("clean", "sd15", "mask") for mode in MODES[:2]),
+        ("many", *MODES[1]),
+    ],
+)
+def test_nothing_hangs_out_of_the_page(browser, reports, name, scheme, width):
+    """Wide things scroll in boxes of their own. With DTYPETRACE_SHOTS=folder what it looks like is kept there."""
+    with Visit(browser, reports[name], width=width, color_scheme=scheme) as v:
+        assert v.page.evaluate("document.documentElement.scrollWidth") <= width
+        if folder := os.environ.get("DTYPETRACE_SHOTS"):
+            v.page.screenshot(path=Path(folder) / f"{name}-{scheme}-{width}.png", full_page=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        ("demo", "light"),
+        ("demo", "dark"),
+        ("clean", "dark"),
+        ("sd15", "light"),
+        ("mask", "light"),
+        ("kinds", "dark"),
+        ("many", "light"),
+        ("many", "dark"),
+        ("adapters", "light"),
+        ("adapters", "dark"),
+    ],
+)
+def test_axe_finds_nothing_serious(browser, reports, name, scheme):
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        missing("axe-playwright-python is not installed")
+    with Visit(browser, reports[name], color_scheme=scheme) as v:
+        found = Axe().run(v.page).response
+        assert len(found["passes"]) > 10
+        serious = [x for x in found["violations"] if x["impact"] in ("serious", "critical")]
+        assert not serious, [
+            (x["id"], [n["html"][:200] + n["failureSummary"] for n in x["nodes"][:3]]) for x in serious
+        ]
+
+
+TIMED = """
+new MutationObserver((_, observer) => {
+  const title = document.querySelector("article.card h3");
+  if (title) { title.setAttribute("elementtiming", "finding"); observer.disconnect(); }
+}).observe(document, {childList: true, subtree: true});
+"""
+
+
+def test_the_first_finding_is_on_screen_before_the_tables_are_built(browser, reports):
+    """When the browser first painted the title of the first finding is told by its element timing."""
+    with Visit(browser, reports["many"], script=TIMED) as v:
+        painted = v.page.evaluate(
+            "new Promise(tell => new PerformanceObserver(seen => tell(seen.getEntries()[0].startTime)).observe({type: 'element', buffered: true}))"
+        )
+        assert painted < v.page.evaluate("performance.getEntriesByName('tables')[0].startTime")
+        box = v.page.locator("article.card").first.bounding_box()
+        assert box["y"] < 900
+
+
+def test_the_time_to_load_grows_no_faster_than_the_rows(browser, reports):
+    def loaded(name: str) -> float:
+        with Visit(browser, reports[name]) as v:
+            return v.page.evaluate("performance.getEntriesByName('tables')[0].startTime")
+
+    loaded("few")
+    few, many = ([loaded(name) for _ in range(3)] for name in ("few", "many"))
+    assert statistics.median(many) <= 5 * statistics.median(few)
+
+
+# ---------------------------------------------------------------- without the script
+
+
+def test_without_script_findings_source_and_drawing_are_there(browser, reports):
+    with Visit(browser, reports["mask"], java_script_enabled=False, ready=False) as v:
+        card = v.page.locator("article.card").first
+        assert card.locator(".source mark").first.is_visible() and "float32 is born here" in card.inner_text()
+        assert card.locator("svg.flow").is_visible() and card.locator(".diff").is_visible()
+        assert v.page.locator("svg.strip").first.is_visible() and v.page.locator(".tree").is_visible()
+        assert not v.page.locator("button").first.is_visible() and not v.page.locator("input").first.is_visible()
+        assert "built by the page's script" in v.page.locator("main").inner_text()
+        v.quiet()
+
+
+def test_without_script_both_runs_of_the_adapters_are_there(browser, reports):
+    with Visit(browser, reports["adapters"], java_script_enabled=False, ready=False) as v:
+        told = v.page.locator("#adapters").inner_text()
+        assert "Confirmed: in float32 the adapters learn" in told and "state underflow" in told
+        assert (
+            v.page.locator("#adapters svg.curves").count() == 2
+            and v.page.locator("#adapters svg.curves").first.is_visible()
+        )
+        assert v.page.locator("#adapters tbody tr").count() == 2
+        v.quiet()
+
+
+# ---------------------------------------------------------------- what can be pressed
+
+
+def rows(v: Visit, table: str) -> list[list[str]]:
+    return v.page.eval_on_selector_all(
+        f"#{table} tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+
+
+def test_a_table_filters(browser, reports):
+    with Visit(browser, reports["many"]) as v:
+        v.page.fill("#ops input", "layer_norm backward")
+        shown = rows(v, "ops")
+        assert len(shown) == 50 and all(r[0] == "layer_norm" and r[1] == "backward" for r in shown)
+        v.page.fill("#ops input", "no such thing")
+        assert rows(v, "ops") == [] and v.page.locator("#ops [role=status]").inner_text() == "none found"
+        v.page.fill("#ops input", "model.layers.7.norm.part_5")
+        assert {r[5] for r in rows(v, "ops")} == {"model.layers.7.norm.part_5"}
+
+
+def test_a_table_sorts_and_says_so(browser, reports):
+    with Visit(browser, reports["many"]) as v:
+        heads = v.page.locator("#ops th")
+        names = heads.all_inner_texts()
+        calls = names.index("calls")
+        assert v.page.locator("#ops th[aria-sort]").count() == 0
+        heads.nth(calls).locator("button").click()
+        assert heads.nth(calls).get_attribute("aria-sort") == "descending" and {r[calls] for r in rows(v, "ops")} == {
+            "13"
+        }
+        heads.nth(calls).locator("button").click()
+        assert heads.nth(calls).get_attribute("aria-sort") == "ascending" and {r[calls] for r in rows(v, "ops")} == {
+            "1"
+        }
+        for column in (0, 1, 5, 6):
+            heads.nth(column).locator("button").click()
+            shown = [r[column] for r in rows(v, "ops")]
+            lines = [(f, int(n)) for f, _, n in (s.rpartition(":") for s in shown)] if column == 6 else shown
+            assert lines == sorted(lines) and heads.nth(column).get_attribute("aria-sort") == "ascending"
+            assert v.page.locator("#ops th[aria-sort]").count() == 1
+
+
+def test_the_rows_are_those_of_the_recording(browser, reports):
+    """What is decoded in the browser is what was written: every row of every page, against the frame's source."""
+    from dtypetrace.render import listings
+
+    recording, _ = recordings.many(20_000)
+    with Visit(browser, reports["many"]) as v:
+        shown = []
+        for _ in range(3):
+            shown += rows(v, "ops")
+            v.page.locator("#ops button", has_text="next").click()
+        assert "151–200 of 20,000" in v.page.locator("#ops [role=status]").inner_text()
+    for told, row in zip(shown, listings.ops(recording)):
+        assert told[:2] == [row.op, row.phase] and told[5] == row.module and told[-1] == str(row.count)
+        assert told[6] == f"/p/train.py:{row.place.user_frame.line}" and told[7].endswith(
+            f"{row.place.file.rpartition('/')[2]}:{row.place.line}"
+        )
+
+
+def test_the_tree_folds_and_filters(browser, reports):
+    with Visit(browser, reports["sd15"]) as v:
+        visible = lambda: v.page.locator(".tree li:visible").count()
+        assert visible() == 1, "no dtype changes in it, so it is folded"
+        v.page.locator(".tree summary").first.click()
+        assert visible() > 5
+        v.page.fill("#tree-filter", "attn1 to_q")
+        shown = v.page.locator(".tree .row:visible > span:first-child").all_inner_texts()
+        assert any("to_q" in s for s in shown) and not any("to_k" in s for s in shown)
+        v.page.fill("#tree-filter", "down_blocks.2.resnets")
+        assert "found" in v.page.locator("#tree-count").inner_text() and v.page.locator(".tree li:visible").count() > 2
+        v.page.fill("#tree-filter", "")
+        assert v.page.locator("#tree-count").inner_text() == "" and 5 < visible() < 50
+        v.page.click("#unfold")
+        assert visible() > 50
+        v.page.click("#unfold")
+        assert visible() == 1
+
+
+def test_only_the_modules_with_findings(browser, reports):
+    with Visit(browser, reports["demo"]) as v:
+        v.page.check("#only-found")
+        names = [
+            s.partition(" ")[0].strip()
+            for s in v.page.locator(".tree li .row:visible > span:first-child").all_inner_texts()
+        ]
+        assert names == ["unet", "time_embedding", "linear_1"]
+
+
+def test_a_module_leads_to_its_ops(browser, reports):
+    with Visit(browser, reports["sd15"]) as v:
+        v.page.locator(".tree li .row span:last-child").first.click()
+        assert v.page.input_value("#ops input") == "module:unet"
+        modules = v.page.locator("#ops th").all_inner_texts().index("module")
+        shown = [r[modules] for r in rows(v, "ops")]
+        assert len(shown) == 50 and all(name == "unet" or name.startswith("unet.") for name in shown)
+
+
+def test_a_badge_leads_to_its_finding(browser, reports):
+    with Visit(browser, reports["demo"]) as v:
+        v.page.click(".tree .badge")
+        assert v.page.evaluate("location.hash") == "#DT101-1"
+        assert "current" in v.page.locator("#DT101-1").get_attribute("class")
+        assert 0 <= v.page.locator("#DT101-1").bounding_box()["y"] < 200
+
+
+def test_an_anchor_opens_its_finding(browser, reports):
+    with Visit(browser, reports["kinds"], fragment="#DT101-9") as v:
+        assert v.page.locator("#DT101-9 > details").get_attribute("open") is not None
+        assert 0 <= v.page.locator("#DT101-9").bounding_box()["y"] < 200
+
+
+def test_the_keys(browser, reports):
+    with Visit(browser, reports["kinds"]) as v:
+        current = lambda: v.page.eval_on_selector_all("article.current", "cards => cards.map(card => card.id)")
+        press = v.page.keyboard.press
+        press("j")
+        assert current() == ["DT101-1"]
+        press("j")
+        press("j")
+        assert current() == ["DT101-2"], "the findings without a place stand between"
+        press("k")
+        assert current() == ["DT401-1"]
+        is_open = lambda: v.page.locator("#DT401-1 > details").get_attribute("open") is not None
+        assert is_open()
+        press("o")
+        assert not is_open()
+        press("o")
+        assert is_open()
+        press("?")
+        assert v.page.locator("#help").is_visible()
+        press("Escape")
+        assert not v.page.locator("#help").is_visible()
+        press("/")
+        assert v.page.evaluate("document.activeElement.type") == "search"
+        v.page.keyboard.type("jjt?")
+        assert v.page.evaluate("document.activeElement.value") == "jjt?" and current() == ["DT401-1"]
+        press("Escape")
+        assert v.page.evaluate("document.activeElement.type") != "search"
+        v.quiet()
+
+
+def test_the_theme_turns_and_is_remembered(browser, reports):
+    paint = "getComputedStyle(document.body).backgroundColor"
+    with Visit(browser, reports["demo"], color_scheme="light") as v:
+        light = v.page.evaluate(paint)
+        v.page.keyboard.press("t")
+        dark = v.page.evaluate(paint)
+        assert dark != light
+        v.page.reload()
+        assert v.page.evaluate(paint) == dark
+        v.page.click("#theme")
+        assert v.page.evaluate(paint) == light
+    with Visit(browser, reports["demo"], color_scheme="dark") as v:
+        assert v.page.evaluate(paint) == dark
+
+
+def test_the_diff_is_copied(browser, reports):
+    with Visit(browser, reports["mask"], permissions=["clipboard-read"]) as v:
+        v.page.locator(".copy").first.click()
+        assert v.page.locator(".copy").first.inner_text() == "copied"
+        assert "-mask = torch.ones(2, 1)\n+mask = torch.ones(2, 1, dtype=torch.float16)\n" in v.page.evaluate(
+            "navigator.clipboard.readText()"
+        )
+
+
+def test_print_opens_what_is_folded(browser, reports):
+    with Visit(browser, reports["kinds"]) as v:
+        v.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        v.page.emulate_media(media="print")
+        assert v.page.locator("article.card details:not([open])").count() == 0
+        assert not v.page.locator("header").is_visible()
+
+
+def test_it_works_in_the_frame_of_a_notebook(browser, reports, tmp_path):
+    """As `t.show()` displays it: sandboxed, so without storage and without a way out."""
+    from html import escape
+
+    file = tmp_path / "frame.html"
+    report = escape(reports["demo"].read_text("utf-8"))
+    file.write_text(
+        f'<!doctype html><iframe sandbox="allow-scripts" style="width:1200px;height:700px" srcdoc="{report}"></iframe>',
+        "utf-8",
+    )
+    with Visit(browser, file, ready=False) as v:
+        frame = v.page.frame_locator("iframe")
+        frame.locator("#ops tbody tr").first.wait_for(state="attached")
+        frame.locator("#theme").click()
+        assert frame.locator("html").get_attribute("data-theme") in ("light", "dark")
+        frame.locator(".tree .badge").first.click()
+        assert "current" in frame.locator("#DT101-1").get_attribute("class")
+        assert v.told == [] and {url.partition("#")[0] for url in v.asked} <= {v.url, "about:srcdoc"}
+
+
+# ---------------------------------------------------------------- hostile strings
+
+
+@pytest.mark.parametrize("text", recordings.HOSTILE, ids=lambda t: ascii(t)[:24])
+def test_hostile_strings_change_nothing(browser, tmp_path, text):
+    file = tmp_path / "hostile.html"
+    file.write_text(html_report.render(*recordings.hostile(text)), "utf-8")
+    with Visit(browser, file) as v:
+        v.quiet()
+        assert v.page.evaluate("typeof hit") == "undefined"
+        assert v.page.evaluate("document.documentElement.scrollWidth") <= 1280
+        assert v.page.locator("article.card").count() == 1 and v.page.locator("svg.flow").is_visible()
+        assert v.page.locator("footer").is_visible(), "the page goes on to its end"
+        names = {r[5] for r in rows(v, "ops")}
+        assert len(names) > 1
+        v.page.fill("#tree-filter", "model")
+        v.page.keyboard.press("Escape")
+        v.page.keyboard.press("j")
+        assert v.page.locator("article.current").count() == 1
+        v.quiet()

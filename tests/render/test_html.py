@@ -1,0 +1,287 @@
+"""The HTML report as data and as text; how it behaves in a browser is test_browser.py's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import programs
+import pytest
+import recordings
+
+from dtypetrace.records import Recording
+from dtypetrace.render import html_report
+
+KILO = 1000
+MASK = """
+import torch
+unet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()
+noisy = torch.ones(2, 3, dtype=torch.float16)
+mask = torch.ones(2, 1)
+x = torch.cat([noisy, mask], 1)
+unet(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return programs.run(tmp_path_factory.mktemp("html"), MASK)
+
+
+def page(program) -> html_report.Page:
+    return html_report.page(program.recording, program.findings)
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects the elements, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else ""
+        self.scripts += [""] if tag == "script" else []
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.text += data
+
+
+# ---------------------------------------------------------------- the view
+
+
+def test_the_verdict_is_one_sentence_with_the_birth(program):
+    assert page(program).verdict.startswith(
+        "The two operands of a matmul disagree about their dtype. x is float32 because of "
+    )
+    assert page(program).tone == "error"
+
+
+def test_nothing_found_is_said_too(tmp_path):
+    shown = page(programs.run(tmp_path, "nn.Linear(2, 2)(torch.ones(1, 2))"))
+    assert (shown.verdict, shown.tone, shown.cards) == ("No dtype problem found.", "clean", [])
+    assert [t["id"] for t in shown.tables] == ["operators", "ops"]
+
+
+def test_an_empty_recording_has_a_page():
+    assert "No dtype problem found." in Reader(html_report.render(Recording(), ())).text
+
+
+def test_the_source_window_marks_the_spans_and_the_labels_begin_under_them(program):
+    (window,) = page(program).cards[0].windows
+    lines = [line for line in window.lines if line and line.marks]
+    assert [["".join(t for t, marked in line.pieces if marked)] for line in lines] == [
+        ["torch.ones(2, 1)"],
+        ["torch.cat([noisy, mask], 1)"],
+        ["unet(x)"],
+    ]
+    for line in lines:
+        text = "".join(t for t, _ in line.pieces)
+        marked = next(t for t, is_marked in line.pieces if is_marked)
+        assert [text.index(marked)] == [m.column for m in line.marks]
+    assert lines[-1].marks[-1].kind == "end" and "meets float16" in lines[-1].marks[-1].label
+
+
+def test_the_diff_is_one_that_patch_understands(program):
+    (change,) = page(program).cards[0].changes
+    assert change.text.splitlines()[2:] == [
+        "@@ -4,1 +4,1 @@",
+        "-mask = torch.ones(2, 1)",
+        "+mask = torch.ones(2, 1, dtype=torch.float16)",
+    ]
+
+
+def test_a_long_line_is_cut_around_its_span():
+    text = "a" * 4000 + "torch.ones(2)" + "b" * 4000
+    shown = html_report._source_line(1, text, [(recordings.frame(line=1, column=4001, end=4014), "born")], None)
+    told = "".join(t for t, _ in shown.pieces)
+    assert len(told) < 300 and told[shown.marks[0].column :].startswith("torch.ones(2)")
+    assert [t for t, marked in shown.pieces if marked] == ["torch.ones(2)"]
+
+
+def test_without_source_no_line_of_the_program_is_in_it(program):
+    shown = html_report.render(program.recording, program.findings, source=False)
+    assert (
+        "noisy = torch.ones" not in shown
+        and "torch.cat([noisy" not in shown
+        and "dtype=torch.float16" not in Reader(shown).text.replace("give it dtype=torch.float16", "")
+    )
+    assert "noisy = torch.ones" not in json.dumps(
+        html_report.page(program.recording, program.findings, source=False).tables
+    )
+
+
+@pytest.mark.parametrize("kind", recordings.KINDS)
+def test_findings_of_every_kind_are_told_with_all_or_nothing_known(kind):
+    recording, _ = recordings.many(40)
+    findings = (recordings.finding(kind), recordings.finding(kind, severity="warning"), recordings.bare(kind))
+    read = Reader(html_report.render(recording, findings))
+    assert (
+        read.text.count("the two operands of a matmul disagree") >= 2
+        and "autocast is on and the model is float16" in read.text
+    )
+    ids = [a["id"] for _, a in read.tags if "id" in a]
+    assert len(ids) == len(set(ids)) and {"DT101-1", "DT101-2", "DT401-1"} <= set(ids)
+
+
+def test_many_findings_are_all_in_it_and_the_first_ones_drawn():
+    recording, _ = recordings.many(40)
+    findings = tuple(recordings.finding(line=n % 80) for n in range(200))
+    shown = html_report.render(recording, findings)
+    assert shown.count('<article class="card') == 200 and shown.count('<svg class="flow"') == 30
+    assert len(shown.encode()) < 700 * KILO
+
+
+def test_gradients_and_values_have_a_table_where_they_were_measured(tmp_path):
+    text = """
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for scale in (1.0, 1e30):
+            loss = (model(torch.ones(2, 4)) * scale * scale).sum()
+            loss.backward()
+            optimizer.step()
+    """
+    shown = {t["id"]: t for t in page(programs.run(tmp_path, text, numerics=True)).tables}
+    assert shown["gradients"]["rows"] == 2 and shown["values"]["rows"] > 0
+    json.loads(json.dumps(list(shown.values()), allow_nan=False))
+    assert {"gradients", "values"}.isdisjoint(t["id"] for t in page(programs.run(tmp_path, "torch.ones(2) + 1")).tables)
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_nothing_in_it_can_load_anything(program):
+    shown = html_report.render(program.recording, program.findings)
+    read = Reader(shown)
+    policy = next(a["content"] for t, a in read.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    assert not [
+        a
+        for t, a in read.tags
+        if {"src", "srcset", "data", "background", "ping"} & set(a)
+        or t in ("link", "object", "embed", "iframe", "base")
+    ]
+    assert not [a["href"] for _, a in read.tags if not a.get("href", "#").startswith("#")]
+    css = shown[shown.index("<style>") : shown.index("</style>")]
+    assert "url(" not in css and "@import" not in css
+
+
+def test_the_policy_admits_just_the_one_script(program):
+    shown = html_report.render(program.recording, program.findings)
+    read = Reader(shown)
+    (script,) = [
+        s
+        for s, (_, a) in zip(read.scripts, [t for t in read.tags if t[0] == "script"])
+        if a.get("type") != "application/json"
+    ]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in shown
+
+
+@pytest.mark.parametrize("text", recordings.HOSTILE, ids=lambda t: ascii(t)[:24])
+def test_hostile_strings_change_nothing_of_the_structure(text):
+    plain = Reader(html_report.render(*recordings.hostile("harmless")))
+    shown = html_report.render(*recordings.hostile(text))
+    read = Reader(shown)
+    within = ("b", "i", "wbr")  # of words: a dtype in its colour, where a long name may break
+    assert [t for t, _ in read.tags if t not in within] == [t for t, _ in plain.tags if t not in within]
+    assert [set(a) - {"title"} for t, a in read.tags if t not in within] == [
+        set(a) - {"title"} for t, a in plain.tags if t not in within
+    ]
+    json.loads(next(s for s in read.scripts if s.startswith("[")))
+    shown.encode("utf-8")
+    assert not re.search("[\x00\x1b\u202e\ud800-\udfff]", shown)
+    assert len(shown.encode()) < 150 * KILO
+
+
+def test_the_fixed_part_is_small():
+    assert len(html_report.render(Recording(), ()).encode()) < 60 * KILO  # 150 is the bar
+
+
+def test_twenty_thousand_ops_fit():
+    started = time.perf_counter()
+    shown = html_report.render(*recordings.many(20_000))
+    assert len(shown.encode()) < 1000 * KILO
+    assert time.perf_counter() - started < 20
+
+
+def test_the_script_is_short():
+    assert len((Path(html_report.__file__).with_name("templates") / "report.js").read_text("utf-8").splitlines()) < 300
+
+
+# ---------------------------------------------------------------- the doors
+
+
+def dtypetrace(*words, cwd) -> subprocess.CompletedProcess:
+    environment = dict(os.environ, PYTHONPATH=str(Path(html_report.__file__).parents[2]))
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.slow
+def test_run_writes_it_whatever_ends_the_script_and_show_writes_the_same(tmp_path):
+    (tmp_path / "script.py").write_text("import torch\nx = torch.ones(2, 2)\nx @ x.half()\n")
+    ended = dtypetrace("-m", "dtypetrace", "run", "--html", "a.html", "--save", "t.trace", "script.py", cwd=tmp_path)
+    assert ended.returncode == 1 and "RuntimeError" in ended.stderr
+    written = Reader((tmp_path / "a.html").read_text("utf-8"))
+    assert "x @ x.half()" in written.text and "script.py" in written.text
+    ended = dtypetrace("-c", SHOW, "show", "t.trace", "--html", "b.html", cwd=tmp_path)
+    assert ended.stdout.endswith("loaded: False\n"), ended
+    assert Reader((tmp_path / "b.html").read_text("utf-8")).text == written.text
+    ended = dtypetrace("-c", SHOW, "show", "t.trace", "--html", "c.html", "--no-source", cwd=tmp_path)
+    assert "x @ x.half()" not in (tmp_path / "c.html").read_text("utf-8")
+    assert not [p.name for p in tmp_path.iterdir() if p.name.endswith(".part")]
+
+
+SHOW = """
+import sys
+from dtypetrace.__main__ import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print("loaded:", "torch" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_a_place_that_cannot_be_written_is_told_before_the_run(tmp_path):
+    (tmp_path / "script.py").write_text("print('ran')\n")
+    ended = dtypetrace("-m", "dtypetrace", "run", "--html", "no/such/a.html", "script.py", cwd=tmp_path)
+    assert ended.returncode == 2 and ended.stdout == "" and "no such folder" in ended.stderr
+
+
+def test_the_trace_writes_it(program, tmp_path):
+    program.trace.report(tmp_path / "a.html")
+    assert "is born here" in Reader((tmp_path / "a.html").read_text("utf-8")).text
+    program.trace.report(tmp_path / "b.html", source=False)
+    assert "mask = torch.ones" not in (tmp_path / "b.html").read_text("utf-8")
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_a_finding_s_text_never_becomes_markup():
+    recording, (f,) = recordings.many(20, findings=1)
+    shown = html_report.render(recording, (replace(f, notes=("float32 <b>x</b>",)),))
+    assert "<b class=f32>float32</b> &lt;b&gt;x&lt;/b&gt;" in shown

@@ -1,0 +1,227 @@
+"""Drawings: what they show (`_pictures`) and how it is laid out (`_svg`)."""
+
+from __future__ import annotations
+
+import random
+import time
+import xml.etree.ElementTree as xml
+from itertools import combinations
+
+import networkx as nx
+import programs
+import pytest
+import recordings
+
+from dtypetrace.records import Input, Op, Recording, Step
+from dtypetrace.render import svg
+from dtypetrace.render.pictures import Node, Pictures, text
+
+SVG = "{http://www.w3.org/2000/svg}"
+FLOW = """
+model = nn.Linear(4, 4).half()
+noise = torch.ones(2, 4)
+more = (noise * 2).view(2, 4).relu()
+x = torch.ones(2, 4).half() + more
+model(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return programs.run(tmp_path_factory.mktemp("svg"), FLOW)
+
+
+def nodes(graph: nx.DiGraph) -> dict[str, Node]:
+    return {d["node"].label: d["node"] for _, d in graph.nodes(data=True)}
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+def test_a_finding_is_drawn_from_birth_to_collision(program):
+    graph = Pictures(program.recording).finding(program.only)
+    kinds = {label: node.kind for label, node in nodes(graph).items()}
+    assert kinds == {
+        "ones()": "birth",
+        "3 ops keep float32": "run",
+        "add()": "promotion",
+        "linear": "collision",
+        "half()": "cast",
+        "the other operand": "stream",
+    }
+    main = [
+        (graph.nodes[a]["node"].label, graph.nodes[b]["node"].label) for a, b, d in graph.edges(data=True) if d["main"]
+    ]
+    assert set(main) == {("ones()", "3 ops keep float32"), ("3 ops keep float32", "add()"), ("add()", "linear")}
+    assert nodes(graph)["3 ops keep float32"].detail == "mul, view, relu"
+    assert {d["dtype"] for *_, d in graph.edges(data=True)} == {"float16", "float32"}
+
+
+def test_without_a_recording_only_the_runs_are_missing(program):
+    known, alone = (nodes(p.finding(program.only)) for p in (Pictures(program.recording), Pictures()))
+    assert set(known) - set(alone) == {"3 ops keep float32"}
+
+
+def test_a_dtype_that_was_read_is_drawn_as_read(tmp_path):
+    found = programs.run(
+        tmp_path,
+        "model = nn.Linear(4, 4).half()\nwide = torch.ones(1)\nx = torch.ones(2, 4).half().to(wide.dtype)\nmodel(x)",
+    ).only
+    graph = Pictures().finding(found)
+    assert "read as wide.dtype" in [d["note"] for *_, d in graph.edges(data=True)]
+
+
+@pytest.mark.parametrize("kind", recordings.KINDS)
+def test_findings_of_every_kind_have_a_picture(kind):
+    for found in (recordings.finding(kind), recordings.bare(kind)):
+        graph = Pictures().finding(found)
+        assert any(
+            d["node"].kind == ("collision" if kind == "collision" else "damage") for _, d in graph.nodes(data=True)
+        )
+        xml.fromstring(svg.draw(graph, "title"))
+
+
+def chain_of(*ops: tuple[str, str]) -> Recording:
+    """A chain of ops, each with the dtype that it makes; every third also takes the very first's result."""
+    made = [Op("ones", "ones.default", "forward", "", -1, (), (ops[0][1],), 1)]
+    for n, (name, dtype) in enumerate(ops[1:], 1):
+        inputs = [Input(ops[n - 1][1], 0, n - 1)] + ([Input(ops[0][1], 0, 0)] if n % 3 == 0 else [])
+        made.append(Op(name, f"{name}.default", "forward", "", -1, tuple(inputs), (dtype,), 1))
+    return Recording(steps=(Step("factory", "ones", -1, "", (), ops[0][1]),), ops=tuple(made))
+
+
+def test_runs_contract_and_casts_never_do():
+    wide, half = "float32", "float16"
+    recording = chain_of(
+        ("ones", wide),
+        ("mul", wide),
+        ("relu", wide),
+        ("_to_copy", half),
+        ("gelu", half),
+        ("tanh", half),
+        ("_to_copy", wide),
+        ("sum", wide),
+    )
+    graph = Pictures(recording).ops(7)
+    assert nx.is_directed_acyclic_graph(graph)
+    told = [graph.nodes[n]["node"] for n in nx.topological_sort(graph)]
+    assert [n.kind for n in told if n.label == "_to_copy"] == ["cast", "cast"]
+    assert [n.label for n in told if n.kind == "run"] == ["3 ops keep float32", "2 ops keep float16"]
+
+
+def test_integers_contract_too_and_become_floating_in_a_node_of_their_own():
+    recording = chain_of(
+        ("arange", "int64"),
+        ("sub", "int64"),
+        ("abs", "int64"),
+        ("mul", "float32"),
+        ("exp", "float32"),
+        ("tanh", "float32"),
+        ("add", "float32"),
+    )
+    told = [d["node"].label for _, d in Pictures(recording).ops(6).nodes(data=True) if d["node"].kind in ("op", "run")]
+    assert told == ["3 ops keep int64", "mul", "2 ops keep float32", "add"]
+
+
+def test_a_picture_has_at_most_sixty_nodes():
+    dtypes = ["float32", "float16"] * 200
+    recording = chain_of(*[("_to_copy", d) for d in dtypes])
+    assert len(Pictures(recording).ops(399)) == 60
+    assert len(Pictures(recording).ops(399, limit=12)) == 12
+
+
+def test_random_slices_contract_to_graphs_without_circles():
+    chance = random.Random(0)
+    for _ in range(60):
+        ops = []
+        for n in range(80):
+            above = chance.sample(range(n), min(n, chance.randrange(3)))
+            inputs = tuple(Input(ops[p].outputs[0], -1, p) for p in above)
+            ops.append(
+                Op(
+                    "op",
+                    "op.default",
+                    "forward",
+                    "",
+                    -1,
+                    inputs,
+                    (chance.choice(("float32", "float32", "bfloat16")),),
+                    1,
+                )
+            )
+        graph = Pictures(Recording(ops=tuple(ops))).ops(79)
+        assert nx.is_directed_acyclic_graph(graph) and len(text(graph).splitlines()) == len(graph)
+
+
+# ---------------------------------------------------------------- how it is laid out
+
+
+def layered(count: int, seed: int = 0) -> nx.DiGraph:
+    chance, graph = random.Random(seed), nx.DiGraph()
+    for n in range(count):
+        graph.add_node(n, node=Node("op", f"op {n}", "float32", f"file.py:{n}"))
+        for above in chance.sample(range(n), min(n, 1 + chance.randrange(2))):
+            if n - above < 12:
+                graph.add_edge(above, n, dtype="float32", main=False, note="")
+    return graph
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_boxes_do_not_overlap_and_edges_go_down(seed):
+    drawn = xml.fromstring(svg.draw(layered(40, seed), "title"))
+    boxes = []
+    for group in drawn.iter(f"{SVG}g"):
+        rect = group.find(f"{SVG}rect")
+        boxes.append([float(rect.get(k)) for k in ("x", "y", "width", "height")])
+    assert len(boxes) == 40
+    for (ax, ay, aw, ah), (bx, by, bw, bh) in combinations(boxes, 2):
+        assert ax + aw <= bx or bx + bw <= ax or ay + ah <= by or by + bh <= ay
+    for path in drawn.iter(f"{SVG}path"):
+        start, end = path.get("d")[1:].split("C")[0], path.get("d").split("M")[1].split()[-1]
+        assert float(start.split(",")[1]) < float(end.split(",")[1])
+
+
+def test_sixty_nodes_are_fast_and_small():
+    graph = layered(60)
+    started = time.perf_counter()
+    drawn = svg.draw(graph, "title")
+    assert time.perf_counter() - started < 0.2 and len(drawn) < 60_000
+
+
+def test_the_sweeps_take_crossings_out():
+    """Two chains side by side, entered crosswise."""
+    graph = nx.DiGraph()
+    for name in ("a1", "b1", "b2", "a2", "a3", "b3"):
+        graph.add_node(name, node=Node("op", name, "float32"))
+    graph.add_edges_from([("a1", "a2"), ("a2", "a3"), ("b1", "b2"), ("b2", "b3")], dtype="float32", main=False, note="")
+    drawn = xml.fromstring(svg.draw(graph, "title"))
+    at = {g.find(f"{SVG}text").text: float(g.find(f"{SVG}rect").get("x")) for g in drawn.iter(f"{SVG}g")}
+    assert at["a1"] < at["b1"] and at["a2"] < at["b2"] and at["a3"] < at["b3"]
+
+
+def test_casts_are_diamonds_and_collisions_have_two_borders():
+    graph = nx.DiGraph()
+    graph.add_node(1, node=Node("cast", "to()", "float16"))
+    graph.add_node(2, node=Node("collision", "linear", ""))
+    graph.add_edge(1, 2, dtype="float16", main=True, note="")
+    drawn = xml.fromstring(svg.draw(graph, "title"))
+    cast, collision = drawn.iter(f"{SVG}g")
+    assert cast.find(f"{SVG}polygon") is not None and len(collision.findall(f"{SVG}rect")) == 2
+    assert [t.text for t in drawn.findall(f"{SVG}text")] == ["float16"], "the dtype's name stands beside the colour"
+    assert cast.find(f"{SVG}title").text == "cast, to(), float16" and drawn.get("role") == "img"
+
+
+def test_a_circle_is_drawn_without_the_edge_that_closes_it():
+    graph = nx.DiGraph([(1, 2), (2, 3), (3, 1)])
+    nx.set_node_attributes(graph, Node("op", "x", ""), "node")
+    for edge in graph.edges:
+        graph.edges[edge].update(dtype="", main=False, note="")
+    assert len(list(xml.fromstring(svg.draw(graph, "t")).iter(f"{SVG}path"))) == 2
+
+
+def test_nothing_to_draw_draws_nothing():
+    assert svg.draw(nx.DiGraph(), "title") == ""
+
+
+def test_wide_characters_take_two_columns():
+    assert (svg.columns("naïve"), svg.columns("漢字"), svg.shortened("a" * 100, 20)) == (5, 4, "a" * 6 + "…" + "a" * 13)

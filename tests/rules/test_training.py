@@ -1,0 +1,362 @@
+"""Whether weights learn, judged by what steps did to them: each mechanism with a real optimizer, and what must not be judged so."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import types
+import weakref
+
+import programs
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+from dtypetrace.records import State, Update
+from dtypetrace.rules.training import MECHANISMS, compared, mechanism, of_adapter, vanishes
+
+
+def trained(optimizer_of, dtype, *, steps=4, scale=1.0, start=0.25, lr_at=None, **options):
+    """A trace of a few steps of one Linear layer in a dtype, all its weights near ``start``."""
+    torch.manual_seed(0)
+    model = nn.Linear(16, 4, bias=False)
+    nn.init.uniform_(model.weight, start, 2 * start)
+    model.to(dtype)
+    optimizer = optimizer_of(model.parameters())
+    with dtypetrace.trace(model, numerics=True) as trace:
+        for _ in range(steps):
+            x = torch.randn(8, 16).to(dtype)
+            (model(x).float().pow(2).mean() * scale).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return trace
+
+
+def update(trace):
+    (found,) = trace.recording.updates
+    return found
+
+
+class Untouched(torch.optim.Optimizer):
+    """Returns before it writes."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 1.0})
+
+    def step(self, closure=None):
+        return None
+
+
+class ThroughData(torch.optim.Optimizer):
+    """Writes through ``.data``, which raises no version."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(p.grad, alpha=-group["lr"])
+
+
+SGD = torch.optim.SGD
+AdamW = torch.optim.AdamW
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "scale", "expected"),
+    [
+        (lambda p: SGD(p, lr=1e-2), torch.float32, 1.0, "healthy"),
+        (lambda p: SGD(p, lr=0.5), torch.bfloat16, 1.0, "healthy"),
+        (lambda p: SGD(p, lr=1e-6), torch.bfloat16, 1.0, "below resolution"),
+        (lambda p: SGD(p, lr=1e-7), torch.float16, 1.0, "below resolution"),
+        (lambda p: AdamW(p, lr=1e-5), torch.bfloat16, 1.0, "below resolution"),
+        (lambda p: AdamW(p, lr=1e-5, foreach=False), torch.bfloat16, 1.0, "below resolution"),
+        (lambda p: AdamW(p, lr=1e-5, fused=True), torch.bfloat16, 1.0, "below resolution"),
+        (lambda p: AdamW(p, lr=1e-4), torch.float16, 1e-4, "state underflow"),
+        (lambda p: AdamW(p, lr=1e-2, foreach=False), torch.float16, 1e-4, "state underflow"),
+        (lambda p: SGD(p, lr=0.0), torch.float32, 1.0, "no learning rate"),
+        (lambda p: SGD(p, lr=1.0), torch.float16, 1e-9, "zero gradient"),
+        (Untouched, torch.float16, 1.0, "untouched"),
+        (lambda p: ThroughData(p, lr=1e-7), torch.float16, 1.0, "below resolution"),
+        (lambda p: ThroughData(p, lr=1e-2), torch.float32, 1.0, "healthy"),
+    ],
+)
+def test_the_mechanism_is_named_from_what_happened(make, dtype, scale, expected):
+    renamed = lambda p: _renamed(make(p))
+    assert mechanism(update(trained(make, dtype, scale=scale))).name == expected
+    assert mechanism(update(trained(renamed, dtype, scale=scale))).name == expected
+
+
+def _renamed(optimizer):
+    optimizer.__class__ = type("Other", (type(optimizer),), {})
+    return optimizer
+
+
+def test_one_step_tells_nothing_of_resolution():
+    found = update(trained(lambda p: SGD(p, lr=1e-7), torch.bfloat16, steps=1))
+    assert mechanism(found).name == "one step"
+
+
+def test_a_gradient_that_is_not_finite_is_no_lost_update():
+    found = update(trained(lambda p: SGD(p, lr=1e-2), torch.float32, scale=float("inf")))
+    assert (mechanism(found).name, found.broken_gradient, found.steps) == ("broken gradient", 4, 0)
+
+
+def test_no_gradient_at_all():
+    model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]).half()
+    optimizer = SGD(model.parameters(), lr=1.0)
+    with dtypetrace.trace(model, numerics=True) as trace:
+        for _ in range(3):
+            model[0](torch.ones(1, 2).half()).sum().backward()
+            optimizer.step()
+    names = {u.name: mechanism(u).name for u in trace.recording.updates}
+    assert names == {"0.weight": "healthy", "0.bias": "healthy", "1.weight": "no gradient", "1.bias": "no gradient"}
+    assert [(f.code, f.severity) for f in trace.findings] == [("DT305", "note")]
+
+
+@pytest.mark.parametrize("number", [1e-8, 2.0**-25, 3e-8, 1e-7, 0.0, None])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_what_vanishes_is_what_torch_rounds_to_zero(number, dtype):
+    rounded = torch.tensor(number or 0.0, dtype=torch.float64).to(getattr(torch, dtype)).item() == 0.0
+    assert vanishes(number, dtype) == (bool(number) and rounded)
+
+
+# ---------------------------------------------------------------- findings
+
+
+def test_a_lost_update_names_the_birth_of_the_weights(tmp_path):
+    p = programs.run(
+        tmp_path,
+        """
+        model = nn.Linear(8, 2)
+        nn.init.constant_(model.weight, 0.5)
+        model.to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+        for _ in range(3):
+            model(torch.ones(4, 8, dtype=torch.bfloat16)).sum().backward()
+            optimizer.step()
+        """,
+        numerics=True,
+    )
+    f = p.only
+    assert (f.code, f.kind, f.culprit.name) == ("DT304", "lost-update", "weight")
+    assert f.culprit.origin.line == p.line("model.to(torch.bfloat16)") and f.site.line == p.line("optimizer.step()")
+    assert any("holds no change below 0.002" in note for note in f.notes)
+
+
+def test_weights_that_are_all_dead_are_an_error_and_some_a_warning():
+    assert trained(lambda p: SGD(p, lr=1e-7), torch.bfloat16).findings[0].severity == "error"
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"slow": nn.Linear(4, 4, bias=False), "fast": nn.Linear(4, 4, bias=False)}).to(torch.bfloat16)
+    optimizer = SGD(
+        [{"params": model["slow"].parameters(), "lr": 1e-8}, {"params": model["fast"].parameters(), "lr": 1.0}]
+    )
+    with dtypetrace.trace(model, numerics=True) as trace:
+        for _ in range(3):
+            x = torch.randn(8, 4).to(torch.bfloat16)
+            model["fast"](model["slow"](x)).float().pow(2).mean().backward()
+            optimizer.step()
+    (f,) = trace.findings
+    assert (f.code, f.severity, [o.name for o in f.operands]) == ("DT304", "warning", ["slow.weight"])
+
+
+def test_a_lora_whose_up_matrix_stays_zero_is_told_once(tmp_path):
+    p = programs.run(
+        tmp_path,
+        """
+        down, up = nn.Linear(8, 2, bias=False), nn.Linear(2, 8, bias=False)
+        nn.init.zeros_(up.weight)
+        lora = nn.ModuleList([down, up]).half()
+        nn.init.constant_(up.weight, 0.0)
+        class Nothing(torch.optim.Optimizer):
+            def step(self): pass
+        optimizer = Nothing(lora.parameters(), {"lr": 1.0})
+        for _ in range(3):
+            up(down(torch.randn(4, 8).half())).float().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        numerics=True,
+    )
+    f = p.only
+    assert (f.code, [o.name for o in f.operands]) == ("DT304", ["weight"])
+    assert any("1 more get" in note for note in f.notes)
+
+
+def test_gradient_dtypes_are_found_without_numerics_and_declared_ones_are_meant():
+    for declared in (False, True):
+        model = nn.Linear(4, 2).to(torch.bfloat16)
+        if declared:
+            for p in model.parameters():
+                p.grad_dtype = torch.float32
+        optimizer = SGD(model.parameters(), lr=1.0)
+        with dtypetrace.trace(model) as trace:
+            model(torch.ones(1, 4).to(torch.bfloat16)).sum().backward()
+            for p in model.parameters():
+                if declared:
+                    p.grad = p.grad.float()
+                else:
+                    p.grad.data = p.grad.data.float()
+            optimizer.step()
+        assert [f.code for f in trace.findings] == ([] if declared else ["DT306"])
+
+
+def test_fused_scaling_that_skips_steps_is_no_lost_update():
+    model = nn.Linear(4, 2)
+    optimizer = SGD(model.parameters(), lr=1e-2, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
+    with dtypetrace.trace(model, numerics=True) as trace:
+        for _ in range(3):
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.randn(4, 4)).float().pow(2).mean()
+            scaler.scale(loss * 1e30).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert trace.findings == ()
+
+
+# ---------------------------------------------------------------- harmless
+
+
+def test_steps_are_the_same_to_the_bit_and_nobody_is_kept_alive():
+    def run(watch):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
+        optimizer = AdamW(model.parameters(), lr=1e-2)
+        for _ in range(3):
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return copy.deepcopy((model.state_dict(), optimizer.state_dict(), torch.get_rng_state()))
+
+    plain = run(None)
+    with dtypetrace.trace(numerics=True):
+        watched = run(None)
+    flat = lambda t: [v for v in torch.utils._pytree.tree_leaves(t) if isinstance(v, torch.Tensor)]
+    assert all(torch.equal(a, b) for a, b in zip(flat(plain), flat(watched), strict=True))
+
+
+def test_a_trace_that_is_over_holds_no_tensor():
+    model, rate = nn.Linear(8, 2), torch.tensor(1e-2)
+    held = weakref.ref(rate)
+    with dtypetrace.trace(model, numerics=True) as t:
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    del optimizer, rate
+    gc.collect()
+    assert held() is None and t.recording.updates[0].lr == pytest.approx(1e-2) and t.recording.values
+    reached, waiting = set(), [t._watch]
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in reached and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
+            reached.add(id(value))
+            assert not isinstance(value, torch.Tensor)
+            waiting += gc.get_referents(value)
+
+
+def test_no_op_reads_a_value_on_the_host(monkeypatch):
+    """Each read of a value waits for the device: the engine makes none until the trace ends."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 2)).half()
+    optimizer = SGD(model.parameters(), lr=1e-2)
+    reads = []
+    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__"):
+        plain = getattr(torch.Tensor, name)
+
+        def counted(self, *args, _plain=plain, _name=name, **kwargs):
+            reads.append(_name)
+            return _plain(self, *args, **kwargs)
+
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    with torch.profiler.profile() as profile:
+        with dtypetrace.trace(model, numerics=True) as trace:
+            for _ in range(30):
+                model(torch.randn(4, 8).half()).float().pow(2).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            during = list(reads)
+    assert during == [] and "tolist" in reads, "all is read at the end, and only then"
+    assert sum(v.measured for v in trace.recording.values) > 512, "more than one batch was folded"
+    names = [e.name for e in profile.events()]
+    assert names.count("aten::_local_scalar_dense") == names.count("aten::item") == 0
+
+
+# ---------------------------------------------------------------- an adapter, and two runs of it
+
+
+def measured(dtype="float32", **facts) -> Update:
+    """A parameter that moved as it should, but for what is said."""
+    moved = dict(
+        name="w", dtype=dtype, shape=(8, 8), step=-1, place=-1, optimizer="", steps=4, lr=1e-4, eps=1e-8, gradient_dtype=dtype, gradient_step=-1,
+        absent=0, zero=0, broken_gradient=0, gradient_peak=1.0, subnormal=0.0, reached=64, moved=64, written=True, broken=0, magnitude=0.1, change=1e-4,
+    )  # fmt: skip
+    return Update(**moved | facts)
+
+
+def named(*updates) -> str:
+    return of_adapter((u, mechanism(u)) for u in updates).name
+
+
+def test_an_adapter_is_judged_by_what_explains_the_rest():
+    lost = (State("exp_avg_sq", "float16", 1.0),)
+    up = measured("float16", moved=0, state=lost, magnitude=0.0)
+    down = measured("float16", steps=0, zero=4, reached=0, moved=0)
+    assert mechanism(down).name == "zero gradient"
+    assert named(down, up) == named(up, down) == "state underflow"
+    assert named(measured(), measured(frozen=True)) == "healthy"
+    assert named(measured(frozen=True), measured(frozen=True)) == "frozen"
+    assert named(measured(), measured(held=False)) == "not in the optimizer"
+
+
+def test_a_wide_matrix_may_wait_for_the_one_that_began_at_zero():
+    up, still = measured(magnitude=0.0), measured(moved=0)
+    assert named(up, still) == "healthy"
+    assert named(measured(), still) == "below resolution", "nothing began at zero: it waits for nothing"
+    assert named(up, measured("bfloat16", moved=0)) == "below resolution", "a narrow dtype is no place to wait in"
+    assert named(up, measured(steps=0, zero=4, reached=0, moved=0)) == "zero gradient"
+
+
+def test_steps_that_the_scaler_left_out():
+    none = dict(steps=0, reached=0, moved=0, gradient_dtype="", skipped=4)
+    assert mechanism(measured(**none, scale=2.0**20)).name == "scaler backing off"
+    assert (
+        mechanism(measured(**none | {"gradient_dtype": "float32", "broken_gradient": 4}, scale=0.5)).name
+        == "broken gradient"
+    ), "no scale's fault"
+    assert mechanism(measured(skipped=2, scale=2.0**20)).name == "healthy"
+
+
+def test_a_second_run_shows_what_the_first_lost():
+    lost = (State("exp_avg_sq", "float16", 1.0),)
+    assert compared(measured("float16", change=1.6e-4, state=lost), measured()).name == "overshoot"
+    assert compared(measured("float16", change=1.6e-4), measured()).name == "healthy", "no state was lost"
+    assert compared(measured("float16", change=1.4e-4, state=lost), measured()).name == "healthy"
+    assert compared(measured("float16", reached=20, moved=20), measured()).name == "gradient underflow"
+    assert (
+        compared(measured("float16", steps=0, zero=4, reached=0, moved=0), measured(reached=0)).name == "zero gradient"
+    ), "zero in float32, too"
+
+
+def test_weights_that_only_decay():
+    assert mechanism(measured(own=20)).name == "decay only"
+    assert mechanism(measured(own=60)).name == "healthy"
+    assert mechanism(measured(own=-1)).name == "healthy", "nothing is known of it"
+    assert {"decay only", "healthy"} <= set(MECHANISMS)
+
+
+def test_an_average_is_known_by_its_memory_whatever_view_reaches_it(tmp_path):
+    """``AveragedModel`` detaches its weights anew for each update; a temporary that lies where another lay is none."""
+    text = """
+    kept = torch.ones(64, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for _ in range(6):
+            VIEW.lerp_(torch.full((64,), 2.0, dtype=torch.bfloat16), 1e-4)
+    """
+    for view in ("kept", "kept.detach()", "kept.data", "kept[:]"):
+        program = programs.run(tmp_path, text.replace("VIEW", view), numerics=True)
+        assert [f.code for f in program.findings] == ["DT307"], (view, program.trace)
+    assert programs.run(tmp_path, text.replace("VIEW", "(kept * 1)"), numerics=True).findings == ()

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from .capture import private, refused_calls
+from .capture import global_hooks, private, refused_calls, threads
 from .capture.births import CAST_CALLS, op_name, tensors_in
 from .capture.increments import WATCHED
 from .capture.patches import Patches
 from .capture.places import UserCode
-from .capture.recorder import Recorder, Thread
+from .capture.recorder import Recorder
 from .capture.seam import Healer, again, kernel_refused, refused
 from .capture.settings import plan_of
 
@@ -36,6 +36,7 @@ _function_modes, _pop_function_mode, _push_function_mode = (
 )
 _any_autocast = private.any_autocast_enabled
 _Operator, _SubclassesOff = private.OpOverload, private.DisableTorchFunctionSubclass
+_OTHER_THREADS = "modules that ran in other threads: modes are thread-local"
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
 _PLAIN = {Tensor, nn.Parameter, nn.Buffer}  # and what _unwraps_itself finds to be like them
 
@@ -67,8 +68,9 @@ class Watch:
         self.running = False
         function_mode = _FunctionMode if on_refusal is None else on_refusal.function_mode(_FunctionMode)
         self._modes = (_DispatchMode(self.recorder, self), function_mode(self.recorder, self))
+        self.dispatch_mode = self._modes[0]
         self._patches = Patches(self.recorder, lambda: private.modes_off(_FunctionMode, _DispatchMode), on_refusal)
-        self._hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough, on_refusal)
+        self.hooks = _ModuleHooks(self.recorder, self._patches, steps, on_enough, on_refusal)
         if on_refusal is not None:
             on_refusal.recorder, on_refusal.dispatch_mode = self.recorder, self._modes[0]
         if model is not None:
@@ -81,8 +83,10 @@ class Watch:
         self.recorder.begin()
         self._below = (private.dispatch_mode_count(), private.function_mode_count())
         try:
-            self._patches.install()
-            self._hooks.install()
+            with threads.lock():
+                threads.add(self, self.recorder.thread)
+                self._patches.install()
+                global_hooks.install()
             private.push_dispatch_mode(self._modes[0])
             private.push_function_mode(self._modes[1])
         except BaseException:
@@ -96,10 +100,17 @@ class Watch:
         self.running = False
         with ExitStack() as last_first:  # each is done, whatever becomes of another
             last_first.callback(self.recorder.forget)
-            last_first.callback(self._patches.remove)
-            last_first.callback(self._hooks.remove)
+            last_first.callback(self._remove_shared)
             last_first.callback(private.remove_dispatch_mode, self._modes[0], self._below[0])
             last_first.callback(private.remove_function_mode, self._modes[1], self._below[1])
+
+    def _remove_shared(self) -> None:
+        """Removes what acts in all threads."""
+        with threads.lock(), ExitStack() as last_first:
+            last_first.callback(self._patches.remove)
+            threads.discard(self)
+            if not threads.everyone():
+                global_hooks.remove()
 
 
 class _ModuleHooks:
@@ -118,27 +129,16 @@ class _ModuleHooks:
         self.healer = healer
         self.steps = steps
         self.on_enough = on_enough
-        self._handles: list = []
 
-    def install(self) -> None:
-        self._handles = [
-            private.register_module_forward_pre_hook(self._enter),
-            # always_call: an exception and checkpoint's early stop leave forward too
-            private.register_module_forward_hook(self._leave, always_call=True),
-            private.register_module_parameter_registration_hook(self._registered),
-            private.register_module_buffer_registration_hook(self._registered),
-            private.register_optimizer_step_pre_hook(self._step_begins),
-            private.register_optimizer_step_post_hook(self._step_ends),
-        ]
+    always_called = True  # leaving is told of on exceptions too
 
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+    def elsewhere(self) -> None:
+        """Called where a module runs in a thread that no trace watches."""
+        self.recorder.not_seen[_OTHER_THREADS] = None
 
     # every hook returns None: anything else replaces the program's own values, which only healing may
 
-    def _enter(self, module: nn.Module, args: tuple) -> tuple | None:
+    def enter(self, module: nn.Module, args: tuple) -> tuple | None:
         recorder = self.recorder
         if recorder.broken:
             return None
@@ -160,7 +160,7 @@ class _ModuleHooks:
                     # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
                     self.on_enough()
                     return None
-                self._outermost(thread, backward)
+                self._outermost()
                 root = (recorder.modules.above(module) if backward else None) or recorder.modules.root(
                     module, place if self._called_directly(frame) else -1
                 )
@@ -180,15 +180,13 @@ class _ModuleHooks:
             frame = frame.f_back
         return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
 
-    def _outermost(self, thread: Thread, backward: bool) -> None:
+    def _outermost(self) -> None:
         self.patches.mind_compile()
         recorder = self.recorder
         recorder.step_was_left()
         recorder.origins.tidy()
-        if get_ident() != recorder.thread and not backward:
-            recorder.not_seen["modules that ran in other threads: modes are thread-local"] = None
 
-    def _leave(self, module: nn.Module, args: tuple, result: Any) -> None:
+    def leave(self, module: nn.Module, args: tuple, result: Any) -> None:
         recorder = self.recorder
         try:
             thread = recorder.threads.get(get_ident())
@@ -214,7 +212,7 @@ class _ModuleHooks:
         except Exception:
             recorder.fail("a module hook")
 
-    def _registered(self, module: nn.Module, name: str, tensor: Any) -> None:
+    def registered(self, module: nn.Module, name: str, tensor: Any) -> None:
         recorder = self.recorder
         if isinstance(tensor, Tensor) and not recorder.broken:
             try:
@@ -223,7 +221,7 @@ class _ModuleHooks:
             except Exception:
                 recorder.fail("a registration hook")
 
-    def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+    def step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
         recorder.trains = True
         recorder.origins.sweep()  # few tensors are alive here
@@ -232,7 +230,7 @@ class _ModuleHooks:
         recorder.optimizer_frame = id(frame), frame.f_code
         self._follow(lambda: self._look_at(optimizer, recorder.place(recorder.thread_state(), frame)))
 
-    def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+    def step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
         self._follow(lambda: recorder.updates.ends(optimizer))
         recorder.optimizer = None
@@ -242,7 +240,7 @@ class _ModuleHooks:
 
     def _look_at(self, optimizer: Any, place: int) -> None:
         if self.recorder.updates.begins(optimizer, place):
-            models = list(self.recorder.modules.live_roots())
+            models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
             for model in models:
                 self.recorder.plans.append(
                     plan_of(model, optimizer=optimizer, place=place, step_of=self.recorder.step_of, others=models)
@@ -434,6 +432,7 @@ def _get_grad(mode, func, args, kwargs):
     if isinstance(grad, Tensor) and not recorder.broken:
         try:
             origins = recorder.origins
+            origins.gradient(grad, args[0])
             if origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
                 with private.DisableTorchFunction():
                     if grad.dtype is args[0].dtype:
@@ -454,6 +453,8 @@ def _set_tensor(mode, func, args, kwargs):
             raise
         out, args = func(*healed.args, **healed.kwargs), healed.args
     target, value = args[0], args[1] if len(args) > 1 else None
+    if func == _GRAD_SET and isinstance(value, Tensor) and not recorder.broken:
+        recorder.origins.gradient(value, target)
     if func == _DATA_SET and isinstance(value, Tensor) and not recorder.broken:
         try:
             with private.DisableTorchFunction():
@@ -543,7 +544,7 @@ _MODE_SENSITIVE = {
         torch.bilinear,
     )
 }
-_DATA_SET = Tensor.data.__set__
+_DATA_SET, _GRAD_SET = Tensor.data.__set__, Tensor.grad.__set__
 _BODIES = {f: private.body_with_modes_on(f) for f in _REENTERED}
 _SPECIAL: dict[Any, Callable] = {
     **dict.fromkeys(_REENTERED, _reenter),

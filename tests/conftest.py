@@ -30,6 +30,7 @@ def installed() -> list[str]:
         "torch.set_default_dtype": torch.set_default_dtype,
         "torch._C._set_default_dtype": torch._C._set_default_dtype,
         "torch._C._log_api_usage_once": torch._C._log_api_usage_once,
+        "_has_any_global_hook": torch.nn.modules.module._has_any_global_hook,
         "Parameter.__new__": torch.nn.Parameter.__new__,
         "warnings._showwarnmsg": warnings._showwarnmsg,
         "warnings.showwarning": warnings.showwarning,

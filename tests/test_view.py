@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import dtypetrace
+from dtypetrace.capture import threads
 from dtypetrace.tracing import Trace
 
 
@@ -158,13 +159,14 @@ def test_a_module_that_is_called_while_an_exception_is_handled_did_not_raise_it(
 def test_what_cannot_be_removed_keeps_nothing_else_installed(monkeypatch):
     t = dtypetrace.trace()
     t.start()
-    handles = t._watch._hooks._handles[:]
+    assert t._watch in threads.everyone()
     with monkeypatch.context() as patched:
         patched.setattr("dtypetrace.capture.patches.Patches.remove", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             t.stop()
     t._watch._patches.remove()
-    assert not t._watch._hooks._handles and handles and not t._watch.recorder.origins.marks
+    assert t._watch not in threads.everyone() and not t._watch.recorder.origins.marks
+    assert not torch.nn.modules.module._global_forward_hooks
     with dtypetrace.trace() as after:
         torch.ones(2)
     assert len(after.recording.ops) == 1

@@ -8,6 +8,7 @@ table look-up an op; steps are shared between identical events, so a loop adds n
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -64,6 +65,7 @@ class Origins:
         self.room = _ROOM
         self.steps: list[RawStep] = []
         self._numbers: dict[RawStep, int] = {}
+        self._gradients: dict[int, tuple[Mark, Mark]] = {}  # by the id of whose gradient it is
 
     def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
         # No callback: it would run in the middle of the program, where a Ctrl-C is delivered and lost ("Exception
@@ -87,11 +89,30 @@ class Origins:
             if mark() is None and marks.get(key) is mark:
                 marks.pop(key, None)  # another thread of the engine may have been faster
         self.room = 2 * len(marks) + _ROOM
+        for key, (gradient, _) in list(self._gradients.items()):
+            if gradient() is None:
+                self._gradients.pop(key, None)
 
     def of(self, tensor: torch.Tensor) -> Mark | None:
         """The tensor's mark. An id that was reused is told by the weak reference."""
         mark = self.marks.get(id(tensor))
         return mark if mark is not None and mark() is tensor else None
+
+    def gradient(self, gradient: torch.Tensor, owner: torch.Tensor) -> None:
+        """A watched thread has read or written a tensor's ``.grad``."""
+        known = self._gradients.get(id(owner))
+        if known is None or known[0]() is not gradient or known[1]() is not owner:
+            self._gradients[id(owner)] = Mark(gradient), Mark(owner)
+
+    def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The gradients that watched threads have read or written, each with the tensor whose it is.
+
+        Nobody's ``.grad`` is read for it: another thread's backward may be writing it, without the GIL.
+        """
+        for known in list(self._gradients.values()):
+            gradient, owner = known[0](), known[1]()
+            if gradient is not None and owner is not None:
+                yield gradient, owner
 
     def step(self, step: RawStep) -> int:
         """Number of a step, one per distinct step.
@@ -125,3 +146,4 @@ class Origins:
 
     def clear(self) -> None:
         self.marks.clear()
+        self._gradients.clear()

@@ -153,13 +153,15 @@ def tensor_names(root: nn.Module) -> dict[int, tuple[str, str]]:
     return names
 
 
-def gradient_names(root: nn.Module) -> dict[int, tuple[str, str]]:
-    """id of each gradient that the parameters below a module hold -> (name, "gradient")."""
-    return {
-        id(p.grad): (clean_name(n, root) + ".grad", "gradient")
-        for n, p in root.named_parameters()
-        if p.grad is not None
-    }
+def gradients_of(recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Gradients with the tensors whose they are: those that the program has asked for, and those that its optimizer steps by.
+
+    No other: a gradient that another thread's backward is writing must not be read.
+    """
+    yield from recorder.origins.gradients()
+    optimizer = recorder.optimizer() if recorder.optimizer is not None else None
+    for group in optimizer.param_groups if optimizer is not None else ():
+        yield from ((p.grad, p) for p in group["params"] if isinstance(p, torch.Tensor) and p.grad is not None)
 
 
 def state_names(optimizer: object, parameters: dict[int, tuple[str, str]]) -> dict[int, tuple[str, str]]:

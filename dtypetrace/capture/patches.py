@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from typing import Any, ContextManager
 
 import torch
 from torch import nn
 
-from . import private, refused_calls, warning_places, workers
+from . import private, refused_calls, threads, warning_places, workers
 
 _RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
 _installed: list[Patches] = []
@@ -83,9 +84,10 @@ class Patches:
 
         def _log_api_usage_once(event: str, *args) -> None:
             original(event, *args)
-            if event == "python.optimizer":
+            if event == "python.optimizer" and threads.watched_by(self.recorder):
                 self.recorder.trains = True
             if event == "torch.compile":
+                import_module("torch._dynamo")  # as torch.compile itself does next
                 try:
                     self.mind_compile()
                 except Exception:
@@ -121,6 +123,8 @@ class Patches:
         recorder = self.recorder
 
         def __call__(*args, **kwargs):
+            if not threads.watched_by(recorder):
+                return original(*args, **kwargs)
             thread = recorder.thread_state()
             thread.kernel = None
             try:
@@ -147,7 +151,8 @@ class Patches:
             original(value)
             recorder = self.recorder
             try:
-                place = recorder.place(recorder.thread_state(), sys._getframe(1))
+                watched = threads.watched_by(recorder)
+                place = recorder.place(recorder.thread_state(), sys._getframe(1)) if watched else -1
                 recorder.default_place = -1 if torch.get_default_dtype() is torch.float32 else place
             except Exception:
                 recorder.fail("a change of the default dtype")
@@ -168,10 +173,12 @@ class Patches:
             try:
                 made = original.__func__(cls, data, requires_grad)
             except Exception as error:
-                frame = sys._getframe(1)
-                refused_calls.guarded(recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, frame)
+                if threads.watched_by(recorder):
+                    refused_calls.guarded(
+                        recorder, recorder.thread_state(), cls, (data, requires_grad), {}, error, sys._getframe(1)
+                    )
                 raise
-            if isinstance(data, torch.Tensor) and not recorder.broken:
+            if isinstance(data, torch.Tensor) and threads.watched_by(recorder):
                 try:
                     known = recorder.origins.of(data)
                     if known is not None:

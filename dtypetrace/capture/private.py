@@ -15,6 +15,7 @@ import torch
 
 try:
     import torch.nn.modules.module as module_internals
+    import torch.optim.optimizer as optimizer_internals
     from torch._C import (
         DisableTorchFunction,
         DisableTorchFunctionSubclass,
@@ -30,6 +31,9 @@ try:
     )
     from torch._C import (
         _DisableTorchDispatch as DisableTorchDispatch,
+    )
+    from torch._C import (
+        _get_dispatch_stack_at as _dispatch_mode_at,
     )
     from torch._C import (
         _get_function_stack_at as function_mode_at,
@@ -64,12 +68,7 @@ try:
     from torch.autograd import _make_grads as make_seeds
     from torch.autograd.graph import _engine_run_backward as run_engine
     from torch.multiprocessing.reductions import StorageWeakRef
-    from torch.nn.modules.module import (
-        register_module_buffer_registration_hook,
-        register_module_forward_hook,
-        register_module_forward_pre_hook,
-        register_module_parameter_registration_hook,
-    )
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -80,6 +79,7 @@ except ImportError as error:  # pragma: no cover - another torch than the tested
     ) from error
 
 __all__ = [
+    "ANY_GLOBAL_HOOK",
     "ACCUMULATE_SEQUENCE",
     "DisableTorchDispatch",
     "DisableTorchFunction",
@@ -101,6 +101,7 @@ __all__ = [
     "current_autograd_node",
     "current_graph_task_id",
     "dispatch_mode_count",
+    "dispatch_modes",
     "force_eager",
     "function_mode_at",
     "function_mode_count",
@@ -110,13 +111,12 @@ __all__ = [
     "module_internals",
     "next_sequence_number",
     "of_functorch",
+    "optimizer_internals",
     "pop_function_mode",
     "push_dispatch_mode",
     "push_function_mode",
-    "register_module_buffer_registration_hook",
     "register_module_forward_hook",
     "register_module_forward_pre_hook",
-    "register_module_parameter_registration_hook",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
     "remove_dispatch_mode",
@@ -129,6 +129,9 @@ __all__ = [
 ]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+ANY_GLOBAL_HOOK = "_has_any_global_hook"
+"""In ``module_internals``: tells compiled modules whether to warn of global hooks."""
 
 ENGINE_CODE = run_engine.__code__
 """The Python frame below which the autograd engine runs on the calling thread."""
@@ -259,6 +262,11 @@ def last_function_mode(mode):
         yield
     finally:
         remove_function_mode(mode)
+
+
+def dispatch_modes() -> list:
+    """The dispatch modes that are on in this thread, outermost first."""
+    return [_dispatch_mode_at(i) for i in range(dispatch_mode_count())]
 
 
 def push_dispatch_mode(mode) -> None:

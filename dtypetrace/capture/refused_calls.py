@@ -23,7 +23,7 @@ from ..records import Parameter, Refused, Witness
 from ..tables import refusals
 from . import private
 from .marks import RawStep
-from .modules import gradient_names, state_names, tensor_names
+from .modules import gradients_of, state_names, tensor_names
 
 Tensor = torch.Tensor
 _BACKWARDS = frozenset({"backward", "grad"})
@@ -544,13 +544,15 @@ def _root(recorder, thread, forward_op: int) -> nn.Module | None:
 def _names(recorder, root: nn.Module | None, holders=()) -> dict[Any, tuple[str, str]]:
     """Names of parameters, buffers, gradients and optimizer state, by id and by place in memory; the running model's win."""
     names: dict[Any, tuple[str, str]] = {}
+    gradients = {id(owner): gradient for gradient, owner in gradients_of(recorder)}
     for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
-        names.update(gradient_names(known))
-        names.update(tensor_names(known))
-        for held in (*known.buffers(), *known.parameters()):
-            for tensor in (held, held.grad) if held.is_leaf else (held,):
-                if tensor is not None and id(tensor) in names and (memory := _memory(tensor)):
-                    names[memory] = names[id(tensor)]
+        own = tensor_names(known)
+        held = {id(t): t for t in (*known.buffers(), *known.parameters())}
+        found = {id(gradients[i]): (f"{name}.grad", "gradient") for i, (name, _) in own.items() if i in gradients}
+        names.update(found | own)
+        for tensor in (*held.values(), *(gradients[i] for i in held if i in gradients)):
+            if id(tensor) in names and (memory := _memory(tensor)):
+                names[memory] = names[id(tensor)]
     optimizer = recorder.optimizer() if recorder.optimizer is not None else None
     if optimizer is not None:
         names = {**state_names(optimizer, names), **names}
@@ -591,11 +593,7 @@ def _run_census(recorder) -> tuple[tuple[str, int], ...]:
 def _mismatched_gradients(recorder, meaning) -> list[tuple[str, Any]]:
     """Parameters whose gradient has another dtype, each with that gradient: what a reducer or bucket refuses."""
     speaks_of = set(meaning.dtypes.values())
-    found: list[tuple[str, Any]] = []
-    for p in live_parameters(recorder).values():
-        grad = p.grad
-        if grad is not None and grad.dtype is not p.dtype:
-            if not speaks_of or recorder.dtype_name(grad.dtype) in speaks_of:
-                found += [("gradient", grad), ("parameter", p)]
-                break
-    return found
+    for grad, p in gradients_of(recorder):
+        if grad.dtype is not p.dtype and (not speaks_of or recorder.dtype_name(grad.dtype) in speaks_of):
+            return [("gradient", grad), ("parameter", p)]
+    return []

@@ -30,6 +30,9 @@ def plan_of(
             if any(_is_quantised(p) for p in m.parameters(recurse=False))
         ]
         trained = [(n, p) for n, p in floating if p.requires_grad]
+        # asked for by nobody: another thread may be writing the gradients of what this optimizer does not hold
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
+        gradients = [(n, p, p.grad) for n, p in trained if asked or id(p) in held]
         beside = {q.rpartition(".")[0] + "." for q in quantised}
         return Plan(
             place=place,
@@ -48,7 +51,9 @@ def plan_of(
             asked=asked,
             stale=_stale(optimizer, others, named) if optimizer is not None else (),
             shared=tuple(_shared(model)),
-            cast_gradients=tuple(n for n, p in trained if p.grad is not None and p.grad.dtype is not p.dtype),
+            cast_gradients=tuple(
+                n for n, p, gradient in gradients if gradient is not None and gradient.dtype is not p.dtype
+            ),
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .. import program
-from . import private
+from . import global_hooks, private
 
 _HANDLE = torch.overrides.handle_torch_function.__code__
 _INNER = next(
@@ -127,12 +127,8 @@ def _bootstrap(filename: str) -> bool:
 
 def _has_hooks(module: Any) -> bool:
     """Whether the module goes through its hooks without us too."""
-    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    shared = private.module_internals
-    return any(getattr(module, name, None) for name in names) or (
-        len(shared._global_forward_hooks) + len(shared._global_forward_pre_hooks) > 2
-        or bool(shared._global_backward_hooks or shared._global_backward_pre_hooks)
-    )
+    kinds = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+    return any(getattr(module, f"_{kind}", None) or global_hooks.of_the_program(f"_global_{kind}") for kind in kinds)
 
 
 def _direct_call_line(code: Any) -> int:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..capture import private, refused_calls
+from ..capture import private, refused_calls, threads
+from ..capture.modules import gradients_of
 from ..records import Cast
 
 Tensor = torch.Tensor
@@ -87,6 +88,8 @@ class Ahead:
         anything, and what disagrees with the first list, which is written to, is brought in line."""
 
         def function(first: Any, *args: Any, **kwargs: Any) -> Any:
+            if not threads.watched_by(self.recorder):
+                return original(first, *args, **kwargs)
             lists = (
                 [first, *(a for a in (*args, *kwargs.values()) if _is_list(a) and len(a) == len(first))]
                 if _is_list(first)
@@ -111,6 +114,8 @@ class Ahead:
             try:
                 return original(lists, *args, **kwargs)
             except RuntimeError as error:
+                if not threads.watched_by(self.recorder):
+                    raise
                 refusal = error.with_traceback(None)
             # what all the numbers of a list are to count (the steps done) has a dtype of its own
             self._agree(
@@ -158,7 +163,7 @@ class Ahead:
             with private.DisableTorchFunction():
                 if not self.may_heal(error):
                     return
-                owners = {id(p.grad): p for p in refused_calls.live_parameters(recorder).values() if p.grad is not None}
+                owners = {id(gradient) for gradient, _ in gradients_of(recorder)}
                 for written, *column in zip(*lists):
                     for tensor in column:
                         if (
@@ -223,7 +228,7 @@ class Ahead:
 
         @functools.wraps(original)
         def register_hook(tensor: Tensor, hook: Callable) -> Any:
-            return original(tensor, self.on_hook(hook))
+            return original(tensor, self.on_hook(hook) if threads.watched_by(self.recorder) else hook)
 
         return register_hook
 

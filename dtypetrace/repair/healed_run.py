@@ -173,11 +173,12 @@ def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, floa
     is told of each value, too."""
     import torch
 
-    from ..capture import private, refused_calls
+    from ..capture import private
 
     class Ledger(healer):
         depth = 0
         entry: dict | None = None
+        leaves: list = []
 
         def before_backward(self, thread: Any, frame: Any, args: tuple, kwargs: dict) -> None:
             super().before_backward(thread, frame, args, kwargs)
@@ -194,6 +195,7 @@ def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, floa
             with torch.no_grad():
                 value = sum(v.detach().double().sum().item() for v in values)
             began(first, value)
+            self.leaves = _leaves(values)
             if len(ledger) < _MOST_VALUES:
                 self.entry = {"value": value, "norm": None}
                 ledger.append(self.entry)
@@ -204,10 +206,27 @@ def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, floa
             if self.depth or self.entry is None:
                 return
             with torch.no_grad():
-                grads = [p.grad for p in refused_calls.live_parameters(self.recorder).values() if p.grad is not None]
+                grads = [p.grad for p in self.leaves if p.grad is not None]
+                self.leaves = []
                 self.entry["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
 
     return Ledger
+
+
+def _leaves(values: list) -> list:
+    """The tensors into whose ``.grad`` a backward pass from these values will add."""
+    found: dict[int, Any] = {}
+    seen, waiting = set(), [v.grad_fn for v in values if v.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found[id(variable)] = variable
+        waiting += (above for above, _ in node.next_functions if above is not None)
+    return list(found.values())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,145 @@
+"""Global hooks which only watched threads see.
+
+torch's global hooks fire in every thread, and torch walks through their tables while hooks run: a table that changes
+meanwhile ends that walk with "OrderedDict mutated during iteration", in a thread that has nothing to do with the trace.
+So no table is changed. While a trace is open, a :class:`HookTable` stands for each of them. torch looks the table up
+for each call, and finds the program's hooks there and behind them those of the trace that watches the calling thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from . import private, threads
+
+_KEY = "dtypetrace"
+_ROLES = {
+    "_global_forward_hooks_always_called": "always_called",  # exceptions and checkpoint's early stop leave forward too
+    "_global_forward_pre_hooks": "enter",
+    "_global_forward_hooks": "leave",
+    "_global_parameter_registration_hooks": "registered",
+    "_global_buffer_registration_hooks": "registered",
+    "_global_optimizer_pre_hooks": "step_begins",
+    "_global_optimizer_post_hooks": "step_ends",
+}
+"""torch's tables, and which of a Watch's hooks is called for each."""
+
+_HAS_ANY = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
+
+_made: list[HookTable] = []
+
+
+class HookTable(OrderedDict):
+    """Stands for one of torch's tables of global hooks.
+
+    Reading it gives copies. Writing goes to the program's own table, which is there before and after the trace; so a
+    handle to remove a hook works whenever it was made, as long as this table lives: it is kept and used again.
+    """
+
+    def __init__(self, program: OrderedDict, name: str) -> None:
+        self.program = program
+        self.role = _ROLES[name]
+        super().__setitem__(
+            _KEY, None
+        )  # torch asks whether a table is empty, for each call: this answers without Python
+
+    def _ours(self) -> tuple:
+        watch = threads.here()
+        if watch is not None:
+            return ((_KEY, getattr(watch.hooks, self.role)),)
+        if self.role == "enter" and private.current_graph_task_id() == -1:
+            for other in threads.everyone():
+                other.hooks.elsewhere()
+        return ()
+
+    def items(self) -> Any:
+        ours = self._ours()
+        return (*self.program.items(), *ours) if self.program else ours
+
+    def values(self) -> Any:
+        return [hook for _, hook in self.items()]
+
+    def keys(self) -> Any:
+        return [key for key, _ in self.items()]
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+    def __contains__(self, key: object) -> bool:
+        return key == _KEY or key in self.program
+
+    def __getitem__(self, key: Any) -> Any:
+        return dict(self._ours())[key] if key == _KEY else self.program[key]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self.keys() else default
+
+    def __setitem__(self, key: Any, hook: Any) -> None:
+        self.program[key] = hook
+
+    def __delitem__(self, key: Any) -> None:
+        del self.program[key]
+
+
+def _for_the_program(name: str) -> Callable:
+    def method(self: HookTable, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.program, name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "clear",
+    "copy",
+    "move_to_end",
+    "pop",
+    "popitem",
+    "setdefault",
+    "update",
+    "__reversed__",
+    "__eq__",
+    "__repr__",
+    "__reduce__",
+):
+    setattr(HookTable, _name, _for_the_program(_name))
+HookTable.__hash__ = None  # as for every dictionary
+
+
+def install() -> None:
+    """Puts a table of ours in the place of each of torch's. Idempotent."""
+    for module, name in _places():
+        current = getattr(module, name)
+        if not isinstance(current, HookTable):
+            table = next((t for t in _made if t.program is current), None)
+            if table is None:
+                table = HookTable(current, name)
+                _made.append(table)
+            setattr(module, name, table)
+    setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any)
+
+
+def remove() -> None:
+    """Puts torch's own tables back. Idempotent."""
+    for module, name in reversed(_places()):
+        current = getattr(module, name)
+        if isinstance(current, HookTable):
+            setattr(module, name, current.program)
+    setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _HAS_ANY)
+
+
+def of_the_program(name: str) -> Any:
+    """One of torch's tables, less what dtypetrace adds to it."""
+    table = getattr(private.module_internals, name)
+    return table.program if isinstance(table, HookTable) else table
+
+
+def _program_has_any() -> bool:
+    """Stands for torch's function of that kind, by which compiled modules decide whether to warn."""
+    return any(map(of_the_program, _HAS_ANY.__code__.co_names))
+
+
+def _places() -> list[tuple[Any, str]]:
+    return [(private.optimizer_internals if "optimizer" in name else private.module_internals, name) for name in _ROLES]

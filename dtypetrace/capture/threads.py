@@ -1,0 +1,66 @@
+"""Which trace watches the calling thread.
+
+Modes are thread-local, but patches and torch's global hooks act in every thread. They ask here first, and leave threads
+alone that no trace watches: another thread's tensors may change, without the GIL, while they are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import RLock, get_ident
+from typing import Any
+
+from . import private
+
+_watches: dict[int, Any] = {}  # by thread: the Watch that was started there
+_lock = RLock()
+
+
+def add(watch: Any, ident: int) -> None:
+    """Says that a Watch begins to watch a thread."""
+    _watches[ident] = watch
+
+
+def discard(watch: Any) -> None:
+    """Says that it ends, whichever thread ends it."""
+    for ident in [ident for ident, other in list(_watches.items()) if other is watch]:
+        del _watches[ident]
+
+
+def everyone() -> list[Any]:
+    """Every Watch that is running."""
+    return list(_watches.values())
+
+
+def here() -> Any:
+    """The Watch of the calling thread, None where there is none.
+
+    A thread of the autograd engine is watched by whoever watches the thread that called backward: the engine puts that
+    thread's modes on in it.
+    """
+    watch = _watches.get(get_ident())
+    if watch is None and _watches and private.current_graph_task_id() != -1:
+        modes = private.dispatch_modes()
+        for other in everyone():
+            if other.dispatch_mode in modes:
+                return other
+    return watch
+
+
+def watched_by(recorder: Any) -> bool:
+    """Whether the calling thread is watched for this recorder, which still records."""
+    watch = here()
+    return watch is not None and watch.recorder is recorder and not recorder.broken
+
+
+def lock() -> RLock:
+    """Held while what all threads share is installed or removed."""
+    return _lock
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = RLock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # a thread that held it does not exist in the child

@@ -459,12 +459,7 @@ def _set_tensor(mode, func, args, kwargs):
         try:
             with private.DisableTorchFunction():
                 step = recorder.mark_of(value, recorder.place(recorder.thread_state(), sys._getframe(1).f_back)).step
-                mark = recorder.origins.of(target)
-                if mark is None:
-                    recorder.origins.mark(target, step, -1)
-                elif recorder.origins.steps[step].to is target.dtype:
-                    recorder.replaced.setdefault(step, set()).add(mark.step)
-                    mark.was, mark.step = mark.step, step
+                recorder.became(target, step)
         except Exception:
             recorder.fail("a write of data")
     return out

@@ -43,16 +43,25 @@ class RawStep(NamedTuple):
     explicit: bool = False
 
 
-class Mark(weakref.ref):
-    """A weak reference to a tensor with what is known of it."""
+class Ref(weakref.ref):
+    """A weak reference of dtypetrace's: Python shares a plain one with the program, and torch refuses to swap tensors
+    that the program holds weakly. See :func:`not_ours`."""
 
-    __slots__ = (
-        "step",
-        "op",
-        "value",
-        "kept",
-        "was",
-    )  # value, kept: where numerics are on (_values, _increments); was: the step before `.data =`
+    __slots__ = ()
+
+
+class Mark(Ref):
+    """A weak reference to a tensor with what is known of it.
+
+    value, kept: where numerics are on (``values``, ``increments``); was: the step before ``.data =``.
+    """
+
+    __slots__ = ("step", "op", "value", "kept", "was")
+
+
+def not_ours(references: list[weakref.ref]) -> list[weakref.ref]:
+    """Those weak references to a tensor that are not dtypetrace's."""
+    return [reference for reference in references if not isinstance(reference, Ref)]
 
 
 class Origins:
@@ -65,7 +74,7 @@ class Origins:
         self.room = _ROOM
         self.steps: list[RawStep] = []
         self._numbers: dict[RawStep, int] = {}
-        self._gradients: dict[int, tuple[Mark, Mark]] = {}  # by the id of whose gradient it is
+        self._gradients: dict[int, tuple[Ref, Ref]] = {}  # by the id of whose gradient it is
 
     def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
         # No callback: it would run in the middle of the program, where a Ctrl-C is delivered and lost ("Exception
@@ -76,6 +85,18 @@ class Origins:
         self.marks[id(tensor)] = mark
         self.tidy()
         return mark
+
+    def swap(self, first: torch.Tensor, second: torch.Tensor) -> tuple[Mark | None, Mark | None]:
+        """Exchanges what is known of two tensors whose contents were exchanged; gives their marks."""
+        known = self.of(first), self.of(second)
+        for tensor, mark in ((first, known[1]), (second, known[0])):
+            self.marks.pop(id(tensor), None)
+            if mark is not None:
+                moved = self.marks[id(tensor)] = Mark(tensor)
+                for name in Mark.__slots__:
+                    if hasattr(mark, name):
+                        setattr(moved, name, getattr(mark, name))
+        return self.of(first), self.of(second)
 
     def tidy(self) -> None:
         """Sweeps where the table has doubled since, so that the cost is spread over the marks made in between."""
@@ -102,7 +123,7 @@ class Origins:
         """A watched thread has read or written a tensor's ``.grad``."""
         known = self._gradients.get(id(owner))
         if known is None or known[0]() is not gradient or known[1]() is not owner:
-            self._gradients[id(owner)] = Mark(gradient), Mark(owner)
+            self._gradients[id(owner)] = Ref(gradient), Ref(owner)
 
     def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The gradients that watched threads have read or written, each with the tensor whose it is.

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from . import private, refused_calls, threads, warning_places, workers
+from .marks import not_ours
 
 _RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
 _installed: list[Patches] = []
@@ -43,6 +44,7 @@ class Patches:
         self._undo.append(warning_places.install(self.recorder.places.own))
         self._undo.append(workers.install(self.recorder))
         self._watch_parameters()
+        self._watch_swaps()
         for kind in private.SCRIPTED:
             self._keep_text(kind)
         if self.healer is not None:
@@ -194,3 +196,32 @@ class Patches:
                 nn.Parameter.__new__ = original
 
         self._undo.append(restore)
+
+    def _watch_swaps(self) -> None:
+        """``torch.utils.swap_tensors`` refuses tensors that anybody holds weakly: it finds none of our references, and
+        what is known of the two is exchanged with their contents."""
+        recorder = self.recorder
+        original = getattr(torch._C, private.SWAP)
+
+        def _swap_tensor_impl(first: torch.Tensor, second: torch.Tensor) -> None:
+            original(first, second)
+            try:
+                recorder.swapped(first, second)
+            except Exception:
+                recorder.fail("a swap of two tensors")
+
+        self._replace(torch._C, private.SWAP, _swap_tensor_impl)
+        self._replace(torch.utils, "weakref", _WeakReferences(torch.utils.weakref))
+
+
+class _WeakReferences:
+    """Stands for the module ``weakref`` where torch asks who holds a tensor weakly."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def getweakrefs(self, of: Any) -> list:
+        return not_ours(self._module.getweakrefs(of))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)

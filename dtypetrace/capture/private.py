@@ -90,6 +90,7 @@ __all__ = [
     "OpOverload",
     "SCRIPTED",
     "SEEDS_CODE",
+    "SWAP",
     "StorageWeakRef",
     "TORCH_FOLDER",
     "TorchDispatchMode",
@@ -141,6 +142,9 @@ MODULE_CALL = module_internals.Module._call_impl.__code__
 
 GROUPING = _grouping.__name__
 """In ``torch._C``: sorts an optimizer's lists of tensors by dtype."""
+
+SWAP = "_swap_tensor_impl"
+"""In ``torch._C``: exchanges the contents of two tensors, after ``torch.utils.swap_tensors`` has checked them."""
 
 SCRIPTED = (torch._C.ScriptFunction, torch._C.ScriptMethod)
 """What TorchScript makes of functions and of modules' methods."""

@@ -205,6 +205,23 @@ class Recorder:
             mark = self.origins.mark(tensor, number, inner.op if inner else -1)
         return mark
 
+    def became(self, tensor: Tensor, step: int) -> None:
+        """The dtype of a live tensor is owed to another step from now on: its data were replaced under the same object."""
+        mark = self.origins.of(tensor)
+        if mark is None:
+            self.origins.mark(tensor, step, -1)
+        elif self.origins.steps[step].to is tensor.dtype:
+            self.replaced.setdefault(step, set()).add(mark.step)
+            mark.was, mark.step = mark.step, step
+
+    def swapped(self, first: Tensor, second: Tensor) -> None:
+        """Two tensors exchanged their contents, as a module's conversion does with each weight and what it became."""
+        before = [mark.step if mark is not None else -1 for mark in (self.origins.of(first), self.origins.of(second))]
+        for mark, step in zip(self.origins.swap(first, second), before):
+            if mark is not None and step >= 0 and step != mark.step:
+                self.replaced.setdefault(mark.step, set()).add(step)
+                mark.was = step
+
     def _inner_mark(self, wrapper: Tensor):
         """The mark of what a tensor merely stands for, in the same dtype: inside a wrapper (a DTensor, what vmap and grad
         hand in), or below a view that nobody saw made (``as_subclass``). None where it stands for itself."""

@@ -13,6 +13,7 @@ import torch
 
 from ..records import State, Update
 from . import private
+from .marks import Ref
 
 _SAMPLE = 1024
 _ALL_STEPS = 32  # after so many steps only every sixteenth is measured
@@ -42,7 +43,7 @@ class _Tracked:
     )
 
     def __init__(self, parameter, group: dict, name: str, step: int) -> None:
-        self.ref = weakref.ref(parameter)
+        self.ref = Ref(parameter)
         self.group = _settings(group)
         self.name, self.step = name, step
         self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), tuple(parameter.shape)

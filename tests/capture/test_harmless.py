@@ -27,6 +27,7 @@ import torch.nn.functional as F
 import torch.nn.utils.prune
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -669,6 +670,27 @@ def every_optimizer():
     return found
 
 
+def swapped_tensors():
+    """Conversion swaps the weights of wrapper subclasses with what they became; torch refuses it for what is held weakly."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model = mlp()
+        first = model(torch.randn(2, 8)).sum().item()
+        model.double().load_state_dict({name: t + 1 for name, t in model.state_dict().items()})
+        losses = train(model, lambda m: m(torch.randn(4, 8, dtype=torch.float64)).square().mean(), 2)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    wrapped = nn.Linear(2, 2, bias=False)
+    wrapped.weight = nn.Parameter(TwoTensor(torch.ones(2, 2), torch.ones(2, 2)))
+    wrapped.to(torch.float64)
+    x, y, held = torch.ones(2), torch.zeros(3), torch.ones(1)
+    torch.utils.swap_tensors(x, y)
+    reference = weakref.ref(held)
+    with pytest.raises(RuntimeError, match="weakref associated") as refused:
+        torch.utils.swap_tensors(held, x)
+    return first, losses, wrapped.weight.a, wrapped.weight.dtype, x, y, str(refused.value), reference() is held
+
+
 def lbfgs_with_a_closure():
     model = mlp()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
@@ -1176,7 +1198,7 @@ def numbers_and_text():
 
 
 PROGRAMS = [
-    mlp_with_dropout_and_adamw, every_optimizer, lbfgs_with_a_closure, conv_net_under_autocast, float16_model,
+    mlp_with_dropout_and_adamw, swapped_tensors, every_optimizer, lbfgs_with_a_closure, conv_net_under_autocast, float16_model,
     checkpoint_reentrant, checkpoint_non_reentrant, checkpoint_without_early_stop, checkpoint_without_random_state, checkpoint_under_autocast,
     multihead_attention, transformer_encoder, transformer_decoder, scaled_dot_product_attention, lstm_and_gru,
     custom_function, double_backward_and_hooks, saved_tensor_hooks_and_anomaly, moving_average, saved_bytes,

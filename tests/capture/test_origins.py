@@ -128,6 +128,15 @@ BIRTHS = {
         "parameter weight",
         "net = nn.Sequential(nn.Linear(4, 2))  #!\nx = net[0].weight",
     ),
+    "half, by swapping the tensors": (
+        "cast half",
+        "torch.__future__.set_swap_module_params_on_conversion(True)\nnet = nn.Linear(4, 2)\ntry:\n    net.half()  #!\n"
+        "finally:\n    torch.__future__.set_swap_module_params_on_conversion(False)\nx = net.weight",
+    ),
+    "swapped with another": (
+        "factory zeros",
+        "x, y = torch.ones(2, 4), torch.zeros(2, 4, dtype=torch.float16)  #!\ntorch.utils.swap_tensors(x, y)",
+    ),
     "of a library's half": ("cast half", "net = nn.Linear(4, 2)\nnet.half()  #!\nx = net.weight"),
     "cast with its module": (
         "cast to",

@@ -21,9 +21,10 @@ from typing import Any
 
 from . import graph, saved
 from .lora.verdict import AS_THEY_ARE, Measured
-from .records import FLOATING, Cast, Place, Recording
+from .records import Cast, Place, Recording
 from .repair.candidates import Problem, gather
 from .source.patch import Change, Patch, forget_patched, objection, show_patched
+from .tables.dtypes import FLOATING
 
 MOST_ROUNDS = 12
 

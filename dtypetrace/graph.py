@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from .records import FLOATING, Chain, FlowStep, Frame, Origin, Place, Read, Recording, Step
+from .records import Chain, FlowStep, Frame, Origin, Place, Read, Recording, Step
 from .source import expressions
+from .tables.dtypes import FLOATING
+from .tables.operators import NAMED_CASTS, destination, is_cast, is_move
 
 NOWHERE = Place()
 
@@ -293,72 +295,23 @@ def in_region(place: Place) -> Place | None:
     return Place(place.stack[level:]) if level is not None else None
 
 
-_MOVES = frozenset(
-    [
-        "alias",
-        "cat",
-        "chunk",
-        "clone",
-        "contiguous",
-        "detach",
-        "diag",
-        "diagonal",
-        "expand",
-        "expand_as",
-        "flatten",
-        "flip",
-        "gather",
-        "getitem",
-        "hstack",
-        "index",
-        "index_select",
-        "movedim",
-        "narrow",
-        "pad",
-        "permute",
-        "repeat",
-        "repeat_interleave",
-        "reshape",
-        "roll",
-        "select",
-        "slice",
-        "split",
-        "squeeze",
-        "stack",
-        "t",
-        "to",
-        "transpose",
-        "tril",
-        "triu",
-        "unbind",
-        "unflatten",
-        "unsqueeze",
-        "view",
-        "view_as",
-        "vstack",
-    ]
-)
 _COUNTS = frozenset(
     ["abs", "add", "clamp", "cumsum", "floor_divide", "max", "min", "mul", "neg", "remainder", "sub", "rsub", "sum"]
 )
-_CASTS = frozenset(["bfloat16", "double", "float", "half", "to", "type", "type_as"])
 
 
 def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
     """Whether anything was computed in the dtype that a cast decided: else the cast was for nothing."""
-    if origin.op not in _CASTS:
+    if origin.op not in NAMED_CASTS:
         return True  # softmax(dtype=torch.float32)
     roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
-    return any(op.op not in _MOVES and any(i.step in roots for i in op.inputs) for op in recording.ops)
+    return any(not (is_move(op) or is_cast(op)) and any(i.step in roots for i in op.inputs) for op in recording.ops)
 
 
 def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
     """Whether what a cast made was changed in place before it became a parameter: an average, a sum."""
     roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
-    return any(
-        o.aten.partition(".")[0].endswith("_") and o.inputs and o.inputs[0].step in roots and o.inputs[0].holder is None
-        for o in recording.ops
-    )
+    return any(destination(o) == 0 and o.inputs[0].step in roots and o.inputs[0].holder is None for o in recording.ops)
 
 
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
@@ -384,12 +337,15 @@ def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
 def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
     """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves lies
     between, nor, for integers, anything that does not count with them."""
-    fine = _MOVES | _COUNTS if wanted != "bool" else _MOVES
     roots = steps_above(recording, step)
     way = _upstream(recording, producer, roots)
     return all(
-        recording.ops[op].op.strip("_") in fine or not any(i.step in roots for i in recording.ops[op].inputs)
-        for op in way
+        is_move(op)
+        or is_cast(op)
+        or wanted != "bool"
+        and op.op.strip("_") in _COUNTS
+        or all(i.step not in roots for i in op.inputs)
+        for op in (recording.ops[n] for n in way)
     )
 
 

@@ -23,25 +23,6 @@ from .measurements import Value as Value
 
 SCHEMA = 1
 
-FLOATING = frozenset(
-    [
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "complex32",
-        "complex64",
-        "complex128",
-    ]
-)
-"""Dtypes that take part in floating point promotion, complex ones included."""
-
-
 # ---------------------------------------------------------------- places
 
 
@@ -177,6 +158,10 @@ class Op:
     """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``, ``inference``), else empty."""
     model: int = -1
     """Number of the outermost module called, -1 outside any. Two models that one function calls ``model`` share its name."""
+    effect: str = ""
+    """What the operator's schema says of its results: ``view`` of an operand, ``write`` into one, ``new``; empty where no schema was seen."""
+    written: tuple[int, ...] = ()
+    """The operands that it writes into, by index."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..tables.operators import CONVERSIONS, LIKES, NAMED_CASTS
 from . import private
 from .marks import RawRead, RawStep
 
@@ -25,7 +26,6 @@ _READ_DEPTH = 6
 _CANDIDATES = 4
 
 # the calls whose very meaning is a change of dtype; a cast inside any other call is torch's own doing
-CASTS = frozenset({"to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy", "_cast_Float", "cfloat"})
 CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})
 # isinstance takes three times as long to say no as to look a type up
 _HOLDS_NONE = frozenset(
@@ -33,26 +33,11 @@ _HOLDS_NONE = frozenset(
 )
 _NUMBERS = frozenset({int, float, bool})
 LIFT_FRESH = torch.ops.aten.lift_fresh.default
-LIKE = frozenset(
-    getattr(torch.ops.aten, name).default
-    for name in [
-        "ones_like",
-        "zeros_like",
-        "full_like",
-        "empty_like",
-        "rand_like",
-        "randn_like",
-        "new_ones",
-        "new_zeros",
-        "new_full",
-        "new_empty",
-    ]
-)
+LIKE = frozenset(getattr(torch.ops.aten, n).default for n in LIKES if hasattr(torch.ops.aten, n))
 TO_COPY = torch.ops.aten._to_copy.default
 TO_DTYPE = torch.ops.aten.to.dtype
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
-_CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -92,7 +77,9 @@ class Births:
         same = [t for t, d in zip(inputs, dtypes) if d is made]
         source = tuple(dict.fromkeys(d for _, d in floating))
         name = op_name(call[0]) if call else op_name(func)
-        if call is not None and name in CASTS and func is not TO_COPY:  # inference mode leaves `to` and `type_as` whole
+        if (
+            call is not None and name in NAMED_CASTS and func is not TO_COPY
+        ):  # inference mode leaves `to` and `type_as` whole
             return origins.step(RawStep("cast", name, place, module, source or (dtypes[0],), made, explicit=True))
         if same:
             parent = next((t for t in same if t.dim()), same[0])
@@ -107,7 +94,7 @@ class Births:
             return mark.step
         if func is TO_COPY:
             how = "cast"
-            if call is not None and name not in CASTS and named_dtype(call[1], call[2]) is None and call[4]:
+            if call is not None and name not in NAMED_CASTS and named_dtype(call[1], call[2]) is None and call[4]:
                 # autocast's own cast: to its dtype, or to the widest operand of an op on its promote list
                 how = "autocast"
                 for other in tensors_in(call[1], call[2]):
@@ -151,7 +138,7 @@ class Births:
                 return self.recorder.mark_of(like, place).step
         default = self.recorder.default_place if not explicit and made is torch.get_default_dtype() else -1
         how = "factory"
-        if func is LIFT_FRESH or name in _CONVERSIONS or func is _SET_STORAGE:
+        if func is LIFT_FRESH or name in CONVERSIONS or func is _SET_STORAGE:
             how = "conversion"
             if name == "lift_fresh":
                 name = "from_numpy"
@@ -244,13 +231,17 @@ class Births:
                 mark = origins.mark(out, made, -1)
         name = op_name(func)
         other = named_dtype(args, kwargs)
-        if other is None and name in CASTS:
+        if other is None and name in NAMED_CASTS:
             other = _named_tensor(args, kwargs)
         if other is not None:
             self._attribute(thread, mark, out, other, args, frame, name)
         elif private.any_autocast_enabled() and out.dtype is _autocast_dtype(out):
             operands = {t.dtype for t in tensors_in(args, kwargs) if t.dtype.is_floating_point}
-            if operands - {out.dtype} and name not in CASTS and not any(out is t for t in tensors_in(args, kwargs)):
+            if (
+                operands - {out.dtype}
+                and name not in NAMED_CASTS
+                and not any(out is t for t in tensors_in(args, kwargs))
+            ):
                 place = self.recorder.place(thread, frame) if place < 0 else place
                 module = thread.modules[-1][1] if thread.modules else -1
                 source = tuple(sorted(operands, key=str))

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from ..records import Input, Plan, Refused
-from . import private, refused_calls
+from . import private, refused_calls, schemas
 from .births import LIFT_FRESH, LIKE, TO_COPY, TO_DTYPE, Births, autocast_of, dtype_name, op_name, shape_of, tensors_in
 from .marks import Mark, Origins, RawStep
 from .modules import Modules, clean_name
@@ -38,6 +38,8 @@ _BITS = 24
 _NUMBERS = (1 << _BITS) - 1
 _ACCUMULATES = -3
 _CASTS = (TO_COPY, TO_DTYPE)
+_MOST_INPUTS = 64
+"""An op's operands are recorded up to this number: enough for any but the lists of foreach operators."""
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -62,6 +64,7 @@ class _Op:
     __slots__ = (
         "number", "count", "steady", "kinds", "tensors", "makes",
         "func", "op", "aten", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device", "peak", "uncached",
+        "effect", "written",
     )  # fmt: skip
 
 
@@ -373,6 +376,7 @@ class Recorder:
                 return self._look((*key[:3], self.phase(thread)), func, args, kwargs, out, thread, call, forward_op)
             op = self._new_op(name, func, place, module, phase, inputs, out, call, thread, forward_op)
             op.uncached = uncached
+            op.effect, op.written = schemas.effect(func), schemas.written(func, args, kwargs, inputs[:_MOST_INPUTS])
         else:
             op.count += 1
         number = op.number
@@ -513,7 +517,7 @@ class Recorder:
         op.autocast = autocast_of(inputs, on=True) if call is not None and call[4] else ""
         op.root = thread.modules[0][5].ref if thread.modules else self.ops[forward_op].root if forward_op >= 0 else None
         seen = []
-        for t in inputs[:64]:
+        for t in inputs[:_MOST_INPUTS]:
             mark = self.origins.of(t)
             if mark is None:
                 if func is LIFT_FRESH:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..records import Parameter, Plan, Shared, Trial
+from ..tables.refusals import canonical
 from . import private
 from .births import dtype_name
 from .modules import clean_name
@@ -57,9 +58,6 @@ def plan_of(
         )
 
 
-_CPP = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
-
-
 def _shared(model: nn.Module) -> Iterable[Shared]:
     """What DDP and both kinds of FSDP were told, wrapper by wrapper."""
     for name, module in model.named_modules():
@@ -86,7 +84,11 @@ def _shared(model: nn.Module) -> Iterable[Shared]:
             )
             reduces = squeezed or _name(getattr(policy, "reduce_dtype", None))
             yield Shared(
-                name, kind, _name(getattr(policy, "param_dtype", None)), reduces, tuple(_CPP.get(d, d) for d in built)
+                name,
+                kind,
+                _name(getattr(policy, "param_dtype", None)),
+                reduces,
+                tuple(canonical(d) or d for d in built),
             )
 
 

@@ -44,7 +44,7 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
     ops = tuple(
         Op(
             o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached,
-            recorder.modules.model_of(o.module),
+            recorder.modules.model_of(o.module), o.effect, o.written,
         )
         for o in recorder.ops
     )  # fmt: skip

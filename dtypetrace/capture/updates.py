@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from ..records import State, Update
+from ..tables.dtypes import DTYPES
 from . import private
 from .marks import Ref
 
 _SAMPLE = 1024
 _ALL_STEPS = 32  # after so many steps only every sixteenth is measured
 _FACTS_ONLY = 3
-SMALLEST_NORMAL_HALF = 2.0**-14
+SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
 _OFF = 0.1
 """So far may a change be from that of weight decay, relative to it, and still count as decay alone."""
 

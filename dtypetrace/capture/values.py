@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 import torch
 
 from ..records import Value
+from ..tables.dtypes import DTYPES
 from . import private
 from .increments import FOLLOWED, WATCHED, Increments
 from .marks import Origins
@@ -21,7 +22,7 @@ _BATCH = 512
 _RING = 1 << 18
 _INPUTS = 6
 _SKIP, _VIEW, _MEASURE, _CAST, _PRODUCT, _ADDS = range(6)
-_HALF_OF_SMALLEST = 2.0**-25
+_HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
 """Of float16: this and less becomes zero."""
 
 _CASTS = {_aten._to_copy, _aten.copy_, _aten.copy}

@@ -25,10 +25,11 @@ from ..capture import private, refused_calls
 from ..capture.marks import RawStep
 from ..capture.seam import Call, Remade
 from ..capture.snapshot import snapshot
-from ..records import FLOATING, Cast, Place, Recording, Refused
+from ..records import Cast, Place, Recording, Refused
 from ..rules import judgement
 from ..rules.findings import cause
 from ..source import expressions
+from ..tables.dtypes import COUNTERPART, FLOATING, STORAGE_ONLY
 from .ahead import Ahead
 
 Tensor = torch.Tensor
@@ -175,7 +176,7 @@ class Healer(Ahead):
                 "integer": "int64",
                 "bool": "bool",
                 "float": in_line if in_line in FLOATING else "float32",
-                "complex": judgement.OTHER_FORM.get(culprit.dtype, "complex64"),
+                "complex": COUNTERPART.get(culprit.dtype, "complex64"),
             }[refused.wants]
             return _Plan({culprit.index: getattr(torch, wanted)})
         if refused.wants != "agree" or in_line is None:
@@ -208,7 +209,7 @@ class Healer(Ahead):
         if found in _WITHOUT_KERNEL:
             return _Plan(same, back=found)
         # integers and what only stores have no result of their own dtype to go back to
-        return _Plan(same) if dtype not in FLOATING or dtype in judgement.STORED else None
+        return _Plan(same) if dtype not in FLOATING or dtype in STORAGE_ONLY else None
 
 
 def destination(call: Call) -> Any:

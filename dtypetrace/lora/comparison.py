@@ -11,8 +11,8 @@ from collections.abc import Callable
 from .. import graph
 from ..autofix import Outcome, Repair
 from ..render import wording
-from ..rules.training import NARROW
 from ..source.patch import Patch
+from ..tables.dtypes import HALF
 from .verdict import IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
 
 
@@ -34,7 +34,7 @@ def narrow(measured: Measured) -> list[str]:
     return [
         name
         for name, parameters in measured.adapters.items()
-        if any(measured.updates[n].dtype in NARROW for n in parameters)
+        if any(measured.updates[n].dtype in HALF for n in parameters)
     ]
 
 
@@ -74,7 +74,7 @@ def advice(retraining: Retraining) -> str:
 def remedy(outcome: Outcome, names: list[str]) -> str:
     """What to change in the source, with the place where the adapters of these names got their dtype."""
     measured = outcome.adapters
-    first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in NARROW)
+    first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in HALF)
     place = (
         graph.origin(outcome.recording, first.step, first.dtype, first.name).place if first.step >= 0 else graph.NOWHERE
     )

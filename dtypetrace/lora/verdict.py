@@ -14,8 +14,8 @@ from html import escape
 
 from ..records import Recording, State, Update
 from ..render.curves import curves, panels
-from ..rules.judgement import BYTES
-from ..rules.training import LEAST_STEPS, MECHANISMS, SPACING, Mechanism, compared, mechanism, of_adapter
+from ..rules.training import LEAST_STEPS, MECHANISMS, Mechanism, compared, mechanism, of_adapter
+from ..tables.dtypes import DTYPES, bytes_of
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
@@ -134,7 +134,7 @@ def _side(parameters: Sequence[str], measured: Measured, found: Mechanism) -> Si
     shares = [sum(row[i] * s for row, s in rows) / max(sum(s for _, s in rows), 1) for i in (1, 2, 3)]
     total = max(sum(sizes), 1)
     return Side(
-        dtype=min(updates, key=lambda u: BYTES.get(u.dtype, 1)).dtype,
+        dtype=min(updates, key=lambda u: bytes_of(u.dtype)).dtype,
         verdict=found.name,
         facts=found.facts,
         gradient=sum(row[0] ** 2 for row, _ in rows) ** 0.5,
@@ -228,7 +228,7 @@ class Retraining:
         worse = [a - u for a, u in pairs]
         mean = math.fsum(worse) / len(worse)
         spread = math.sqrt(math.fsum((w - mean) ** 2 for w in worse) / max(len(worse) - 1, 1) / len(worse))
-        rounding = ROUNDINGS * SPACING.get(self.computes, SPACING["float32"]) * max(abs(u) for _, u in pairs)
+        rounding = ROUNDINGS * DTYPES.get(self.computes, DTYPES["float32"]).rounding * max(abs(u) for _, u in pairs)
         return mean <= STANDARD_ERRORS * spread + rounding
 
     def _losses(self) -> str:

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..records import Op, Recording
-from ..rules.silent import CASTS, MOVES, NAMED_CASTS, REAL, narrower, quantity
-from ..tables.costs import flops, name_of
+from ..rules.silent import quantity
+from ..tables.dtypes import REAL, narrower
+from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move
 from . import listings
 
 _GROUPS = ("f16", "bf16", "f32")
@@ -71,7 +72,7 @@ def plain(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _computes(op: Op) -> bool:
-    return name_of(op) not in MOVES | CASTS and any(i.dtype in REAL for i in op.inputs)
+    return not (is_move(op) or is_cast(op)) and any(i.dtype in REAL for i in op.inputs)
 
 
 def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool, lacking: dict) -> OperatorRow:
@@ -95,13 +96,7 @@ def _by_autocast(recording: Recording, ops: list[Op]) -> str:
     """Which way autocast cast the operands of a function's calls, as far as a cast was seen."""
     ways = set()
     for op in ops:
-        if (
-            op.autocast
-            and name_of(op) in CASTS
-            and op.op not in NAMED_CASTS
-            and op.inputs
-            and op.inputs[0].dtype in REAL
-        ):
+        if op.autocast and is_cast(op) and op.op not in NAMED_CASTS and op.inputs and op.inputs[0].dtype in REAL:
             compute = op.autocast.partition(":")[2]
             if op.outputs[0] == compute:
                 ways.add("down")
@@ -114,7 +109,7 @@ def _by_autocast(recording: Recording, ops: list[Op]) -> str:
 def _was_wide(recording: Recording, call: Op, cast: Op) -> bool:
     """Whether a call had an operand that was as wide as autocast made another one."""
     made = [recording.ops[i.producer] for i in call.inputs if i.dtype == cast.outputs[0] and i.producer >= 0]
-    return any(not (name_of(o) in CASTS and (o.op, o.place) == (cast.op, cast.place)) for o in made)
+    return any(not (is_cast(o) and (o.op, o.place) == (cast.op, cast.place)) for o in made)
 
 
 def _mostly_autocast(recording: Recording) -> bool:

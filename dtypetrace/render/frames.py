@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..records import Finding, Place, Recording
-from ..tables.costs import BYTES
+from ..tables.dtypes import bytes_of
 from . import listings
 
 PHASES = ("forward", "recompute", "backward", "optimizer", "other")
@@ -155,7 +155,7 @@ def _parameters(recording: Recording, findings: Sequence[Finding]) -> Any:
         "module": [r.module for r in rows],
         "dtype": [r.dtype for r in rows],
         "size": [r.size for r in rows],
-        "bytes": [r.size * BYTES.get(r.dtype, 1) for r in rows],
+        "bytes": [r.size * bytes_of(r.dtype) for r in rows],
         "origin": [r.origin for r in rows],
         "file": [r.place.file for r in rows],
         "line": [r.place.line for r in rows],

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ..records import FLOATING, Op, Place, Recording, Update, Value
-from ..rules.silent import CASTS, MOVES, NAMED_CASTS, narrower, wider
-from ..tables.costs import BYTES, name_of, result_bytes
+from ..records import Op, Place, Recording, Update, Value
+from ..tables.dtypes import DTYPES, FLOATING, narrower, wider
+from ..tables.operators import NAMED_CASTS, is_cast, is_move, result_bytes, writes
 
 _NOWHERE = Place()
 
@@ -18,11 +18,10 @@ _NOWHERE = Place()
 @cache
 def family(dtype: str) -> str:
     """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its parts'."""
-    if not dtype or dtype == "bfloat16":
-        return dtype and "bf16"
     if dtype not in FLOATING:
-        return "other"
-    return f"f{8 * BYTES[dtype] // (2 if dtype.startswith('complex') else 1)}"
+        return dtype and "other"
+    label = DTYPES[dtype].label
+    return label if label != "f4" else "other"  # too rare for a colour of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,9 @@ def change(op: Op) -> str:
     out = next((d for d in op.outputs if d in FLOATING), "")
     if not into or not out:
         return ""
-    if name_of(op) in CASTS or len(op.inputs) == 1:
+    if is_cast(op) or len(op.inputs) == 1:
         return "" if into[0] == out else "autocast" if op.autocast and op.op not in NAMED_CASTS else "cast"
-    if op.aten.partition(".")[0].endswith("_") and into[0] == out and any(d != out for d in into[1:]):
+    if writes(op) and into[0] == out and any(d != out for d in into[1:]):
         return "write"
     if any(narrower(d, out) for d in into) and out in into and not any(wider(d, out) for d in into):
         return "promotion"
@@ -127,7 +126,7 @@ def _returns(recording: Recording, rows: tuple[OpRow, ...], row: OpRow) -> bool:
         above = rows[number]
         if above.change in ("cast", "autocast"):
             return _ends(above) == (to, source)
-        if name_of(recording.ops[number]) not in MOVES or not recording.ops[number].inputs:
+        if not is_move(recording.ops[number]) or not recording.ops[number].inputs:
             return False
         number = recording.ops[number].inputs[0].producer
     return False

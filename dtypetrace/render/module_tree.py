@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..records import FLOATING, Finding, Recording
+from ..records import Finding, Recording
+from ..tables.dtypes import FLOATING
 
 _OPEN = 40
 """Lines that are unfolded at first, at most."""

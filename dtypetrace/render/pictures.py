@@ -13,7 +13,8 @@ from typing import Any
 
 import networkx as nx
 
-from ..records import FLOATING, Chain, Finding, FlowStep, Op, Operand, Place, Recording
+from ..records import Chain, Finding, FlowStep, Op, Operand, Place, Recording
+from ..tables.dtypes import FLOATING
 from . import listings
 
 MOST_NODES = 60

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ..records import FLOATING, Finding, FlowStep, Frame, Operand, Place
+from ..records import Finding, FlowStep, Frame, Operand, Place
 from ..source import expressions
-from ..source.editing import TAKES_DTYPE
+from ..tables.dtypes import FLOATING
+from ..tables.operators import TAKES_DTYPE
 
 
 def labels(f: Finding) -> list[tuple[Frame, str]]:

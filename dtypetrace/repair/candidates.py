@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .. import rules
-from ..records import FLOATING, Edit, Finding, Place, Recording, Refused
+from ..records import Edit, Finding, Place, Recording, Refused
 from ..rules import judgement
 from ..rules.remedies import born_as, kept_wide, short, wanted_dtype
 from ..source import editing
 from ..source.patch import Change, Patch
+from ..tables.dtypes import FLOATING
+from ..tables.operators import RANDOM, is_destination
 
 _FRAMES = 4
 _SHARED = frozenset({"parameter", "load", "autocast"})
 """Births of more than one value: a module's parameters, a checkpoint."""
-_DRAW = frozenset(["normal", "rand", "rand_like", "randn", "randn_like"])
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Problem:
     def same_draws(self) -> list[Change]:
         """What repairs it and leaves the random numbers what they are: a factory draws others in another dtype."""
         culprit = self.findings[0].culprit
-        drawn = self.chosen in ("remedy", "birth") and culprit is not None and culprit.origin.op in _DRAW
+        drawn = self.chosen in ("remedy", "birth") and culprit is not None and culprit.origin.op in RANDOM
         return drawn and self.changes.get("line0") or self.chosen_changes
 
     @property
@@ -151,7 +152,7 @@ def _ways(recording: Recording, refused: Refused, f: Finding) -> Iterator[tuple[
         edit = editing.at_own_line(recording, place, wanted)
         way = Way(f"flow{number}", f"cast it to {wanted} on its way ({short(place)})", True, place)
         yield way, (edit,) if edit else ()
-    if editing.is_destination(refused.op, witness.argument, witness.index):
+    if is_destination(refused.op, witness.argument, witness.index):
         others = [
             w
             for w in refused.witnesses

@@ -17,24 +17,10 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.codes import TITLES
-from ..tables.costs import destination, name_of, result_bytes, writes
+from ..tables.dtypes import REAL, narrower, wider
+from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
 from .remedies import short
-from .silent import CASTS, MOVES, REAL, Run, narrower, wider
-
-_STORES = frozenset(
-    {
-        "copy",
-        "index_put",
-        "_index_put_impl",
-        "scatter",
-        "index_copy",
-        "masked_scatter",
-        "slice_scatter",
-        "fill",
-        "masked_fill",
-    }
-)
-"""Writes that replace what was there; every other write adds to it, or changes it."""
+from .silent import Run
 
 
 def find(run: Run) -> list[Finding]:
@@ -69,7 +55,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     index = wide[0]
     value = op.inputs[index]
     in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
-    adds = name_of(op).removeprefix("_foreach_") not in _STORES and at == 0
+    adds = name_of(op).removeprefix("_foreach_") not in STORES and at == 0
     why = _harm(run, number, op, target, adds, in_line)
     if not why and _was_narrow(run, op, index):
         return None  # master copies of the weights are brought back so
@@ -96,9 +82,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
 
 def _by_the_engine(run: Run) -> list[Finding]:
     """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another dtype."""
-    casts = [
-        op for op in run.ops if op.phase == "backward" and name_of(op) in CASTS and op.of >= 0 and _unmirrored(run, op)
-    ]
+    casts = [op for op in run.ops if op.phase == "backward" and is_cast(op) and op.of >= 0 and _unmirrored(run, op)]
     if not casts:
         return []
     op = max(casts, key=lambda o: result_bytes(o) * o.count)
@@ -130,7 +114,7 @@ def _unmirrored(run: Run, op: Op) -> bool:
     if forward.autocast or not narrowed:
         return False
     took, gave = {i.dtype for i in forward.inputs if i.dtype in REAL}, {d for d in forward.outputs if d in REAL}
-    if name_of(forward) in CASTS:  # a custom function's node is known by the first op inside it
+    if is_cast(forward):  # a custom function's node is known by the first op inside it
         return op.inputs[0].dtype not in gave
     return len(took | gave) == 1
 
@@ -159,7 +143,7 @@ def _was_narrow(run: Run, op: Op, index: int) -> bool:
 def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str | None) -> str:
     """What is lost beyond one rounding, empty where nothing is."""
     made = run.ops[target.producer] if target.producer >= 0 else None
-    while made is not None and (writes(made) or name_of(made) in MOVES) and made.inputs:  # `mean.mul_(d).add_(x)`
+    while made is not None and (writes(made) or is_move(made)) and made.inputs:  # `mean.mul_(d).add_(x)`
         above = made.inputs[max(destination(made), 0)].producer
         made = run.ops[above] if above >= 0 else None
     # weights that one line adds to, one after the other, as adapters are merged: each may be written once
@@ -174,7 +158,7 @@ def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str
             (
                 run.ops[n]
                 for n in run.users[number]
-                if name_of(run.ops[n]) in CASTS and wider(run.ops[n].outputs[0], target.dtype)
+                if is_cast(run.ops[n]) and wider(run.ops[n].outputs[0], target.dtype)
             ),
             None,
         )

@@ -12,10 +12,11 @@ from dataclasses import replace
 from itertools import chain
 
 from .. import graph
-from ..records import FLOATING, Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
+from ..records import Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 from ..source import expressions
 from ..tables import refusals
 from ..tables.codes import TITLES
+from ..tables.dtypes import COUNTERPART, FLOATING
 from . import changes, consequences, judgement, no_gradient, plans, ranges, training
 from .remedies import remedy, short
 
@@ -117,9 +118,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         else None
     )
     if chosen and (refused.wants == "complex" or chosen.dtype == in_line and chosen.dtype.startswith("complex")):
-        measure = judgement.OTHER_FORM.get(
-            chosen.dtype, measure
-        )  # alone and yet refused for being complex, or for being real
+        measure = COUNTERPART.get(chosen.dtype, measure)  # alone and yet refused for being complex, or for being real
     site = graph.place_of(recording, refused.place)
     operands = tuple(_operand(recording, w, measure, site, refused) for w in refused.witnesses)
     culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)

@@ -24,23 +24,9 @@ from __future__ import annotations
 from collections import Counter
 
 from .. import graph
-from ..records import FLOATING, Recording, Refused, Step, Witness
+from ..records import Recording, Refused, Step, Witness
+from ..tables.dtypes import COUNTERPART, FLOATING, HALF, STORAGE_ONLY, bytes_of
 
-HALF = frozenset({"float16", "bfloat16"})
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex128": 16, "complex64": 8, "complex32": 4}
-STORED = frozenset(
-    [
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "float4_e2m1fn_x2",
-        "uint16",
-        "uint32",
-        "uint64",
-    ]
-)
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion"})
 
 
@@ -59,7 +45,7 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     """The dtype that the run was meant to have at this op, and the fact that says so."""
     sides = contenders(refused)
     present = {w.dtype for w in sides}
-    computing = present - STORED
+    computing = present - STORAGE_ONLY
     if refused.wants == "agree" and len(computing) == 1 and computing != present:
         return next(iter(computing)), "that is a format to store in, not to compute in"
     changed = {w.dtype for w in sides if w.changed}
@@ -88,7 +74,7 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
     sizes: Counter[str] = Counter()
     for p in refused.model:
         if p.name not in disputed and p.step not in parties:
-            sizes[OTHER_FORM.get(p.dtype, p.dtype) if complexes else p.dtype] += p.size
+            sizes[COUNTERPART.get(p.dtype, p.dtype) if complexes else p.dtype] += p.size
     scope = "the model's"
     if not sizes:
         sizes.update(dict(refused.run))
@@ -109,7 +95,7 @@ def in_line(recording: Recording, refused: Refused) -> tuple[str | None, str]:
                 return planned, f"{scope} parameters are {dominant} by default only, while the run decided on {planned}"
             return (
                 dominant,
-                f"{scope} other parameters are {OTHER_FORM.get(dominant, dominant) if complexes else dominant} ({share:.0%})",
+                f"{scope} other parameters are {COUNTERPART.get(dominant, dominant) if complexes else dominant} ({share:.0%})",
             )
     if refused.code == "DT112" and len(wide := {d for d in present if not d.startswith("float8")}) == 1:
         return wide.pop(), "float8 is a format to store in and to multiply matrices of"
@@ -229,7 +215,7 @@ def _by_purpose(recording: Recording, sides: list[Witness]) -> tuple[str | None,
     counts = Counter(w.dtype for w in sides)
     if not counts:
         return None, ""
-    ranked = sorted(counts, key=lambda d: (-counts[d], BYTES.get(d, 1)))
+    ranked = sorted(counts, key=lambda d: (-counts[d], bytes_of(d)))
     if len(ranked) > 1 and counts[ranked[0]] > counts[ranked[1]]:
         return ranked[0], f"most operands are {ranked[0]}"
     return ranked[0], ""
@@ -280,8 +266,6 @@ _ROLES = {  # the arguments that are most often meant come first
 }
 _POINTERS = frozenset({"index", "indices", "offsets", "batch_sizes", "mask", "condition"})
 """Arguments that are integers or booleans by right: they have no side where the values disagree."""
-OTHER_FORM = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
-OTHER_FORM |= {real: form for form, real in OTHER_FORM.items()}
 
 
 def suits(dtype: str, wants: str) -> bool:

@@ -18,12 +18,12 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Reach
 from ..source import editing
 from ..tables.codes import TITLES
-from ..tables.costs import name_of
+from ..tables.dtypes import DTYPES, REAL
+from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
 from .remedies import short
-from .silent import CASTS, FORWARD, MOVES, REAL, Run
+from .silent import FORWARD, Run
 
-_BITS = {"bfloat16": 8, "float16": 11, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3}
-_COUNTS = frozenset({"arange", "linspace", "range"})
+_NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
 _ANGLES = frozenset({"sin", "cos", "polar"})
 _OFF = 0.25
 """A cumulative product that may be off by so much of itself is none."""
@@ -42,6 +42,11 @@ class _Source:
     """The op and operand at which something narrow went in, the first to come last."""
 
 
+def _neighbours(dtype: str) -> float:
+    """How many whole numbers in a row a narrow dtype can tell apart; infinitely many, for our purpose, in any other."""
+    return 2.0 ** DTYPES[dtype].digits if dtype in _NARROW else float("inf")
+
+
 def find(run: Run) -> list[Finding]:
     """One finding for each place where a table's dtype was decided."""
     found: dict[tuple, Finding] = {}
@@ -55,20 +60,20 @@ def find(run: Run) -> list[Finding]:
 
 def _judged(run: Run, number: int, op: Op):
     name, made = name_of(op), op.outputs[0]
-    if name in _COUNTS and prod(op.shape) > 2 ** _BITS.get(made, 64):
+    if name in SEQUENCES and prod(op.shape) > _neighbours(made):
         yield _finding(run, number, -1, f"{prod(op.shape):,} numbers in a row")
     elif name in _ANGLES:
         source = _source(run, number)
         if source.pure and source.narrow:
             at, index = source.narrow[-1]
             dtype = run.ops[at].inputs[index].dtype
-            if source.counted > 2 ** _BITS.get(dtype, 64):
+            if source.counted > _neighbours(dtype):
                 yield _finding(run, at, index, f"angles of up to {source.counted:,} positions", op)
-    elif name == "cumsum" and made in _BITS:
+    elif name == "cumsum" and made in _NARROW:
         source = _source(run, number)
-        if source.pure and source.narrow and source.counted > 2 ** _BITS[made]:
+        if source.pure and source.narrow and source.counted > _neighbours(made):
             yield _finding(run, *source.narrow[-1], f"counts up to {source.counted:,}", op)
-    elif name == "cumprod" and made in _BITS and op.shape and max(op.shape) * 2.0 ** -_BITS[made] >= _OFF:
+    elif name == "cumprod" and made in _NARROW and op.shape and max(op.shape) * DTYPES[made].rounding >= _OFF:
         source = _source(run, number)
         if source.pure and source.narrow:
             yield _finding(run, *source.narrow[-1], f"a product of {max(op.shape):,} factors", op)
@@ -81,17 +86,17 @@ def _largest(op: Op) -> int:
 
 def _counted_back(run: Run, number: int, op: Op):
     """An op that makes integers again of integers that a narrow dtype could not hold."""
-    if name_of(op) not in CASTS or not op.inputs or op.inputs[0].dtype not in _BITS:
+    if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in _NARROW:
         return
     dtype, above = op.inputs[0].dtype, op.inputs[0].producer
     while above >= 0:
         before = run.ops[above]
-        if name_of(before) in CASTS and before.inputs and before.inputs[0].dtype not in REAL:
-            if (largest := _largest(before)) > 2 ** _BITS[dtype]:
+        if is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL:
+            if (largest := _largest(before)) > _neighbours(dtype):
                 what = f"integers of up to {largest:,}" if before.peak < inf else f"integers that outgrow {dtype}"
                 yield _finding(run, number, 0, what, op, back=True)
             return
-        if name_of(before) not in MOVES or len(before.inputs) != 1:
+        if not is_move(before) or len(before.inputs) != 1:
             return
         above = before.inputs[0].producer
 
@@ -106,15 +111,15 @@ def _source(run: Run, number: int) -> _Source:
         seen.add(at)
         op = run.ops[at]
         real = [i for i in op.inputs if i.dtype in REAL]
-        if name_of(op) in _COUNTS:
+        if name_of(op) in SEQUENCES:
             counted = max(counted, prod(op.shape))
-        if name_of(op) in CASTS and op.inputs and op.inputs[0].dtype not in REAL:
+        if is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
             counted = max(counted, _largest(op))
         if name_of(op) == "cumsum" and at in run.peaks:
             counted = max(counted, int(run.peaks[at]))
         pure = pure and all(i.holder is None for i in real) and depth < _DEEP
         for index, i in enumerate(op.inputs):
-            if i.dtype in _BITS:
+            if i.dtype in _NARROW:
                 narrow[at, index] = None
             if i.producer >= 0:
                 front.append((i.producer, depth + 1))
@@ -153,7 +158,7 @@ def _finding(run: Run, number: int, index: int, what: str, table: Op | None = No
             f"leave the integers out of the cast: {short(place)} makes integers of them again",
             f"{table.op} takes {dtype} numbers for integers",
         )
-    notes = [f"{what}: {dtype} tells {2 ** _BITS[dtype]:,} neighbours apart, no more"]
+    notes = [f"{what}: {dtype} tells {int(_neighbours(dtype)):,} neighbours apart, no more"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"{culprit.shown} goes in at {short(run.place(op))}, and {table.op} makes the table of it")
     flow = (

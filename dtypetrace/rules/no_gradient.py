@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FLOATING, Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
+from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
 from ..tables.codes import TITLES
+from ..tables.dtypes import FLOATING
 from .training import LEAST_STEPS, MOST_SHOWN, born
 
 _DETACHING = frozenset({"detach", "detach_", "data"})

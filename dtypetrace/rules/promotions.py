@@ -19,9 +19,10 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Reach, Recording
 from ..source import editing
 from ..tables.codes import TITLES
-from ..tables.costs import destination, flops, name_of, result_bytes, writes
+from ..tables.dtypes import REAL, narrower, wider
+from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
 from .remedies import short
-from .silent import CASTS, FORWARD, MOVES, REAL, Run, narrower, quantity, wider
+from .silent import FORWARD, Run, quantity
 
 _FAR = 3
 """So many ops of arithmetic in a row, and in another module, are more than an island that ends at once;"""
@@ -83,7 +84,7 @@ class _Walk:
                 for key in self.because.get(i.producer, ()):
                     cause = self.causes[key]
                     cause.ends = number if cause.ends < 0 else cause.ends
-        if name_of(op) in CASTS:
+        if is_cast(op):
             if held:
                 self._goes_on(number, op, held)
             elif low and self.run.computed(low[0]):
@@ -104,14 +105,14 @@ class _Walk:
         if any(i.producer in self.islands for i in others) or flops(op) and any(self._weight(i) for i in others):
             self.islands.add(number)
         elif caused:
-            self._ran(number, op, caused, 0 if name_of(op) in MOVES | CASTS else 1)
+            self._ran(number, op, caused, 0 if (is_move(op) or is_cast(op)) else 1)
 
     def _weight(self, i: Input) -> bool:
         """Whether an operand is a parameter, perhaps transposed."""
         while (
             i.holder is None
             and i.producer >= 0
-            and name_of(self.run.ops[i.producer]) in MOVES
+            and is_move(self.run.ops[i.producer])
             and self.run.ops[i.producer].inputs
         ):
             i = self.run.ops[i.producer].inputs[0]

@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .. import graph
-from ..records import FLOATING, Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
+from ..records import Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
 from ..tables.codes import TITLES
-from ..tables.costs import name_of
+from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
+from ..tables.operators import is_cast, is_move, name_of
 from .plans import CHECKS
-from .silent import CASTS, FORWARD, MOVES, REAL, Run, wider
-from .training import SMALLEST
+from .silent import FORWARD, Run
 
 ROWS_LOST = 0.1
 """Of the entries of a batch; a loss scaler that does its work loses next to none."""
 FORWARD_LOST = 0.5
-LARGEST = {"float16": 65504.0}
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
 """What is infinite at zero: there an operand that was flushed to zero does its harm."""
 _UP = 64
@@ -88,7 +87,7 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     culprit = _operand(recording, op, made, step)
     site = graph.place_of(recording, op.place)
     peak = max((values[i.producer].peak for i in op.inputs if i.producer in values), default=0.0)
-    said = f"finite {source[0] if source else made} goes in{_of(peak)}, infinity comes out: {made} ends at {LARGEST.get(made, 3.4e38):.5g}"
+    said = f"finite {source[0] if source else made} goes in{_of(peak)}, infinity comes out: {made} ends at {DTYPES[made].largest:.5g}"
     notes = []
     if after:
         notes.append(f"a NaN came of it first in {after[0].op}" + (f", {after[0].module}" if after[0].module else ""))
@@ -140,7 +139,7 @@ def _stays(recording: Recording, values: dict[int, Value], first: Value) -> bool
     infinite, read, used = {first.op}, set(), set()
     for number, op in enumerate(recording.ops):
         above = {i.producer for i in op.inputs} & infinite
-        if above and op.phase in FORWARD and (number in values and values[number].bad or name_of(op) in MOVES):
+        if above and op.phase in FORWARD and (number in values and values[number].bad or is_move(op)):
             infinite.add(number)
         (read if name_of(op) in _READS else used).update(above if op.phase in FORWARD or name_of(op) in _READS else ())
     return bool(read - used)
@@ -153,7 +152,7 @@ def _rooted(recording: Recording, values: dict[int, Value], number: int) -> Op |
         if any(i.producer in infinite for i in op.inputs) and op.phase in FORWARD:
             if name_of(op) in ("sqrt", "rsqrt"):
                 return op
-            if n in values and values[n].bad or name_of(op) in MOVES | CASTS:
+            if n in values and values[n].bad or (is_move(op) or is_cast(op)):
                 infinite.add(n)
     return None
 
@@ -180,7 +179,7 @@ def _pole(recording: Recording, zero: Value, op: Op, harmful: bool) -> Finding:
     step = _step_of_output(recording, zero.op)
     culprit = _operand(recording, flushing, dtype, step)
     site, where = graph.place_of(recording, op.place), graph.place_of(recording, flushing.place)
-    least = f"the smallest {dtype} is {SMALLEST.get(dtype, 0):.0e}"
+    least = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
     said = (
         f"{zero.vanished:g} is 0 in {dtype}: {least}"
         if zero.vanished

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 
 from .. import graph
-from ..records import FLOATING, Edit, Fix, FlowStep, Operand, Place, Recording, Refused, Witness
+from ..records import Edit, Fix, FlowStep, Operand, Place, Recording, Refused, Witness
 from ..source import editing, expressions
-from .judgement import BYTES, HALF, OTHER_FORM, STORED
+from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, STORAGE_ONLY, narrower, wider
+from ..tables.operators import TAKES_DTYPE, is_destination
 
 
 def remedy(
@@ -132,10 +133,10 @@ def remedy(
     island = (
         origin.kind == "cast"
         and origin.explicit
-        and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
+        and narrower(wanted, culprit.dtype)
         and graph.computes(recording, origin, culprit.dtype)
     )
-    written = editing.is_destination(refused.op, chosen.argument, chosen.index)
+    written = is_destination(refused.op, chosen.argument, chosen.index)
     if island and culprit.holder is None and not written and not _same_line(origin.place, site):
         # what computes wide on purpose stays wide: its result comes back where it widened the stream, else where it is refused
         widened = next(
@@ -169,7 +170,7 @@ def remedy(
         why = f"{culprit.dtype} is on purpose at {short(here)}, where it is updated: cast it to {wanted} where it becomes {culprit.shown}"
         lent, edit = editing.at_lent(recording, site, wanted) or (here, None)
         return Fix("cast", lent, (edit,) if edit else (), edit is not None, why, others)
-    narrow = passed and origin.kind == "cast" and culprit.dtype in HALF and BYTES.get(wanted, 0) > BYTES[culprit.dtype]
+    narrow = passed and origin.kind == "cast" and culprit.dtype in HALF and wider(wanted, culprit.dtype)
     if (
         narrow
         and not written
@@ -189,11 +190,7 @@ def remedy(
         if edit is not None:
             why = f"{culprit.shown} comes from weights that are kept in {culprit.dtype} and not trained: cast it to {wanted} here"
             return Fix("cast", site, (edit,), True, why, (f"compute in {wanted} from {short(here)} on",))
-    ready = (
-        graph.table(recording, origin.place, culprit.dtype)
-        if BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
-        else graph.NOWHERE
-    )
+    ready = graph.table(recording, origin.place, culprit.dtype) if narrower(wanted, culprit.dtype) else graph.NOWHERE
     if ready.stack and (edit := editing.at_widening(recording, ready, wanted)) is not None:
         why = f"keep computing it in {culprit.dtype}, and cast it to {wanted} here, before it meets the rest"
         return Fix(
@@ -215,7 +212,7 @@ def remedy(
 def kept_wide(recording: Recording, culprit: Operand, wanted: str) -> bool:
     """Whether a weight is wide on purpose where it was made: it is an average or a sum, changed little by little there."""
     origin = culprit.origin
-    wide = origin.kind == "cast" and origin.explicit and BYTES.get(wanted, 8) < BYTES.get(culprit.dtype, 0)
+    wide = origin.kind == "cast" and origin.explicit and narrower(wanted, culprit.dtype)
     return (
         wide
         and culprit.holder == "parameter"
@@ -228,7 +225,7 @@ def _words(kind: str, wanted: str, op: str | None = None) -> str:
     """What to change at a birth of this kind."""
     return {
         "factory": f"give it dtype={_spell(wanted)} where it is made"
-        if op is None or op in editing.TAKES_DTYPE
+        if op is None or op in TAKES_DTYPE
         else f"cast it to {wanted} where it is made",
         "conversion": f"make it {wanted} where it is converted",
         "promotion": f"cast the result to {wanted} where it is computed",
@@ -248,7 +245,7 @@ def _at_site(refused: Refused, culprit: Operand, chosen: Witness, wanted: str | 
         return (
             f"cast what is written to {culprit.dtype} at the call, {short(site)}, where it is to stay {culprit.dtype}"
         )
-    if refused.code == "DT117" and editing.is_destination(refused.op, chosen.argument, chosen.index):
+    if refused.code == "DT117" and is_destination(refused.op, chosen.argument, chosen.index):
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:
         return f"cast {culprit.shown} at the call, {short(site)}, which mends this use alone"
@@ -347,7 +344,7 @@ def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> tuple[st
         return f"{op} takes integers or booleans: cast {culprit.shown} to int64 or bool at the call", ""
     if found in FLOATING:
         return f"compute {op} in float32 and cast its result back", ""
-    number = in_line if in_line in FLOATING else "int64" if found == "bool" or found in STORED else "float32"
+    number = in_line if in_line in FLOATING else "int64" if found == "bool" or found in STORAGE_ONLY else "float32"
     invert = ", or turn a mask round with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
     return f"cast {culprit.shown} to {number} at the call{invert}", number
 
@@ -355,7 +352,7 @@ def _kernel(refused: Refused, culprit: Operand, in_line: str | None) -> tuple[st
 def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str | None:
     """The dtype that the culprit is to have; None where the run shows none."""
     if refused.wants == "complex":
-        return OTHER_FORM.get(culprit.dtype, "complex64")
+        return COUNTERPART.get(culprit.dtype, "complex64")
     if refused.code == "DT111":  # a destination is to be what is written into it
         told = dict(refused.dtypes)
         return next(
@@ -369,10 +366,7 @@ def wanted_dtype(refused: Refused, culprit: Operand, in_line: str | None) -> str
 def born_as(flow: tuple[FlowStep, ...], wanted: str | None) -> str | None:
     """The dtype that a value has to be born in to be ``wanted`` where it is used: real numbers of that precision, where they
     became complex on the way."""
-    return OTHER_FORM.get(wanted, wanted) if flow and wanted in _COMPLEX and flow[0].to not in _COMPLEX else wanted
-
-
-_COMPLEX = frozenset(form for form in OTHER_FORM if form.startswith("complex"))
+    return COUNTERPART.get(wanted, wanted) if flow and wanted in COMPLEX and flow[0].to not in COMPLEX else wanted
 
 
 def _decided(recording: Recording, step: int) -> Place:
@@ -408,7 +402,7 @@ def _at_use(
         refused.wants == "float"  # class numbers and pixels: elsewhere they are integers on purpose
         or culprit.dtype == "bool"
         and wanted in FLOATING
-        or culprit.dtype in STORED
+        or culprit.dtype in STORAGE_ONLY
         or origin.kind == "parameter"
         and wanted not in FLOATING  # no module can be cast to it
         or refused.wants in ("integer", "bool")

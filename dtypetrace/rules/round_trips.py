@@ -12,8 +12,9 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Reach
 from ..source import editing
 from ..tables.codes import TITLES
-from ..tables.costs import flops, name_of, result_bytes, writes
-from .silent import CASTS, FORWARD, MOVES, NAMED_CASTS, REAL, Run, quantity, wider
+from ..tables.dtypes import REAL, wider
+from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
+from .silent import FORWARD, Run, quantity
 
 _OFTEN = 3
 """So many casts of one weight for each time that it can have changed are a habit."""
@@ -32,7 +33,7 @@ def _detours(run: Run) -> list[Finding]:
     trips: dict[tuple, list[tuple[int, int]]] = {}
     for number, op in enumerate(run.ops):
         # in backward too: what hooks on saved tensors park comes back there
-        if name_of(op) in CASTS and op.inputs and op.outputs and (op.phase in FORWARD or op.op in NAMED_CASTS):
+        if is_cast(op) and op.inputs and op.outputs and (op.phase in FORWARD or op.op in NAMED_CASTS):
             begin = away.get(op.inputs[0].producer)
             if (
                 begin is not None
@@ -69,7 +70,7 @@ def _shelves(run: Run) -> dict[int, int]:
                 blank[number] = shelf
                 first.setdefault(shelf, number)
                 spoilt.update(() if narrow else (shelf,))
-            elif name_of(op) in MOVES and len(op.inputs) == 1:
+            elif is_move(op) and len(op.inputs) == 1:
                 blank[number] = shelf
     return {shelf: number for shelf, number in first.items() if shelf not in spoilt}
 
@@ -84,10 +85,10 @@ def _parked(run: Run) -> dict[int, int]:
         real = [i for i in op.inputs if i.dtype in REAL]
         if not real or not op.outputs or op.phase not in FORWARD:
             continue
-        if name_of(op) in CASTS and wider(op.outputs[0], real[0].dtype):
+        if is_cast(op) and wider(op.outputs[0], real[0].dtype):
             if op.op in NAMED_CASTS:
                 away[number] = number
-        elif name_of(op) in MOVES | CASTS and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
+        elif (is_move(op) or is_cast(op)) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
             away[number] = away[real[0].producer]
     return away
 
@@ -100,10 +101,7 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
             for i in op.inputs:
                 begin = away.get(i.producer)
                 back = (
-                    name_of(op) in CASTS
-                    and op.outputs
-                    and begin is not None
-                    and op.outputs[0] == _value(run.ops[begin]).dtype
+                    is_cast(op) and op.outputs and begin is not None and op.outputs[0] == _value(run.ops[begin]).dtype
                 )
                 if begin is not None and i.dtype == run.ops[begin].outputs[0] and not back:
                     used.add(begin)
@@ -160,7 +158,7 @@ def _recast(run: Run) -> list[Finding]:
     chances = max(int(run.recording.meta.get("steps", 0)), 1)
     functions: dict[tuple | None, list[int]] = {}
     for number, op in enumerate(run.ops):
-        cast = name_of(op) in CASTS and op.op in NAMED_CASTS and op.module and op.phase == "forward"
+        cast = is_cast(op) and op.op in NAMED_CASTS and op.module and op.phase == "forward"
         if (
             cast
             and op.inputs
@@ -178,7 +176,7 @@ def _recast(run: Run) -> list[Finding]:
 def _multiplied(run: Run, number: int) -> bool:
     """Whether a weight's cast copy is a factor of a matmul or a convolution: elsewhere it is small change."""
     for user in run.users[number]:
-        if flops(run.ops[user]) or name_of(run.ops[user]) in MOVES and _multiplied(run, user):
+        if flops(run.ops[user]) or is_move(run.ops[user]) and _multiplied(run, user):
             return True
     return False
 

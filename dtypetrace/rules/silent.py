@@ -12,104 +12,10 @@ from functools import cached_property
 from .. import graph
 from ..records import Input, Op, Operand, Origin, Place, Recording
 from ..source import expressions
-from ..tables.costs import BYTES, destination, name_of, result_bytes, writes
+from ..tables.dtypes import REAL
+from ..tables.operators import LIKES, destination, is_cast, is_move, name_of, result_bytes, writes
 
-REAL = frozenset(
-    [
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-    ]
-)
-CASTS = frozenset({"_to_copy", "to", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
-"""Operators that cast. Under inference mode composites come as they were called: ``to`` and not ``_to_copy``."""
-MOVES = frozenset(
-    [
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "expand",
-        "permute",
-        "transpose",
-        "t",
-        "numpy_T",
-        "unsqueeze",
-        "squeeze",
-        "slice",
-        "select",
-        "split",
-        "split_with_sizes",
-        "chunk",
-        "unbind",
-        "alias",
-        "detach",
-        "clone",
-        "copy",
-        "contiguous",
-        "cat",
-        "stack",
-        "narrow",
-        "as_strided",
-        "flatten",
-        "unflatten",
-        "index",
-        "index_select",
-        "gather",
-        "movedim",
-        "swapaxes",
-        "swapdims",
-        "repeat",
-        "roll",
-        "flip",
-        "lift_fresh",
-        "unfold",
-        "constant_pad_nd",
-        "diagonal",
-        "pin_memory",
-        "_pin_memory",
-        "view_as",
-        "expand_as",
-        "reshape_as",
-        "repeat_interleave",
-        "unsafe_split",
-        "unsafe_chunk",
-        "take_along_dim",
-        "mT",
-        "mH",
-        "T",
-        "ravel",
-        "moveaxis",
-        "adjoint",
-        "tensor_split",
-        "hsplit",
-        "vsplit",
-        "concat",
-        "concatenate",
-        "hstack",
-        "vstack",
-        "dstack",
-        "column_stack",
-    ]
-)
-"""Operators that hand numbers on as they are."""
-NAMED_CASTS = frozenset(["to", "type", "type_as", "float", "half", "bfloat16", "double", "_to_copy"])
-"""The calls by which a program casts; a cast inside any other call is autocast's or torch's own."""
 FORWARD = ("forward", "recompute", "other")
-
-
-def wider(one: str, other: str | None) -> bool:
-    return BYTES.get(one, 0) > BYTES.get(other or "", 8)
-
-
-def narrower(one: str, other: str | None) -> bool:
-    return BYTES.get(one, 8) < BYTES.get(other or "", 0)
 
 
 def quantity(amount: int, unit: str) -> str:
@@ -191,8 +97,9 @@ class Run:
 
     def arithmetic(self, op: Op) -> int:
         """Bytes that the calls of an op gave in forward; 0 for what only moves or casts numbers."""
-        moves = op.phase not in FORWARD or name_of(op) in MOVES | CASTS or not op.outputs or op.outputs[0] not in REAL
-        return 0 if moves else result_bytes(op) * op.count
+        if op.phase not in FORWARD or is_move(op) or is_cast(op) or not op.outputs or op.outputs[0] not in REAL:
+            return 0
+        return result_bytes(op) * op.count
 
     def given(self, module: str) -> int:
         """Bytes that the arithmetic of a module's whole model gave in forward; of the run's, outside any."""
@@ -255,14 +162,14 @@ class Run:
         number = i.producer
         while number >= 0:
             op = self.ops[number]
-            if name_of(op).endswith("_like") or name_of(op).startswith("new_"):
+            if name_of(op) in LIKES:
                 likened = (
                     in_line in (None, i.dtype)
                     and op.outputs[:1] == (i.dtype,)
                     and [o.dtype for o in op.inputs] == [i.dtype]
                 )
                 return Origin("factory", None, op.op, self.place(op)) if likened else None
-            if not (writes(op) or name_of(op) in MOVES) or not op.inputs:
+            if not (writes(op) or is_move(op)) or not op.inputs:
                 return None
             number = op.inputs[max(destination(op), 0)].producer
         return None
@@ -289,11 +196,11 @@ class Run:
             if not op.outputs or op.outputs[0] != dtype:
                 return False
             operands = [o for o in op.inputs if o.dtype in REAL]
-            if name_of(op) in CASTS and operands and operands[0].dtype != dtype:
+            if is_cast(op) and operands and operands[0].dtype != dtype:
                 return bool(op.module)
             if not operands:
                 return False  # a factory: a table, a constant
-            if name_of(op) not in MOVES | CASTS:
+            if not (is_move(op) or is_cast(op)):
                 return True
             if operands[0].holder is not None:
                 return False

@@ -13,13 +13,8 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Recording, Update
 from ..tables.codes import TITLES
+from ..tables.dtypes import DTYPES, HALF, REAL
 from .silent import Run
-
-NARROW = ("float16", "bfloat16")
-SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
-"""The smallest number above zero; half of it and less becomes zero."""
-SPACING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-"""Half the distance to the next number, relative to a number at the low end of its binade: a smaller change is rounded away."""
 
 MOST_SHOWN = 8
 LEAST_STEPS = 2
@@ -121,7 +116,7 @@ def of_adapter(judged: Iterable[tuple[Update, Mechanism]]) -> Mechanism:
     early = [
         m
         for u, m in judged
-        if begun and u.magnitude > 0 and u.dtype not in NARROW and m.name in ("below resolution", "one step")
+        if begun and u.magnitude > 0 and u.dtype not in HALF and m.name in ("below resolution", "one step")
     ]
     telling = [m for _, m in judged if m.name != "frozen" and m not in early]
     return min(telling or [m for _, m in judged], key=lambda m: (MECHANISMS.index(m.name), -len(m.facts)))
@@ -152,17 +147,17 @@ def compared(narrow: Update, wide: Update) -> Mechanism:
 
 def vanishes(number: float | None, dtype: str) -> bool:
     """Whether a positive number is rounded to zero in a dtype."""
-    return number is not None and dtype in SMALLEST and 0 < number <= SMALLEST[dtype] / 2
+    return number is not None and dtype in REAL and 0 < number <= DTYPES[dtype].smallest / 2
 
 
 def _lost_state(u: Update) -> tuple[str, ...]:
     """What shows that the optimizer's own numbers were lost in their dtype."""
-    lost = [s for s in u.state if s.dtype in NARROW and s.zeros > STATE_LOST]
+    lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     facts = []
     if lost:
         names = ", ".join(f"{s.name} ({s.zeros:.0%})" for s in lost)
         facts.append(
-            f"its state is zero in {lost[0].dtype} where the gradient is not: {names}; the smallest {lost[0].dtype} is {SMALLEST[lost[0].dtype]:.0e}"
+            f"its state is zero in {lost[0].dtype} where the gradient is not: {names}; the smallest {lost[0].dtype} is {DTYPES[lost[0].dtype].smallest:.0e}"
         )
         if vanishes(u.eps, lost[0].dtype):
             facts.append(f"eps={u.eps:g} is 0 in {lost[0].dtype} as well")
@@ -171,16 +166,16 @@ def _lost_state(u: Update) -> tuple[str, ...]:
 
 def _lost_eps(u: Update) -> tuple[str, ...]:
     """What shows that a step divided by zero where the gradient was zero."""
-    dtypes = [s.dtype for s in u.state if s.dtype in NARROW and vanishes(u.eps, s.dtype)]
+    dtypes = [s.dtype for s in u.state if s.dtype in HALF and vanishes(u.eps, s.dtype)]
     return (f"eps={u.eps:g} is 0 in {dtypes[0]}, the dtype of its state",) if dtypes else ()
 
 
 def _resolution(u: Update) -> tuple[str, ...]:
-    if u.dtype not in SPACING:
+    if u.dtype not in REAL:
         return ()
     if not u.magnitude:
-        return (f"next to 0, {u.dtype} holds no change below {SMALLEST[u.dtype] / 2:.1g}",)
-    hold = f"next to {u.magnitude:.2g}, {u.dtype} holds no change below {u.magnitude * SPACING[u.dtype]:.1g}"
+        return (f"next to 0, {u.dtype} holds no change below {DTYPES[u.dtype].smallest / 2:.1g}",)
+    hold = f"next to {u.magnitude:.2g}, {u.dtype} holds no change below {u.magnitude * DTYPES[u.dtype].rounding:.1g}"
     return (f"{hold}; the learning rate is {u.lr:g}" if u.lr > 0 else hold,)
 
 
@@ -221,7 +216,7 @@ def find(recording: Recording) -> Iterable[Finding]:
 
 
 def _code(u: Update, m: Mechanism) -> str | None:
-    if u.dtype not in NARROW:
+    if u.dtype not in HALF:
         return None  # nothing about a wide weight's dtype kept it from moving
     if m.name in ("state underflow", "overshoot", "broken") and (u.broken or m.name == "overshoot"):
         return "DT303"
@@ -367,7 +362,7 @@ def lost_changes(recording: Recording) -> Iterable[Finding]:
     run = Run(recording)
     for v in recording.values:
         op = recording.ops[v.op]
-        target = next((i for i in op.inputs[v.kept :] if i.dtype in NARROW), None)
+        target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF), None)
         if (
             target is None
             or not v.due
@@ -399,6 +394,6 @@ def lost_changes(recording: Recording) -> Iterable[Finding]:
             ),
             fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),
             exception=None,
-            notes=(f"next to a number, {target.dtype} holds no change below {SPACING[target.dtype]:.1%} of it",),
+            notes=(f"next to a number, {target.dtype} holds no change below {DTYPES[target.dtype].rounding:.1%} of it",),
         ))  # fmt: skip
     yield from groups.values()

@@ -10,50 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from ..records import Edit, Frame, Place, Recording
+from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
 from . import expressions
-
-# torch functions that make a tensor and take a dtype; what others make is cast
-TAKES_DTYPE = frozenset(
-    [
-        "arange",
-        "as_tensor",
-        "asarray",
-        "bartlett_window",
-        "blackman_window",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "eye",
-        "frombuffer",
-        "full",
-        "full_like",
-        "hamming_window",
-        "hann_window",
-        "kaiser_window",
-        "linspace",
-        "logspace",
-        "new_empty",
-        "new_full",
-        "new_ones",
-        "new_tensor",
-        "new_zeros",
-        "ones",
-        "ones_like",
-        "rand",
-        "rand_like",
-        "randint",
-        "randint_like",
-        "randn",
-        "randn_like",
-        "randperm",
-        "tensor",
-        "tril_indices",
-        "triu_indices",
-        "zeros",
-        "zeros_like",
-    ]
-)
-_NAMED_CASTS = frozenset(["bfloat16", "bool", "byte", "char", "double", "float", "half", "int", "long", "short"])
 
 
 def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit | None:
@@ -85,7 +43,7 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
     plain = (
-        node.func.attr in _NAMED_CASTS
+        node.func.attr in CAST_METHODS
         and not (node.args or node.keywords)
         or node.func.attr == "to"
         and len(node.args) + len(node.keywords) == 1
@@ -174,19 +132,6 @@ def at_callers(
             edit = _wrapped(outer.stack[0], text, node, _casting(text, wanted))
             if edit is not None:
                 yield outer, edit
-
-
-def is_destination(op: str, argument: str, index: int) -> bool:
-    """Whether an operand is what an op writes into: ``out=``, a collective's output, the first of ``index_add_``,
-    ``x[i] = y`` and ``x += y``."""
-    in_place = op in _WRITERS or op.endswith("_") and not op.endswith("__")
-    return argument.split("[")[0] in _DESTINATIONS or in_place and index == 0
-
-
-_DESTINATIONS = frozenset({"out", "output_tensor", "output_tensor_list", "gather_list"})
-_WRITERS = frozenset(
-    ["setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor"]
-)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -351,15 +296,7 @@ def _torch(text: expressions.Text) -> str:
     )
 
 
-_METHODS = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "half",
-    "bfloat16": "bfloat16",
-    "int64": "long",
-    "int32": "int",
-    "bool": "bool",
-}
+_METHODS = {dtype: method for method, dtype in CAST_METHODS.items()}
 
 
 def _casting(text: expressions.Text, wanted: str) -> str:
@@ -386,7 +323,7 @@ def _in_call(frame: Frame, text: expressions.Text, call: ast.Call, wanted: str, 
 def _cast(frame: Frame, text: expressions.Text, call: ast.Call, wanted: str) -> Edit | None:
     torch = _torch(text)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    if name in _NAMED_CASTS and not call.args:
+    if name in CAST_METHODS and not call.args:
         method = _casting(text, wanted).removeprefix(".")
         return _edit(frame, text, call, _owner(text, call) + method) if method else None
     if not torch:

@@ -7,7 +7,7 @@ import re
 import pytest
 import recordings
 
-from dtypetrace.records import FLOATING
+from dtypetrace.tables.dtypes import FLOATING
 from dtypetrace.render import census, listings, page_tables, timeline
 
 

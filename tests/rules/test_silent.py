@@ -12,7 +12,7 @@ import torch
 import dtypetrace
 from dtypetrace.records import Input, Op, Reach
 from dtypetrace.rules import silent
-from dtypetrace.tables import costs
+from dtypetrace.tables import operators
 
 HALVES = ("float16", "bfloat16")
 NET = "torch.manual_seed(0)\nnet = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).to(<half>)\nx = torch.randn(4, 8).to(<half>)\n"
@@ -478,7 +478,7 @@ def test_two_models_that_one_function_calls_by_the_same_name(tmp_path):
 @pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.inference_mode()"])
 def test_flops_are_those_of_the_mathematics(call, flops, mode, tmp_path):
     program = run(tmp_path, f"with {mode}:\n    {call}")
-    assert sum(costs.flops(op) for op in program.recording.ops) == flops
+    assert sum(operators.flops(op) for op in program.recording.ops) == flops
 
 
 def test_destinations():
@@ -486,10 +486,10 @@ def test_destinations():
         return Op("f", aten, "forward", "", -1, (Input("float32"),) * inputs, ("float32",), 1)
 
     assert [
-        costs.destination(op(a))
+        operators.destination(op(a))
         for a in ("add_.Tensor", "add.Tensor", "add.out", "__and__.Scalar", "_foreach_add_.List")
     ] == [0, -1, 1, -1, 0]
-    assert costs.name_of(op("add_.Tensor")) == costs.name_of(op("add.out")) == "add"
+    assert operators.name_of(op("add_.Tensor")) == costs.name_of(op("add.out")) == "add"
 
 
 def test_an_average_that_is_kept_wide_is_no_promotion(tmp_path):

@@ -1,0 +1,45 @@
+"""What an operator's schema says of its results: views of an operand, written into one, or new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+
+@cache
+def effect(func: Any) -> str:
+    """``view``, ``write`` or ``new``; empty for what has no schema (a higher-order operator). Asked once per operator.
+
+    An operator that changes only its operand's shape or strides in place (``squeeze_``) is a view. One that gives new tensors
+    and writes beside them (``native_batch_norm`` its running mean) is ``new``.
+    """
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return ""
+    if schema.is_mutable and torch.Tag.inplace_view not in func.tags:
+        return "write" if all(r.alias_info is not None for r in schema.returns) else "new"
+    return "view" if any(a.alias_info is not None for a in schema.arguments) else "new"
+
+
+@cache
+def _written(func: Any) -> tuple[tuple[int, str], ...]:
+    """Position and name of each argument that an operator writes into."""
+    arguments = enumerate(func._schema.arguments)
+    return tuple((n, a.name) for n, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
+def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Sequence[Any]) -> tuple[int, ...]:
+    """The index among a call's tensors of each that the operator writes into."""
+    if not effect(func) or not func._schema.is_mutable:
+        return ()
+    targets = {id(t) for t in _targets(func, args, kwargs or {})}
+    return tuple(n for n, t in enumerate(inputs) if id(t) in targets)
+
+
+def _targets(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    for position, name in _written(func):
+        value = args[position] if position < len(args) else kwargs.get(name)
+        yield from value if isinstance(value, (list, tuple)) else (value,)

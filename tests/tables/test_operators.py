@@ -1,0 +1,62 @@
+"""What operators do is told by torch's schema where it is known, and by names of operators that exist."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dtypetrace
+from dtypetrace.records import Input, Op
+from dtypetrace.tables import operators
+
+HOMES = (torch, torch.Tensor, torch.nn.functional, torch.ops.aten)
+
+
+def op(aten: str, *inputs: str, outputs: tuple[str, ...] = ("float32",), effect: str = "", written=()) -> Op:
+    operands = tuple(Input(dtype) for dtype in inputs)
+    return Op("call", aten, "forward", "", -1, operands, outputs, 1, effect=effect, written=written)
+
+
+@pytest.mark.parametrize(
+    "names", ["MOVES", "CASTS", "NAMED_CASTS", "LIKES", "SEQUENCES", "RANDOM", "CONVERSIONS", "TAKES_DTYPE", "STORES"]
+)
+def test_every_name_in_a_table_is_one_of_torch(names):
+    for name in getattr(operators, names) - {"getitem"}:
+        assert any(hasattr(home, n) for home in HOMES for n in (name, f"{name}_")), name
+
+
+def test_cast_methods_cast_to_the_dtype_they_name():
+    for method, dtype in operators.CAST_METHODS.items():
+        assert getattr(torch.zeros(1), method)().dtype is getattr(torch, dtype)
+
+
+def test_names_decide_where_no_schema_was_recorded():
+    assert operators.is_move(op("view.default", "float32")) and not operators.is_move(op("mul.Tensor", "float32"))
+    assert operators.destination(op("add_.Tensor", "float32", "float32")) == 0
+    assert operators.destination(op("add.out", "float32", "float32", "float32")) == 2
+    assert operators.destination(op("__iand__.Tensor", "bool", "bool")) == -1
+
+
+def test_a_recorded_schema_comes_before_names():
+    assert operators.is_move(op("some_library_view.default", "float32", effect="view"))
+    assert not operators.is_move(op("view.dtype", "int32", effect="view"))
+    assert operators.destination(op("quiet_write.default", "float32", "float32", effect="write", written=(1,))) == 1
+    assert operators.destination(op("native_batch_norm.default", *["float32"] * 5, effect="new", written=(3, 4))) == -1
+
+
+def test_views_and_writes_are_recorded_with_their_ops():
+    x, kept, norm = torch.ones(4, 3), torch.zeros(3, 4), torch.nn.BatchNorm1d(3)
+    with dtypetrace.trace() as t:
+        x.unfold(0, 2, 1)
+        torch.add(x, x, out=kept.t())
+        torch._foreach_add_([kept, kept.clone()], 1.0)
+        x.squeeze_()
+        norm(x)
+        x * 2
+    seen = {o.aten.partition(".")[0]: (o.effect, o.written) for o in t.recording.ops}
+    assert seen["unfold"] == seen["t"] == seen["squeeze_"] == ("view", ())
+    assert seen["add"] == ("write", (2,))
+    assert seen["_foreach_add_"] == ("write", (0, 1))
+    assert seen["mul"] == ("new", ())
+    effect, written = seen["native_batch_norm"]
+    assert effect == "new" and len(written) == 2

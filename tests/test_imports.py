@@ -26,7 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "measurements": set(),
     "program": set(),
     "tables": {"records", "measurements"},
-    "source": {"records", "measurements"},
+    "source": {"records", "measurements", "tables"},
     "capture": BASE,
     "hooks": BASE | {"capture"},
     "graph": BASE,

@@ -33,7 +33,7 @@ def _written(func: Any) -> tuple[tuple[int, str], ...]:
 
 def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, inputs: Sequence[Any]) -> tuple[int, ...]:
     """The index among a call's tensors of each that the operator writes into."""
-    if not effect(func) or not func._schema.is_mutable:
+    if effect(func) not in ("write", "new") or not func._schema.is_mutable:
         return ()
     targets = {id(t) for t in _targets(func, args, kwargs or {})}
     return tuple(n for n, t in enumerate(inputs) if id(t) in targets)

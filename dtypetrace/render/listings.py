@@ -20,8 +20,7 @@ def family(dtype: str) -> str:
     """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its parts'."""
     if dtype not in FLOATING:
         return dtype and "other"
-    label = DTYPES[dtype].label
-    return label if label != "f4" else "other"  # too rare for a colour of its own
+    return DTYPES[dtype].label
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Dtype:
     counterpart: str = ""
     """The complex dtype of a real one's precision, and the real one of a complex one's parts."""
     label: str = ""
-    """A short name for tables and legends: ``bf16``."""
+    """A short name for tables and legends, which narrow formats share: ``bf16``, ``f8``."""
 
     @property
     def bytes(self) -> int:
@@ -89,7 +89,7 @@ _FLOATS = (
     # powers of two and nothing else: no sign, no zero, no subnormal numbers
     Dtype("float8_e8m0fnu", 8, "float", 2.0**-127, 2.0**127, 1, 2.0**-127, 2.0**-127, True, label="f8"),
     # two numbers in one byte; the facts are those of one of them
-    _float("float4_e2m1fn_x2", 8, 2, 0, 6.0, "f4"),
+    _float("float4_e2m1fn_x2", 8, 2, 0, 6.0, "f8"),
 )
 _COMPLEX_OF = {"float64": "complex128", "float32": "complex64", "float16": "complex32"}
 _WITH_COMPLEX = tuple(replace(d, counterpart=_COMPLEX_OF.get(d.name, "")) for d in _FLOATS)

@@ -489,7 +489,7 @@ def test_destinations():
         operators.destination(op(a))
         for a in ("add_.Tensor", "add.Tensor", "add.out", "__and__.Scalar", "_foreach_add_.List")
     ] == [0, -1, 1, -1, 0]
-    assert operators.name_of(op("add_.Tensor")) == costs.name_of(op("add.out")) == "add"
+    assert operators.name_of(op("add_.Tensor")) == operators.name_of(op("add.out")) == "add"
 
 
 def test_an_average_that_is_kept_wide_is_no_promotion(tmp_path):

@@ -169,3 +169,71 @@ class Plan:
     """What averages its gradients over several ranks."""
     cast_gradients: tuple[str, ...] = ()
     """Parameters that hold a gradient of another dtype than their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What one distinct op lost of what higher precision would have kept, over the calls that were followed beside it.
+
+    Introduced is what the op's own result is off from the same op in higher precision on the same operands; total what it is
+    off from the reference, inherited errors included. Errors are root mean squares relative to what they should be; shares
+    are of a sample of the elements.
+    """
+
+    op: int
+    calls: int
+    elements: int
+    """Elements looked at."""
+    size: float
+    """Root mean square of the reference."""
+    introduced: float
+    total: float
+    lost: float
+    """Share of its elements, other than zero, of which the op itself lost half or more."""
+    lost_in_all: float
+    """Share of its elements that are half or more off from the reference."""
+    flushed: float
+    """Share of its elements that the op made zero, where they are not."""
+    infinite: int
+    """Elements that the op made infinite or NaN, where they are finite."""
+    spoiled: int
+    """Elements that are infinite or NaN, where the reference is finite."""
+    lost_calls: int
+    """Calls in which at least half of the elements are half or more off from the reference."""
+    arrived: float = -1.0
+    """Of an op that changes a tensor in place: how much of the change arrives, along it; -1 where it changes none."""
+    changed: float = -1.0
+    """Share of the elements due to change that do; -1 likewise."""
+    effect: float = 0.0
+    """First-order effect of what it introduced on what backward began from, in units of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A parameter's gradients, updates, or a tensor of its optimizer's state, beside their references, over all steps compared."""
+
+    name: str
+    what: str
+    """``gradient``, ``update``, or the state's name (``exp_avg``)."""
+    dtype: str
+    shape: tuple[int, ...]
+    place: int
+    """Where the optimizer's step was called."""
+    step: int
+    """The step that decided its dtype."""
+    steps: int
+    """Optimizer steps in which the reference was not zero."""
+    zero: int
+    """In how many of those the program's was zero, all of it."""
+    size: float
+    """Root mean square of the reference."""
+    error: float
+    """Root mean square of the difference, relative to it."""
+    arrived: float
+    """How much of the reference the program's holds, along it."""
+    lost: float
+    """Share of its elements, other than zero, that are half or more off."""
+    flushed: float
+    """Share of its elements that are zero where the reference's are not."""
+    spoiled: int
+    """Elements that are infinite or NaN where the reference's are finite."""

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from .measurements import Compared as Compared
 from .measurements import Parameter as Parameter
 from .measurements import Plan as Plan
+from .measurements import Precision as Precision
 from .measurements import Shared as Shared
 from .measurements import State as State
 from .measurements import Trial as Trial
@@ -250,6 +252,9 @@ class Recording:
     values: tuple[Value, ...] = ()
     updates: tuple[Update, ...] = ()
     plans: tuple[Plan, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    """What each op lost, where the step ran in higher precision beside itself."""
+    compared: tuple[Compared, ...] = ()
     sources: Mapping[str, Mapping[str, str]] | None = None
     """Of a saved trace: the lines it needs, by file and line number. None: the files are at hand."""
 

@@ -21,6 +21,9 @@ try:
         DisableTorchFunctionSubclass,
     )
     from torch._C import (
+        _AutoDispatchBelowADInplaceOrView as BelowInplaceOrView,
+    )
+    from torch._C import (
         _current_autograd_node as current_autograd_node,
     )
     from torch._C import (
@@ -97,6 +100,7 @@ __all__ = [
     "TorchFunctionMode",
     "answers_torch_functions",
     "any_autocast_enabled",
+    "below_autograd",
     "body_with_modes_on",
     "bucket_facts",
     "current_autograd_node",
@@ -243,6 +247,17 @@ class unseen:
     def __exit__(self, *error) -> None:
         for guard in reversed(self._guards):
             guard.__exit__(*error)
+
+
+class below_autograd(unseen):
+    """The same, below autograd and what counts versions and forbids writing to what inference mode made."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self._guards = DisableTorchFunction(), DisableTorchDispatch(), BelowInplaceOrView()
+        for guard in self._guards:
+            guard.__enter__()
 
 
 def sharded_policy(module):

@@ -1,0 +1,204 @@
+"""One call of the program's, made again in higher precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .operators import Kind
+from .shadows import COMPLEX, Shadows, floating, real_of
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class Call:
+    """What the program called, with what it made.
+
+    written: the tensors that it wrote to. before: the program's values of those before, where they differ from the references.
+    made: the floating tensors that it wrote to, and then the new ones that it gave: those that get references.
+    """
+
+    def __init__(
+        self, shadows: Shadows, func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any,
+        written: list[Tensor], before: list[Tensor | None],
+    ) -> None:  # fmt: skip
+        self.shadows, self.func, self.kind, self.args, self.kwargs, self.out = shadows, func, kind, args, kwargs, out
+        outs = {a.name for a in kind.written} if kind.outs else ()
+        operands = tensors_of((args, [v for k, v in kwargs.items() if k not in outs] if outs else list(kwargs.values())))
+        self.operands = [t for t in operands if floating(t.dtype)]
+        self.results = written if kind.outs else tensors_of(out)
+        self.changed = {} if kind.outs else {id(t): i for i, t in enumerate(written)}
+        self.before = before
+        if kind.outs:
+            new = self.results
+        else:
+            taken = {t.untyped_storage()._cdata for t in operands if t.layout is torch.strided and type(t) in _PLAIN}
+            new = [t for t in self.results if plain(t) and t.untyped_storage()._cdata not in taken]
+        self.new = {id(t) for t in new if floating(t.dtype)}
+        self.made = [t for t in ([] if kind.outs else written) if floating(t.dtype)] + [t for t in new if floating(t.dtype)]
+        self.followable = all(plain(t) for t in self.operands)
+        if self.made and self.followable:
+            self._look()
+
+    def _look(self) -> None:
+        shadows, changed = self.shadows, self.changed
+        dtypes = {shadows.wide[real_of(t.dtype)] for t in self.operands} | {shadows.wide[real_of(t.dtype)] for t in self.made}
+        self.real = torch.float64 if torch.float64 in dtypes else torch.float32
+        self.inherits = any(b is not None for b in self.before) or any(id(t) not in changed and shadows.shadow(t) is not None for t in self.operands)
+        exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
+        self.needed = self.inherits or not exact or bool(changed)
+
+    def run(self, *, local: bool) -> list[Tensor | None]:
+        """What is made of the references, or (local) of the program's own values widened; in the order of ``made``."""
+        self.local = local
+        self.entered: dict[int, Tensor] = {}
+        special = _SPECIAL.get(getattr(self.func, "overloadpacket", None))
+        if special is not None:
+            results = special(self)
+        elif self.kind.picks or self.kind.pools:
+            results = self.picked()
+        else:
+            args, kwargs = self.arguments()
+            results = self.func(*args, **kwargs)
+        return self._matched(results)
+
+    # ------------------------------------------------------------ what goes in
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """The call's arguments, widened."""
+        kind = self.kind
+        args = [self._own(a) if i in kind.kept else self.wide(a) for i, a in enumerate(self.args)]
+        kwargs = {k: self._own(v) if k in kind.kept_names else self.wide(v) for k, v in self.kwargs.items()}
+        return args, kwargs
+
+    def _own(self, value: Any) -> Any:
+        """An argument as the program has it, copied where the call may write to it."""
+        if isinstance(value, (list, tuple)):
+            return [self._own(v) for v in value]
+        return value.clone() if isinstance(value, Tensor) and self.kind.written else value
+
+    def dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype in which the call is made, for one that the program named."""
+        if not floating(dtype):
+            return dtype
+        return COMPLEX[self.real] if dtype.is_complex else self.real
+
+    def wide(self, value: Any) -> Any:
+        """An argument as the call in higher precision takes it."""
+        if isinstance(value, Tensor):
+            return self.widened(value)
+        if isinstance(value, (list, tuple)):
+            return [self.wide(v) for v in value]
+        if isinstance(value, torch.dtype) and self.kind.widens:
+            return self.dtype(value)
+        return value
+
+    def widened(self, tensor: Tensor) -> Tensor:
+        """A tensor's reference, or the program's own value, in the dtype in which the call is made."""
+        if self.kind.outs and self._is_out(tensor):
+            return tensor.new_empty(0, dtype=self.dtype(tensor.dtype))
+        number = self.changed.get(id(tensor))
+        if number is not None:
+            entered = self.entered.get(number)
+            if entered is None:
+                entered = self.entered[number] = self._enters(number, tensor)
+            return entered
+        if not floating(tensor.dtype):
+            return tensor
+        dtype = self.dtype(tensor.dtype)
+        reference = None if self.local else self.shadows.of(tensor)
+        if reference is None:
+            return tensor.to(dtype)
+        return reference if reference.dtype is dtype else reference.to(dtype)
+
+    def _is_out(self, tensor: Tensor) -> bool:
+        return any(tensor is t for t in self.results)
+
+    def _enters(self, number: int, tensor: Tensor) -> Tensor:
+        """What the call writes to in place of a tensor of the program's: its shadow, or a copy of what was there."""
+        if not floating(tensor.dtype):
+            return tensor.clone()  # whole numbers: the program's own are changed already
+        dtype = self.dtype(tensor.dtype)
+        before = self.before[number]
+        if self.local and before is not None:
+            return before.to(dtype)
+        reference = self.shadows.of(tensor)
+        if reference is None or self.local and self.kind.overwrites:
+            return torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
+        return reference.to(dtype, copy=self.local)
+
+    # ------------------------------------------------------------ what comes out
+
+    def picked(self) -> tuple[Tensor, Tensor]:
+        """Values that the program's own indices pick out of the reference."""
+        values, indices = self.out[0], self.out[1]
+        source = self.widened(self.args[0])
+        if self.kind.pools:
+            picked = source.flatten(-self.kind.pools).gather(-1, indices.flatten(-self.kind.pools))
+            return picked.view(values.shape), indices
+        arguments = self.func._schema.arguments
+        at = next(i for i, a in enumerate(arguments) if a.name == "dim")
+        dim = self.args[at] if at < len(self.args) else self.kwargs.get("dim", arguments[at].default_value)
+        if not source.dim():
+            return source.reshape(values.shape).clone(), indices
+        chosen = indices.unsqueeze(dim) if indices.dim() < source.dim() else indices
+        return source.gather(dim, chosen).view(indices.shape), indices
+
+    def _matched(self, results: Any) -> list[Tensor | None]:
+        """The results in the order of ``made``, None for each that did not come."""
+        changed = [self.entered.get(i) for t, i in self.changed.items() if any(t == id(m) for m in self.made)]
+        wide = tensors_of(results)
+        if len(wide) != len(self.results):
+            return changed + [None] * (len(self.made) - len(changed))
+        taken = {t.untyped_storage()._cdata for t in map(self.shadows.of, self.operands) if t is not None} if self.new else set()
+        new = [w.clone() if w.untyped_storage()._cdata in taken else w for own, w in zip(self.results, wide) if id(own) in self.new]
+        return changed + new
+
+
+# ---------------------------------------------------------------- operators that need more than the same call
+
+
+def _dropped(call: Call) -> Any:
+    """Dropout with the program's mask."""
+    probability = call.args[1]
+    scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
+    return call.widened(call.args[0]) * call.out[1] * scale, call.out[1]
+
+
+def _softened(call: Call) -> Any:
+    """A softmax that is asked to widen: the reference is wide already."""
+    args, _ = call.arguments()
+    return call.func(*args[:2], False)
+
+
+_SPECIAL: dict[Any, Callable[[Call], Any]] = {
+    _aten.native_dropout: _dropped, _aten._softmax: _softened, _aten._log_softmax: _softened,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str) -> Any:
+    """An argument by its position (-1: keyword-only) or name, None where it was not given."""
+    if 0 <= position < len(args):
+        return args[position]
+    return kwargs.get(name)
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """The tensors of an argument or a result, lists taken apart."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors_of(v)]
+    return []
+
+
+def plain(tensor: Tensor) -> bool:
+    """Whether a tensor is an ordinary one, with memory of its own."""
+    return type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.device.type != "meta"

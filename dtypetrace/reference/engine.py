@@ -1,0 +1,166 @@
+"""Follows each operator that a program runs with the same one in higher precision, on the references of its operands.
+
+Two results are made beside the program's: the *reference*, from the references of the operands, and the *local* one, from the
+program's own operands. What the program's result is off from the local one was introduced by this operator; what the local one
+is off from the reference was inherited. Where no operand has a reference of its own, the two are one.
+
+Nothing of the program's is touched: no random number is drawn, no tensor of its is written or kept alive, and what it decides
+(indices, masks, comparisons, numbers that Python reads) stays decided. An operator that does not run in higher precision leaves
+the program's values as the references of what it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..capture import private
+from .calls import Call, argument, plain, tensors_of
+from .operators import RERUN, STRANGE, UNWRITTEN, VIEW, Kind, kind_of
+from .samples import sample
+from .shadows import Shadows
+
+Tensor = torch.Tensor
+
+
+@dataclass(slots=True)
+class Written:
+    """What a call is about to write to, as it was before."""
+
+    tensors: list[Tensor]
+    before: list[Tensor | None]
+    """The program's values, wide, where they differ from the references; else None."""
+    samples: list[Tensor | None]
+    """A sample of the program's values where the call changes them, None where it overwrites them."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """One result of an operator with what it is compared with, all of one shape."""
+
+    made: Tensor
+    local: Tensor
+    reference: Tensor
+    before: Tensor | None
+    """A sample of what the program's tensor held before an operator that changes it; None for a new one."""
+
+
+class Engine:
+    """Carries references for one run.
+
+    everywhere: float64 for all of them. saw: called with the number of the op and what is to be compared of one call.
+    """
+
+    def __init__(self, saw: Callable[[int, list[Followed]], None], *, everywhere: bool = False) -> None:
+        self.shadows = Shadows(everywhere)
+        self.refused: dict[str, str] = {}
+        """Operators that did not run in higher precision, with the reason."""
+        self._saw = saw
+        self._kinds: dict[Any, Kind] = {}
+
+    def _kind(self, func: Any) -> Kind:
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = kind_of(func)
+        return kind
+
+    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Written | None:
+        """Ahead of a call: shadows of what it will write to, None where it writes to nothing."""
+        kind = self._kind(func)
+        if not kind.written:
+            return None
+        kwargs = kwargs or {}
+        if kind.unsaid >= 0 and not argument(args, kwargs, kind.unsaid, "training"):
+            return None
+        tensors = [t for a in kind.written if a.name not in kind.kept_names for t in tensors_of(argument(args, kwargs, a.position, a.name)) if plain(t)]
+        for t in tensors:
+            if not self.shadows.follows(t):
+                self.shadows.forget(t)  # numbers that are written through a view of another dtype
+        if kind.how is not RERUN or kind.outs or not tensors:
+            return Written(tensors, [], [])
+        with private.below_autograd():
+            known = [self.shadows.of_memory(t) is not None for t in tensors]
+            if kind.overwrites:
+                for t in tensors:
+                    if t.dtype in self.shadows.wide and not whole(t):
+                        self.shadows.adopt(t)
+                return Written(tensors, [None] * len(tensors), [None] * len(tensors))
+            before = [t.to(self.shadows.wide_of(t.dtype), copy=True) if k else None for t, k in zip(tensors, known)]
+            for t in tensors:
+                if self.shadows.follows(t):
+                    self.shadows.adopt(t)
+            return Written(tensors, before, [sample(t).clone() if self.shadows.follows(t) else None for t in tensors])
+
+    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any, written: Written | None) -> None:
+        """Behind a call that ran: the references of what it made."""
+        kind = self._kind(func)
+        how = kind.how
+        if how is VIEW or how is UNWRITTEN and written is None:
+            return
+        with private.below_autograd():
+            if how is RERUN and not (kind.dropout >= 0 and argument(args, kwargs or {}, kind.dropout, "dropout_p")):
+                self._rerun(number, func, kind, args, kwargs or {}, out, written)
+            else:
+                self._decided(kind, args, kwargs or {}, written)
+
+    def _decided(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], written: Written | None) -> None:
+        """The program's values are the references of what a call wrote or made."""
+        if kind.how is STRANGE:  # a collective or another library's kernel may write to whatever it was given
+            for t in tensors_of((args, tuple(kwargs.values()))):
+                if plain(t) and kind.written:
+                    self.shadows.forget(t)
+        for t in written.tensors if written is not None else ():
+            self.shadows.anchor(t)
+
+    def _rerun(self, number: int, func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: Written | None) -> None:
+        tensors, before, samples = (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
+        call = Call(self.shadows, func, kind, args, kwargs, out, tensors, before)
+        if not call.made:
+            return
+        if not call.followable:
+            self._give_up(func, call, "an operand that is no plain tensor")
+            return
+        if not call.needed:
+            return
+        try:
+            # the local one first: the other writes into the shadows
+            locals_ = call.run(local=True) if call.inherits else None
+            references = call.run(local=False)
+        except Exception as error:
+            self._give_up(func, call, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            return
+        followed = []
+        known = samples + [None] * (len(call.made) - len(samples))
+        for made, reference, local, before_ in zip(call.made, references, locals_ or references, known):
+            if self._keep(made, reference) and reference is not None and local is not None:
+                followed.append(Followed(made, local, reference, before_))
+        if followed:
+            self._saw(number, followed)
+
+    def _keep(self, made: Tensor, reference: Tensor | None) -> bool:
+        """Sets the reference of one result; False where there is none."""
+        if reference is None or reference.shape != made.shape:
+            self.shadows.forget(made)
+            return False
+        shadow = self.shadows.shadow(made)
+        if shadow is None:
+            self.shadows.give(made, reference)
+            return True
+        kept = self.shadows.view(shadow, made)
+        if kept.data_ptr() != reference.data_ptr() or kept.dtype is not reference.dtype:
+            kept.copy_(reference)
+        self.shadows.written(shadow, made)
+        return True
+
+    def _give_up(self, func: Any, call: Call, reason: str) -> None:
+        self.refused.setdefault(str(func), reason)
+        for t in call.made:
+            self.shadows.forget(t)
+
+
+def whole(tensor: Tensor) -> bool:
+    """Whether a tensor covers all of its storage."""
+    return tensor.numel() * tensor.dtype.itemsize == tensor.untyped_storage().nbytes()

@@ -1,0 +1,165 @@
+"""What each op lost, summed over its calls: reduced where the tensors lie, read once at the end.
+
+Of each result a sample of its elements is kept with the same elements of the local result and of the reference, some hundred
+calls at a time; then the sums of all of them are made at once. Nothing waits for a device before :meth:`Errors.read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..capture import private
+from ..records import Precision
+from .engine import Followed
+from .samples import sample
+
+Tensor = torch.Tensor
+_BATCH = 256
+HALF = 0.5
+"""A number is lost whose error is half of it or more: not even its leading digit is right."""
+
+(ELEMENTS, NONZERO, INTRODUCED, OWN, TOTAL, TRUE, LOST, NONZERO_TRUE, LOST_ALL, FLUSHED, INFINITE, SPOILED, DUE, ARRIVED, CHANGING, CHANGED,
+ BAD_CALLS) = range(17)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Row:
+    """One result of one call, sampled. Its own tensors: nothing of the program's is kept."""
+
+    number: int
+    made: Tensor
+    local: Tensor
+    reference: Tensor
+    before: Tensor | None
+
+
+class Errors:
+    """Accumulates what the ops of one recording lost."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[torch.device, _Lane] = {}
+        self.calls: dict[int, int] = {}
+
+    def saw(self, number: int, followed: list[Followed]) -> None:
+        """Takes in one call of op ``number``."""
+        self.calls[number] = self.calls.get(number, 0) + 1
+        for f in followed:
+            if f.made.numel():
+                self._lane(f.made.device).add(number, f)
+
+    def weigh(self, number: int, gradient: Tensor, error: Tensor, share: float) -> None:
+        """An op's introduced error met the gradient of what it made: a sample of both, and how many elements one stands for."""
+        self._lane(error.device).weighed.append((number, (gradient.double() * error.double()), share))
+
+    def _lane(self, device: torch.device) -> _Lane:
+        lane = self._lanes.get(device)
+        if lane is None:
+            lane = self._lanes[device] = _Lane(device)
+        return lane
+
+    def read(self) -> tuple[Precision, ...]:
+        """What every op lost. The one place that waits for a device."""
+        sums: dict[int, list[float]] = {}
+        effects: dict[int, float] = {}
+        with private.unseen(), torch.no_grad():
+            for lane in self._lanes.values():
+                for number, row in lane.read():
+                    known = sums.get(number)
+                    sums[number] = row if known is None else [a + b for a, b in zip(known, row)]
+                for number, effect in lane.effects.items():
+                    effects[number] = effects.get(number, 0.0) + float(effect)
+        return tuple(_precision(n, self.calls.get(n, 0), sums[n], effects.get(n, 0.0)) for n in sorted(sums))
+
+
+def _precision(number: int, calls: int, row: Sequence[float], effect: float) -> Precision:
+    def ratio(part: int, of: int) -> float:
+        return row[part] / row[of] if row[of] else 0.0
+
+    return Precision(
+        op=number, calls=calls, elements=int(row[ELEMENTS]), introduced=ratio(INTRODUCED, OWN) ** 0.5, total=ratio(TOTAL, TRUE) ** 0.5,
+        size=ratio(TRUE, ELEMENTS) ** 0.5, lost=ratio(LOST, NONZERO), lost_in_all=ratio(LOST_ALL, NONZERO_TRUE), flushed=ratio(FLUSHED, NONZERO),
+        infinite=int(row[INFINITE]), spoiled=int(row[SPOILED]), arrived=ratio(ARRIVED, DUE) if row[DUE] else -1.0,
+        changed=ratio(CHANGED, CHANGING) if row[CHANGING] else -1.0, lost_calls=int(row[BAD_CALLS]), effect=effect,
+    )  # fmt: skip
+
+
+class _Lane:
+    """The samples and sums on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.kind = torch.float32 if device.type == "mps" else torch.float64
+        self.rows: list[_Row] = []
+        self.weighed: list[tuple[int, Tensor, float]] = []
+        self.sums: dict[int, Tensor] = {}
+        self.effects: dict[int, Tensor] = {}
+
+    def add(self, number: int, f: Followed) -> None:
+        local = _own(f.local, f.reference)
+        self.rows.append(_Row(number, _own(f.made), local, _own(f.reference) if f.local is not f.reference else local, f.before))
+        if len(self.rows) >= _BATCH:
+            self.fold()
+
+    def fold(self) -> None:
+        """Adds what is waiting to the sums."""
+        rows, self.rows = self.rows, []
+        if rows:
+            table = _reduced(rows, self.kind, self.device)
+            for i, row in enumerate(rows):
+                known = self.sums.get(row.number)
+                self.sums[row.number] = table[i] if known is None else known + table[i]
+        weighed, self.weighed = self.weighed, []
+        for number, products, share in weighed:
+            # errors of either sign cancel in part; those of one sign add up
+            effect = torch.maximum(products.sum().abs() * share, (products.square().sum() * share).sqrt())
+            known = self.effects.get(number)
+            self.effects[number] = effect if known is None else known + effect
+
+    def read(self) -> list[tuple[int, list[float]]]:
+        self.fold()
+        if not self.sums:
+            return []
+        return list(zip(self.sums, torch.stack(list(self.sums.values())).tolist()))
+
+
+def _own(tensor: Tensor, *_: Tensor) -> Tensor:
+    """A sample that shares no memory with the tensor; complex numbers as pairs."""
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    taken = sample(tensor.resolve_neg())
+    return taken.clone() if taken.untyped_storage()._cdata == tensor.untyped_storage()._cdata else taken
+
+
+def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tensor:
+    """Sums of each row, in the order of the columns above."""
+    sizes = [r.made.numel() for r in rows]
+    owner = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(sizes)).to(device, non_blocking=True)
+
+    def flat(parts: list[Tensor]) -> Tensor:
+        return torch.cat([p.to(kind) for p in parts])
+
+    made, local, true = flat([r.made for r in rows]), flat([r.local for r in rows]), flat([r.reference for r in rows])
+    before = flat([r.before if r.before is not None else torch.full_like(r.made, float("nan")) for r in rows])
+    known, known_true, sound = torch.isfinite(local), torch.isfinite(true), torch.isfinite(made)
+    both, all_ = known & sound, known_true & sound
+    own, total = _difference(made, local, both), _difference(made, true, all_)
+    nonzero, nonzero_true = known & (local != 0), known_true & (true != 0)
+    lost = nonzero & (~sound | (own.abs() >= HALF * local.abs()))
+    lost_all = nonzero_true & (~sound | (total.abs() >= HALF * true.abs()))
+    changes = torch.isfinite(before) & both
+    due, done = _difference(local, before, changes), _difference(made, before, changes)
+    columns = [
+        torch.ones_like(made), nonzero, own.square(), torch.where(both, local, 0.0).square(), total.square(), torch.where(all_, true, 0.0).square(),
+        lost, nonzero_true, lost_all, nonzero & (made == 0), known & ~sound, known_true & ~sound, due.square(), due * done,
+        changes & (due != 0), changes & (due != 0) & (done != 0),
+    ]  # fmt: skip
+    stacked = torch.stack([c.to(kind) for c in columns], 1)
+    table = torch.zeros(len(rows), stacked.shape[1], dtype=kind, device=device).index_add_(0, owner, stacked)
+    bad = (table[:, LOST_ALL] >= HALF * table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)
+    return torch.cat([table, bad.to(kind)[:, None]], 1)
+
+
+def _difference(one: Tensor, other: Tensor, where: Tensor) -> Tensor:
+    return torch.where(where, one - other, 0.0)

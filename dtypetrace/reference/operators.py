@@ -1,0 +1,130 @@
+"""What the reference makes of each operator: run it again in higher precision, take the program's decisions, or follow the write.
+
+Nothing here knows single operators beyond what their schemas do not say: which of them draw random numbers, leave memory as it
+was found, decide something, or write to what their schema calls read-only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_aten = torch.ops.aten
+
+FOLLOWED_NAMESPACES = frozenset({"aten", "prims", "torchvision"})
+"""Only these are called a second time: another library's operator may do more than compute."""
+
+RERUN, VIEW, DECIDES, RANDOM, UNWRITTEN, STRANGE = "rerun", "view", "decides", "random", "unwritten", "strange"
+"""rerun: called again with references. view: shares memory, nothing to do. decides: its results are the program's own.
+random: likewise, and what it writes to is set anew. unwritten: its memory is not written yet. strange: not called again."""
+
+_UNWRITTEN = ("empty", "new_empty", "resize", "set_", "record_stream", "_resize_output", "lift")
+_DECIDES = {
+    _aten._local_scalar_dense, _aten._amp_update_scale_, _aten.is_pinned, _aten.bucketize, _aten.searchsorted, _aten.histc,
+    _aten._assert_async, _aten._assert_scalar, _aten.item, _aten.equal, _aten.isinf, _aten.is_same_size,
+}  # fmt: skip
+_RANDOM = {
+    _aten.bernoulli, _aten.bernoulli_, _aten.normal_, _aten.uniform_, _aten.random_, _aten.exponential_, _aten.geometric_, _aten.cauchy_,
+    _aten.log_normal_, _aten.multinomial, _aten.poisson, _aten.binomial, _aten._sample_dirichlet, _aten._standard_gamma,
+}  # fmt: skip
+# operators that write to what their schema calls read-only: positions of those arguments, and the argument that says whether they do
+_UNSAID = {
+    _aten.native_batch_norm: ((3, 4), 5), _aten._batch_norm_impl_index: ((3, 4), 5), _aten.cudnn_batch_norm: ((3, 4), 5),
+    _aten.miopen_batch_norm: ((3, 4), 5), _aten.batch_norm: ((3, 4), 5), _aten.instance_norm: ((3, 4), 5),
+}  # fmt: skip
+_KEPT_ARGUMENTS = frozenset({"state_steps", "found_inf", "inv_scale", "grad_scale"})
+"""Arguments whose kernels take float32 alone: counts, flags and powers of two, which are exact."""
+_OVERWRITES = {_aten.copy_, _aten.zero_, _aten.fill_, _aten._foreach_zero_, _aten._foreach_copy_}
+_REINTERPRETS = {_aten.view.dtype}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an operator that it writes to: its position, or its name where it is keyword-only."""
+
+    position: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one operator is followed."""
+
+    how: str
+    written: tuple[Argument, ...] = ()
+    """The arguments that it writes to."""
+    outs: bool = False
+    """Whether those are where it puts its results (``out=``), rather than what it changes."""
+    overwrites: bool = False
+    """Whether nothing of what was there stays."""
+    picks: bool = False
+    """Whether its first result is picked out of its first argument by its second, along ``dim``."""
+    pools: int = 0
+    """The same, along so many dimensions at the end that are laid end to end."""
+    unsaid: int = -1
+    """Position of the argument that says whether the write happens that the schema does not mention, -1 for none."""
+    kept: frozenset[int] = frozenset()
+    """Positions of arguments that are handed on as the program has them."""
+    kept_names: frozenset[str] = frozenset()
+    dropout: int = -1
+    """Position of a probability of dropout, with which it draws random numbers; -1 for none."""
+    widens: bool = True
+    """Whether dtypes among its arguments are widened."""
+
+
+def kind_of(func: Any) -> Kind:
+    """How an operator is followed; looked up once for each."""
+    packet = getattr(func, "overloadpacket", None)
+    if packet is None:  # a higher-order operator
+        return Kind(STRANGE)
+    schema = func._schema
+    written = tuple(
+        Argument(-1 if a.kwarg_only else i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+    )
+    outs = any(a.is_out for a in schema.arguments)
+    unsaid = -1
+    if packet in _UNSAID:
+        positions, unsaid = _UNSAID[packet]
+        written = tuple(Argument(i, schema.arguments[i].name) for i in positions)
+    kept = frozenset(i for i, a in enumerate(schema.arguments) if a.name in _KEPT_ARGUMENTS)
+    dropout = next((i for i, a in enumerate(schema.arguments) if a.name == "dropout_p"), -1)
+    names = [r.name for r in schema.returns]
+    picks = names[:2] == ["values", "indices"] and any(a.name == "dim" for a in schema.arguments) and not outs
+    return Kind(
+        _how(func, packet, schema, dropout), written, outs, packet in _OVERWRITES, picks, _pooled(packet), unsaid, kept,
+        _KEPT_ARGUMENTS & {a.name for a in schema.arguments}, dropout, func not in _REINTERPRETS,
+    )  # fmt: skip
+
+
+def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
+    name = packet.__name__
+    if func.namespace not in FOLLOWED_NAMESPACES:
+        return STRANGE
+    if packet in _DECIDES:
+        return DECIDES
+    if packet in _RANDOM or torch.Tag.nondeterministic_seeded in func.tags and name not in _DROPS and dropout < 0:
+        return RANDOM
+    if name.startswith(_UNWRITTEN):
+        return UNWRITTEN
+    if func.is_view and packet is not _aten.view_as or torch.Tag.inplace_view in func.tags:
+        return VIEW
+    if not schema.is_mutable and not _gives_tensors(schema):
+        return DECIDES
+    return RERUN
+
+
+_DROPS = frozenset({"native_dropout"})
+
+
+def _gives_tensors(schema: Any) -> bool:
+    return any("Tensor" in str(r.type) for r in schema.returns)
+
+
+_POOLS = {"max_pool1d_with_indices": 1, "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3, "adaptive_max_pool2d": 2, "adaptive_max_pool3d": 3,
+          "fractional_max_pool2d": 2, "fractional_max_pool3d": 3}  # fmt: skip
+
+
+def _pooled(packet: Any) -> int:
+    return _POOLS.get(packet.__name__, 0)

@@ -1,0 +1,26 @@
+"""A sample of a tensor's elements, the same ones of every tensor of that size."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+SIZE = 2048
+"""So many elements at most stand for a tensor."""
+
+
+def sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Up to ``SIZE`` elements, evenly spread, in one dimension; of a small tensor all, which may be a view."""
+    count = tensor.numel()
+    if count <= SIZE:
+        return tensor.reshape(-1)
+    return torch.take(tensor, _places(count, tensor.device))
+
+
+@lru_cache(maxsize=4096)
+def _places(count: int, device: torch.device) -> torch.Tensor:
+    # not a plain stride: a power of two would look at a few columns of a matrix only
+    return (torch.arange(SIZE, device=device, dtype=torch.float64) * (count / SIZE)).long().add_(
+        torch.arange(SIZE, device=device) * 7919 % max(count // SIZE, 1)
+    ).clamp_(max=count - 1)

@@ -1,0 +1,193 @@
+"""References: what each tensor would hold in higher precision, one flat shadow for each storage.
+
+Keyed by storage, a reference survives views, in-place writes, saved tensors that come back as other objects, ``.data`` and
+lists of tensors. It is dropped together with the storage, and where the storage is resized, read as another dtype, or
+written from outside.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+WIDE: dict[torch.dtype, torch.dtype] = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float8_e4m3fn: torch.float32,
+    torch.float8_e5m2: torch.float32,
+    torch.float8_e4m3fnuz: torch.float32,
+    torch.float8_e5m2fnuz: torch.float32,
+    torch.float32: torch.float64,
+    torch.float64: torch.float64,
+}
+"""The dtype of each real dtype's reference."""
+
+COMPONENT: dict[torch.dtype, torch.dtype] = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+"""The real dtype that a complex one is made of."""
+
+COMPLEX: dict[torch.dtype, torch.dtype] = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+def real_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the real numbers that a tensor's memory holds."""
+    return COMPONENT.get(dtype, dtype)
+
+
+def floating(dtype: torch.dtype) -> bool:
+    """Whether references are carried for a dtype."""
+    return COMPONENT.get(dtype, dtype) in WIDE
+
+
+class Shadow:
+    """One storage's reference: its numbers in higher precision, in the storage's order. Complex numbers are pairs of real ones."""
+
+    __slots__ = ("alive", "flat", "dtype", "writer", "version")
+
+    def __init__(self, alive: weakref.ref[Any], flat: Tensor, dtype: torch.dtype) -> None:
+        self.alive = alive
+        self.flat = flat
+        self.dtype = dtype
+        """The real dtype of the program's numbers."""
+        self.writer = 0
+        """id of the parameter through which the program last wrote, and its version then."""
+        self.version = -1
+
+
+class Shadows:
+    """The references of all live tensors of a run. everywhere: whether every reference is float64."""
+
+    def __init__(self, everywhere: bool = False) -> None:
+        self.wide = dict.fromkeys(WIDE, torch.float64) if everywhere else WIDE
+        self._table: dict[int, Shadow] = {}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all references take."""
+        return sum(s.flat.nbytes for s in list(self._table.values()))
+
+    def clear(self) -> None:
+        """Sets every reference anew: from now on it is the program's value."""
+        self._table.clear()
+
+    def wide_of(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of a tensor's reference, complex for complex."""
+        component = COMPONENT.get(dtype)
+        return self.wide[dtype] if component is None else COMPLEX[self.wide[component]]
+
+    def shadow(self, tensor: Tensor) -> Shadow | None:
+        """The shadow that holds a tensor's reference, None where the program's value is the reference."""
+        storage = tensor.untyped_storage()
+        shadow = self._table.get(storage._cdata)
+        if shadow is None:
+            return None
+        dtype = real_of(tensor.dtype)
+        if shadow.dtype is not dtype or shadow.flat.numel() * dtype.itemsize != storage.nbytes() or self._outside(shadow, tensor):
+            del self._table[storage._cdata]
+            return None
+        return shadow
+
+    def _outside(self, shadow: Shadow, tensor: Tensor) -> bool:
+        """Whether something that was not watched wrote to the tensor. The watched write itself counts after it was seen."""
+        if shadow.writer != id(tensor) or tensor.is_inference():
+            return False
+        return tensor._version not in (shadow.version, shadow.version + 1)
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        """A tensor's reference, a view of its shadow; None where the program's value is the reference."""
+        shadow = self.shadow(tensor)
+        return None if shadow is None else self.view(shadow, tensor)
+
+    @staticmethod
+    def view(shadow: Shadow, tensor: Tensor) -> Tensor:
+        """What a shadow holds at a tensor's place."""
+        if tensor.dtype.is_complex:
+            pairs = torch.view_as_complex(shadow.flat.view(-1, 2))
+            seen = pairs.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+            seen = seen.conj() if tensor.is_conj() else seen
+        else:
+            seen = shadow.flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        return seen._neg_view() if tensor.is_neg() else seen
+
+    def adopt(self, tensor: Tensor) -> Shadow:
+        """A shadow for a tensor that is about to be written: the program's values, as they are."""
+        known = self.shadow(tensor)
+        if known is not None:
+            return known
+        shadow = self.blank(tensor)
+        stored = tensor.new_empty(0, dtype=shadow.dtype).set_(tensor.untyped_storage(), 0, (shadow.flat.numel(),), (1,))
+        shadow.flat.copy_(stored)
+        return shadow
+
+    def blank(self, tensor: Tensor) -> Shadow:
+        """A shadow whose numbers are still to be written, all of them."""
+        dtype = real_of(tensor.dtype)
+        flat = torch.empty(tensor.untyped_storage().nbytes() // dtype.itemsize, dtype=self.wide[dtype], device=tensor.device)
+        return self._keep(tensor, flat, dtype)
+
+    def give(self, tensor: Tensor, reference: Tensor) -> None:
+        """Sets the reference of a tensor that the program has just made, all of its storage; takes the memory over where it can."""
+        dtype = real_of(tensor.dtype)
+        count = tensor.untyped_storage().nbytes() // dtype.itemsize
+        wide = self.wide_of(tensor.dtype)
+        if reference.dtype is not wide:
+            reference = reference.to(wide)
+        taken = None
+        if not reference.is_conj() and not reference.is_neg() and tensor.storage_offset() == 0 and reference.storage_offset() == 0:
+            if reference.stride() == tensor.stride() and reference.untyped_storage().nbytes() == count * self.wide[dtype].itemsize:
+                reals = torch.view_as_real(reference) if wide.is_complex else reference
+                taken = reals.as_strided((count,), (1,), 0)
+        if taken is not None:
+            self._keep(tensor, taken, dtype)
+            return
+        gaps = tensor.numel() * (2 if wide.is_complex else 1) < count
+        shadow = self.adopt(tensor) if gaps else self.blank(tensor)
+        self.view(shadow, tensor).copy_(reference)
+
+    def follows(self, tensor: Tensor) -> bool:
+        """Whether references are carried for a tensor's dtype."""
+        return real_of(tensor.dtype) in self.wide
+
+    def of_memory(self, tensor: Tensor) -> Shadow | None:
+        """The shadow of a tensor whose numbers are floating, None for others too."""
+        return self.shadow(tensor) if real_of(tensor.dtype) in self.wide else None
+
+    def anchor(self, tensor: Tensor) -> None:
+        """The program has written to a tensor what is right by definition (random numbers): its reference is what is there."""
+        shadow = self.of_memory(tensor)
+        if shadow is not None:
+            if tensor.numel() * tensor.dtype.itemsize == tensor.untyped_storage().nbytes():
+                self.forget(tensor)
+            else:
+                self.view(shadow, tensor).copy_(tensor)
+
+    def forget(self, tensor: Tensor) -> None:
+        """From now on the program's value is the reference."""
+        self._table.pop(tensor.untyped_storage()._cdata, None)
+
+    def written(self, shadow: Shadow, tensor: Tensor) -> None:
+        """Notes the version at which the program has just written. Of weights alone: the ids of other tensors are soon used again."""
+        if isinstance(tensor, torch.nn.Parameter) and not tensor.is_inference():
+            shadow.writer, shadow.version = id(tensor), tensor._version
+
+    def _keep(self, tensor: Tensor, flat: Tensor, dtype: torch.dtype) -> Shadow:
+        storage = tensor.untyped_storage()
+        table, key = self._table, storage._cdata
+
+        def dead(reference: weakref.ref[Any]) -> None:
+            shadow = table.get(key)
+            if shadow is not None and shadow.alive is reference:
+                del table[key]
+
+        shadow = table[key] = Shadow(weakref.ref(storage, dead), flat, dtype)
+        return shadow

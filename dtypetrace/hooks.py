@@ -301,6 +301,8 @@ class _DispatchMode(private.TorchDispatchMode):
             if recorder.values is not None and func in WATCHED:
                 recorder.before(func, args, kwargs)
             kernel = func._op if type(func) is _Operator else func  # all that calling it does, less a frame
+            if recorder.reference is not None:
+                kernel = recorder.reference.around(func, kernel)
             try:
                 out = kernel(*args, **kwargs) if kwargs else kernel(*args)
             except Exception as error:
@@ -345,6 +347,8 @@ def _dispatch_aside(watch, func, args, kwargs, frame):
         with private.DisableTorchFunction():
             recorder.before(func, args, kwargs)
     kernel = func._op if type(func) is private.OpOverload else func
+    if recorder.reference is not None:
+        kernel = recorder.reference.around(func, kernel)
     try:
         with private.DisableTorchFunctionSubclass():
             out = kernel(*args, **kwargs) if kwargs else kernel(*args)

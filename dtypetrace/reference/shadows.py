@@ -49,13 +49,15 @@ def floating(dtype: torch.dtype) -> bool:
 class Shadow:
     """One storage's reference: its numbers in higher precision, in the storage's order. Complex numbers are pairs of real ones."""
 
-    __slots__ = ("alive", "flat", "dtype", "writer", "version")
+    __slots__ = ("alive", "flat", "dtype", "writer", "version", "serial")
 
-    def __init__(self, alive: weakref.ref[Any], flat: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, alive: weakref.ref[Any], flat: Tensor, dtype: torch.dtype, serial: int) -> None:
         self.alive = alive
         self.flat = flat
         self.dtype = dtype
         """The real dtype of the program's numbers."""
+        self.serial = serial
+        """How many shadows were made before it in its run."""
         self.writer = 0
         """id of the parameter through which the program last wrote, and its version then."""
         self.version = -1
@@ -66,7 +68,9 @@ class Shadows:
 
     def __init__(self, everywhere: bool = False) -> None:
         self.wide = dict.fromkeys(WIDE, torch.float64) if everywhere else WIDE
+        self.serial = 0
         self._table: dict[int, Shadow] = {}
+        self._exported: dict[int, weakref.ref[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._table)
@@ -171,6 +175,12 @@ class Shadows:
             else:
                 self.view(shadow, tensor).copy_(tensor)
 
+    def export(self, tensor: Tensor) -> None:
+        """A tensor's memory is handed to what writes unseen (numpy): from now on it has no reference but the program's value."""
+        storage = tensor.untyped_storage()
+        self._exported[storage._cdata] = weakref.ref(storage)
+        self._table.pop(storage._cdata, None)
+
     def forget(self, tensor: Tensor) -> None:
         """From now on the program's value is the reference."""
         self._table.pop(tensor.untyped_storage()._cdata, None)
@@ -189,5 +199,9 @@ class Shadows:
             if shadow is not None and shadow.alive is reference:
                 del table[key]
 
-        shadow = table[key] = Shadow(weakref.ref(storage, dead), flat, dtype)
+        shadow = Shadow(weakref.ref(storage, dead), flat, dtype, self.serial)
+        self.serial += 1
+        exported = self._exported.get(key)
+        if exported is None or exported() is None:  # what others may write to unseen has none for longer than a call
+            table[key] = shadow
         return shadow

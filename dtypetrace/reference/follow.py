@@ -1,0 +1,216 @@
+"""The reference of one run: carried beside every operator, compared at every optimizer step, set anew after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ..capture import private
+from ..records import Compared, Precision
+from .compared import Comparisons
+from .engine import Engine, Followed, Written
+from .errors import Errors
+from .samples import SIZE, sample
+
+Tensor = torch.Tensor
+STEPS = 10
+"""So many optimizer steps are followed unless the program says otherwise: damage shows in the first few."""
+_NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.scalar_tensor})
+_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.share_memory_})
+_GIVEN = (bool, int, float, complex, list, tuple)
+
+
+class Names(Protocol):
+    """What is asked of the recorder."""
+
+    not_seen: dict[str, None]
+    broken: bool
+
+    def parameter_names(self) -> dict[int, str]: ...
+
+    def step_of(self, tensor: Tensor) -> int: ...
+
+
+class Reference:
+    """Follows one run.
+
+    recorder: whose ops are followed. steps: after so many optimizer steps it ends, and the run goes on without. everywhere:
+    float64 for every reference, which float32 is precise enough for where the program computes in 16 bits.
+    """
+
+    def __init__(self, recorder: Names, *, steps: int = STEPS, everywhere: bool = False) -> None:
+        self._recorder = recorder
+        self._steps = steps
+        self._errors = Errors()
+        self._engine = Engine(self._saw, everywhere=everywhere)
+        self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, recorder.step_of)
+        self._written: Written | None = None
+        self._nodes: dict[int, tuple[int, Tensor, torch.Size, float]] = {}
+        self._task = -1
+        self._errors_of_call: tuple[int, Tensor, torch.Size, float] | None = None
+        self.on = True
+        self.most_bytes = 0
+
+    # ------------------------------------------------------------ every operator
+
+    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel with what has to be done ahead of it."""
+        if not self.on or self._recorder.broken:
+            return kernel
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            self._written = None
+            try:
+                self._written = self._engine.before(func, args, kwargs)
+            except Exception as error:
+                self._fail(error)
+            try:
+                return kernel(*args, **kwargs)
+            except BaseException:
+                self._spoil()
+                raise
+
+        return followed
+
+    def _spoil(self) -> None:
+        """A call that writes has raised: nobody knows how far it came."""
+        written, self._written = self._written, None
+        for t in written.tensors if written is not None else ():
+            self._engine.shadows.forget(t)
+
+    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """Behind a call that was recorded as one of op ``number``."""
+        if not self.on:
+            return
+        written, self._written = self._written, None
+        self._errors_of_call = None
+        try:
+            self._meets(args)
+            self._engine.after(number, func, args, kwargs, out, written)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """A failure of ours ends the reference, not the run."""
+        self._recorder.not_seen[f"references, after an internal error: {type(error).__name__}: {error}"] = None
+        self.stop()
+
+    def stop(self) -> None:
+        """Follows no further; lets go of every tensor."""
+        self.on = False
+        self._engine.shadows.clear()
+        self._nodes.clear()
+        self._comparisons.forget()
+        self._written = self._errors_of_call = None
+
+    # ------------------------------------------------------------ errors, and the gradients that they meet
+
+    def _saw(self, number: int, followed: list[Followed]) -> None:
+        self._errors.saw(number, followed)
+        first = followed[0]
+        if torch.is_grad_enabled() and first.before is None and not first.made.is_complex():
+            error = sample(first.made).to(first.local.dtype) - sample(first.local)
+            share = max(1.0, first.made.numel() / SIZE)
+            self._errors_of_call = number, error, first.made.shape, share
+
+    def node(self, sequence: int) -> None:
+        """The call just followed made the autograd node with this sequence number."""
+        if self._errors_of_call is not None:
+            self._nodes[sequence] = self._errors_of_call
+            if len(self._nodes) > _MOST_NODES:
+                self._nodes.pop(next(iter(self._nodes)))
+
+    def _meets(self, args: tuple[Any, ...]) -> None:
+        """Backward brings the gradient of what an op made: how much its error weighed."""
+        if not self._nodes:
+            return
+        node = private.current_autograd_node()
+        if node is None:
+            return
+        waiting = self._nodes.get(node._sequence_nr())
+        if waiting is None:
+            return
+        number, error, shape, share = waiting
+        task = private.current_graph_task_id()
+        if task != self._task:  # what has a reference by now was made ahead of this backward
+            self._task, self._begun = task, self._engine.shadows.serial
+        for a in args:
+            if isinstance(a, Tensor) and a.shape == shape and a.dtype.is_floating_point:
+                shadow = self._engine.shadows.shadow(a)
+                if shadow is not None and shadow.serial >= self._begun:
+                    with private.below_autograd():
+                        gradient = sample(self._engine.shadows.view(shadow, a))
+                        self._errors.weigh(number, gradient, error, share)
+                    del self._nodes[node._sequence_nr()]
+                    return
+
+    # ------------------------------------------------------------ numbers that come from outside, tensors that go there
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A torch function ran: numbers that were given to a narrow tensor are its reference; memory that leaves torch has none."""
+        if not self.on:
+            return
+        if func in _EXPORTS:
+            self._engine.shadows.export(args[0])
+        elif func in _NUMBERS and isinstance(out, Tensor):
+            try:
+                self._given(func, args, kwargs, out)
+            except Exception as error:
+                self._fail(error)
+
+    def _given(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        shadows = self._engine.shadows
+        data = args[1] if func is Tensor.new_tensor and len(args) > 1 else args[0] if args else kwargs.get("data")
+        numeric = isinstance(data, _GIVEN) and not _holds_tensors(data) or type(data).__module__ == "numpy"
+        if not numeric or not shadows.follows(out) or out.dtype is torch.float64 or out.layout is not torch.strided:
+            return
+        with private.below_autograd():
+            given = torch.tensor(data, dtype=shadows.wide_of(out.dtype), device=out.device)
+            if given.shape == out.shape and shadows.shadow(out) is None:
+                shadows.give(out, given)
+
+    # ------------------------------------------------------------ steps
+
+    def step_begins(self, optimizer: Any, place: int) -> None:
+        """Ahead of an optimizer's step: its gradients are compared."""
+        if self.on:
+            self._guarded(lambda: self._comparisons.begins(optimizer, place))
+
+    def step_ends(self, optimizer: Any) -> None:
+        """After it: its updates and its state are compared, and every reference is set anew."""
+        if not self.on:
+            return
+        self.most_bytes = max(self.most_bytes, self._engine.shadows.nbytes)
+        self._guarded(lambda: self._comparisons.ends(optimizer))
+        self._engine.shadows.clear()
+        self._nodes.clear()
+        self._steps -= 1
+        if self._steps <= 0:
+            self.stop()
+
+    def _guarded(self, what: Callable[[], None]) -> None:
+        try:
+            with private.below_autograd():
+                what()
+        except Exception as error:
+            self._fail(error)
+
+    # ------------------------------------------------------------ reading
+
+    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
+        """What was lost, by op and by parameter."""
+        for func, reason in self._engine.refused.items():
+            self._recorder.not_seen[f"references of what {func} makes: in higher precision it refuses ({reason})"] = None
+        return self._errors.read(), self._comparisons.read()
+
+
+_MOST_NODES = 1 << 16
+
+
+def _holds_tensors(data: Any) -> bool:
+    """Whether nested lists hold anything but numbers."""
+    if isinstance(data, (list, tuple)):
+        return any(_holds_tensors(v) for v in data)
+    return not isinstance(data, (bool, int, float, complex))

@@ -51,6 +51,7 @@ class Watch:
     call that a dtype refused, for other arguments to call again with.
     steps: after so many optimizer steps the program ends (SystemExit 0), or ``on_enough`` is called
     where a module is next entered from outside and goes on. numerics: measure values too.
+    reference: makes, for a recorder, what carries values in higher precision beside the program's.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Watch:
         steps: int | None = None,
         on_enough: Callable[[], None] | None = None,
         numerics: bool = False,
+        reference: Callable[[Recorder], Any] | None = None,
     ) -> None:
         self.recorder = Recorder(user, numerics)
+        self.recorder.reference = reference(self.recorder) if reference is not None else None
         self.on_refusal = on_refusal
         self.running = False
         function_mode = _FunctionMode if on_refusal is None else on_refusal.function_mode(_FunctionMode)
@@ -233,12 +236,16 @@ class _ModuleHooks:
     def step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
         self._follow(lambda: recorder.updates.ends(optimizer))
+        if recorder.reference is not None:
+            recorder.reference.step_ends(optimizer)
         recorder.optimizer = None
         recorder.steps_done += 1
         if self.steps is not None and recorder.steps_done >= self.steps and self.on_enough is None:
             raise SystemExit(0)
 
     def _look_at(self, optimizer: Any, place: int) -> None:
+        if self.recorder.reference is not None:
+            self.recorder.reference.step_begins(optimizer, place)
         if self.recorder.updates.begins(optimizer, place):
             models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
             for model in models:
@@ -397,6 +404,8 @@ class _FunctionMode(private.TorchFunctionMode):
             calls.pop()
         if healed is not None:
             return again(self, func, healed)
+        if recorder.reference is not None:
+            recorder.reference.called(func, args, kwargs, out)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
         if not recorder.broken and (
             kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in CAST_CALLS or autocast

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -25,7 +27,7 @@ _open: dict[int, Trace] = {}
 class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
-    model, autofix and numerics are as in :func:`trace`. The rest is the command line's: whole_script lets traces in the
+    model, autofix, numerics and reference are as in :func:`trace`. The rest is the command line's: whole_script lets traces in the
     program be views of this one; script and source tell the user's own files; ignore holds codes to leave out; after ``steps``
     optimizer steps the program ends, after ``trace_steps`` the watching does.
 
@@ -44,6 +46,8 @@ class Trace(View):
         steps: int | None = None,
         trace_steps: int | None = None,
         numerics: bool = False,
+        reference: bool = False,
+        reference_steps: int | None = None,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(
@@ -58,6 +62,7 @@ class Trace(View):
             steps=steps if trace_steps is None else trace_steps,
             on_enough=None if trace_steps is None else self.stop,
             numerics=numerics,
+            reference=_reference(reference_steps) if reference else None,
         )
         self._outer: Trace | None = None
         self._recording: Recording | None = None
@@ -180,13 +185,22 @@ def _healer():
     return Healer()
 
 
-def trace(model: nn.Module | None = None, *, autofix: bool = False, numerics: bool = False) -> Trace:
+def _reference(steps: int | None) -> Callable[[Recorder], Any]:
+    from .reference.follow import STEPS, Reference
+
+    return partial(Reference, steps=STEPS if steps is None else steps)
+
+
+def trace(
+    model: nn.Module | None = None, *, autofix: bool = False, numerics: bool = False, reference: bool = False
+) -> Trace:
     """Watches the block and tells which line made a tensor the wrong dtype.
 
     ``model`` only names the modules; whatever runs in the block is watched. ``autofix``: each call that
     a dtype would end is made again with the right cast, and the block goes on; see ``fixes`` and ``diff``.
     ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no
-    optimizer step could move.
+    optimizer step could move. ``reference`` runs each operator once more in higher precision beside the program's, and
+    measures what each loses; the program's own values stay as they are.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)
@@ -195,7 +209,7 @@ def trace(model: nn.Module | None = None, *, autofix: bool = False, numerics: bo
     >>> t.findings
     ()
     """
-    return Trace(model, autofix=autofix, numerics=numerics)
+    return Trace(model, autofix=autofix, numerics=numerics, reference=reference)
 
 
 def open_recorder() -> Recorder | None:

@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "source": {"records", "measurements", "tables"},
     "capture": BASE,
     "hooks": BASE | {"capture"},
+    "reference": BASE | {"capture"},
     "graph": BASE,
     "rules": BASE | {"graph"},
     "healing": JUDGED | {"capture"},
@@ -39,11 +40,11 @@ ARROWS: dict[str, set[str]] = {
     "view": SHOWN | {"saved", "autofix"},
     "repair": SHOWN | {"capture", "healing", "lora", "saved", "tracing"},
     "autofix": SHOWN | {"lora", "repair", "saved"},
-    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "autofix", "saved"},
+    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "autofix", "saved", "reference"},
     "commands": set(),
 }
 """Which package may import which others. ``commands``, the outermost one, may import all."""
-TORCH = {"capture", "hooks", "healing", "tracing"}
+TORCH = {"capture", "hooks", "healing", "tracing", "reference"}
 """Packages that may import torch; ``lora``, ``repair`` and ``commands`` have files with it and files without."""
 MIXED = {"lora", "repair", "commands"}
 

@@ -132,6 +132,7 @@ class Recorder:
         self.broken = False
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
+        self.reference: Any = None  # what carries values in higher precision, where that is asked for
         self.plans: list[Plan] = []
         self.threads: dict[int, Thread] = {}
         self._nodes = array(
@@ -148,6 +149,7 @@ class Recorder:
         self.origins.clear()
         self.threads.clear()
         self.optimizer = None
+        self.reference = None
         self.values = None  # what they measured has been read, and lay where the tensors are
         self.updates = Updates(self, False)
 
@@ -286,6 +288,8 @@ class Recorder:
             number = op.number
         else:
             number = self._look(key, func, args, kwargs, out, thread, call, forward_op)
+        if self.reference is not None:
+            self.reference.after(number, func, args, kwargs, out)
 
         # ---- link the autograd node just made, so that backward finds its way here
         if forward_op < 0 and not aside:  # what runs inside a call leaves the call's own node to the call
@@ -295,6 +299,8 @@ class Recorder:
             if risen != sequence:
                 if risen - sequence > 8:
                     sequence = risen - 8
+                if self.reference is not None:
+                    self.reference.node(risen - 1)
                 while sequence < risen:  # one operator may make several nodes (CopySlices, a custom Function around it)
                     self._nodes[sequence & _SLOTS] = sequence << _BITS | number
                     sequence += 1

@@ -60,6 +60,7 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
     if not whole:
         return Recording(places, steps, ops, refused, names, meta=facts)
     values = recorder.values.read() if recorder.values is not None else ()
+    precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
     parameters, not_seen, plans = _parameters(recorder, places), tuple(recorder.not_seen), tuple(recorder.plans)
     return Recording(
         places,
@@ -73,6 +74,8 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         values,
         recorder.updates.read(),
         plans,
+        precisions,
+        compared,
     )
 
 

@@ -73,6 +73,8 @@ class Call:
         kind = self.kind
         args = [self._own(a) if i in kind.kept else self.wide(a) for i, a in enumerate(self.args)]
         kwargs = {k: self._own(v) if k in kind.kept_names else self.wide(v) for k, v in self.kwargs.items()}
+        if kind.names_dtype and not self.operands and kwargs.get("dtype") is None:
+            kwargs["dtype"] = self.dtype(self.made[0].dtype)
         return args, kwargs
 
     def _own(self, value: Any) -> Any:
@@ -107,8 +109,9 @@ class Call:
             if entered is None:
                 entered = self.entered[number] = self._enters(number, tensor)
             return entered
-        if not floating(tensor.dtype):
-            return tensor
+        if not floating(tensor.dtype):  # of whole numbers alone a pointwise operator makes the default dtype
+            counts = self.kind.pointwise and not self.operands and tensor.dtype is not torch.bool
+            return tensor.to(self.real) if counts else tensor
         dtype = self.dtype(tensor.dtype)
         reference = None if self.local else self.shadows.of(tensor)
         if reference is None:

@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 STEPS = 10
 """So many optimizer steps are followed unless the program says otherwise: damage shows in the first few."""
 _NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.scalar_tensor})
-_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr, Tensor.share_memory_})
+_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
 _GIVEN = (bool, int, float, complex, list, tuple)
 
 

@@ -72,6 +72,9 @@ class Kind:
     """Position of a probability of dropout, with which it draws random numbers; -1 for none."""
     widens: bool = True
     """Whether dtypes among its arguments are widened."""
+    names_dtype: bool = False
+    """Whether it takes a ``dtype=``, and falls into a default where it is given none."""
+    pointwise: bool = False
 
 
 def kind_of(func: Any) -> Kind:
@@ -95,6 +98,7 @@ def kind_of(func: Any) -> Kind:
     return Kind(
         _how(func, packet, schema, dropout), written, outs, packet in _OVERWRITES, picks, _pooled(packet), unsaid, kept,
         _KEPT_ARGUMENTS & {a.name for a in schema.arguments}, dropout, func not in _REINTERPRETS,
+        any(a.name == "dtype" and a.kwarg_only for a in schema.arguments), torch.Tag.pointwise in func.tags,
     )  # fmt: skip
 
 

@@ -221,6 +221,8 @@ class Compared:
     """Where the optimizer's step was called."""
     step: int
     """The step that decided its dtype."""
+    op: int
+    """The op that made it, of a gradient; -1 where that is not known."""
     steps: int
     """Optimizer steps in which the reference was not zero."""
     zero: int

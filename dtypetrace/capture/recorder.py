@@ -558,6 +558,11 @@ class Recorder:
         mark = self.origins.of(tensor)
         return mark.step if mark is not None else -1
 
+    def made(self, tensor: Tensor) -> tuple[int, int]:
+        """The numbers of the step that decided a tensor's dtype and of the op that made it, -1 where not known."""
+        mark = self.origins.of(tensor)
+        return (mark.step, mark.op) if mark is not None else (-1, -1)
+
     def add_refusal(self, key: tuple, error: BaseException, make: Callable[[], Refused]) -> None:
         number = self._refused_numbers.get(key)
         if number is None:

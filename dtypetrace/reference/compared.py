@@ -22,10 +22,11 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 class _Sums:
     """One parameter's gradients, updates or state: sums over the steps."""
 
-    __slots__ = ("name", "what", "dtype", "shape", "place", "step", "sums")
+    __slots__ = ("name", "what", "dtype", "shape", "place", "step", "op", "sums")
 
-    def __init__(self, name: str, what: str, like: Tensor, shape: tuple[int, ...], place: int, step: int) -> None:
-        self.name, self.what, self.place, self.step = name, what, place, step
+    def __init__(self, name: str, what: str, like: Tensor, shape: tuple[int, ...], place: int, made: tuple[int, int]) -> None:
+        self.name, self.what, self.place = name, what, place
+        self.step, self.op = made
         self.dtype, self.shape = str(like.dtype).removeprefix("torch."), shape
         self.sums: Tensor | None = None
 
@@ -34,15 +35,16 @@ class _Sums:
 
 
 class Comparisons:
-    """Compares the steps of every optimizer. names: of parameters by id. step_of: the number of the step that decided a dtype."""
+    """Compares the steps of every optimizer. names: of parameters by id. made: the numbers of the step that decided a tensor's
+    dtype and of the op that made it."""
 
-    def __init__(self, shadows: Shadows, names: Callable[[], dict[int, str]], step_of: Callable[[Tensor], int]) -> None:
+    def __init__(self, shadows: Shadows, names: Callable[[], dict[int, str]], made: Callable[[Tensor], tuple[int, int]]) -> None:
         self._shadows = shadows
         self._names = names
-        self._step_of = step_of
+        self._made = made
         self._known: dict[tuple[int, str], _Sums] = {}
         self._named: dict[int, str] = {}
-        self._before: list[tuple[Tensor, Tensor]] = []
+        self._before: list[tuple[Tensor, Tensor, Tensor | None]] = []
         self._place = -1
 
     def forget(self) -> None:
@@ -55,7 +57,8 @@ class Comparisons:
         self._before = []
         for parameter in _parameters(optimizer):
             gradient = parameter.grad
-            self._before.append((parameter, sample(parameter.detach()).clone()))
+            held = self._shadows.of(parameter.detach())
+            self._before.append((parameter, sample(parameter.detach()).clone(), sample(held).clone() if held is not None else None))
             if gradient is not None and type(gradient) in _PLAIN and gradient.layout is torch.strided:
                 reference = self._shadows.of(gradient)
                 if reference is not None:
@@ -65,12 +68,13 @@ class Comparisons:
         """After it."""
         before, self._before = self._before, []
         state = getattr(optimizer, "state", {})
-        for parameter, old in before:
+        for parameter, old, held_before in before:
             reference = self._shadows.of(parameter.detach())
             new = sample(parameter.detach())
             if reference is not None and new.shape == old.shape:
                 old_wide = old.to(reference.dtype)
-                self._sums(parameter, "update", parameter).add(_row(new.to(reference.dtype) - old_wide, sample(reference) - old_wide))
+                due = sample(reference) - (held_before if held_before is not None else old_wide)
+                self._sums(parameter, "update", parameter).add(_row(new.to(reference.dtype) - old_wide, due))
             held = state.get(parameter) if hasattr(state, "get") else None
             for name, value in held.items() if isinstance(held, dict) else ():
                 self._held(parameter, str(name), value)
@@ -87,8 +91,8 @@ class Comparisons:
         known = self._known.get(key)
         name = self._name(parameter)
         if known is None or known.name != name:
-            step = self._step_of(like if what == "gradient" else parameter)
-            known = self._known[key] = _Sums(name, what, like, tuple(parameter.shape), self._place, step)
+            made = self._made(like if what == "gradient" else parameter)
+            known = self._known[key] = _Sums(name, what, like, tuple(parameter.shape), self._place, made)
         return known
 
     def _name(self, parameter: Tensor) -> str:
@@ -130,7 +134,7 @@ def _row(made: Tensor, true: Tensor) -> Tensor:
 def _compared(s: _Sums, row: list[float]) -> Compared:
     steps, zero, size, error, along, due, lost, flushed, spoiled, elements = row
     return Compared(
-        name=s.name, what=s.what, dtype=s.dtype, shape=s.shape, place=s.place, step=s.step, steps=int(steps), zero=int(zero),
+        name=s.name, what=s.what, dtype=s.dtype, shape=s.shape, place=s.place, step=s.step, op=s.op, steps=int(steps), zero=int(zero),
         size=(size / elements) ** 0.5 if elements else 0.0, error=(error / size) ** 0.5 if size else 0.0,
         arrived=along / size if size else 1.0, lost=lost / due if due else 0.0, flushed=flushed / due if due else 0.0, spoiled=int(spoiled),
     )  # fmt: skip

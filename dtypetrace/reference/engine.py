@@ -98,7 +98,7 @@ class Engine:
         """Behind a call that ran: the references of what it made."""
         kind = self._kind(func)
         how = kind.how
-        if how is VIEW or how is UNWRITTEN and written is None:
+        if how is VIEW or (how is UNWRITTEN and written is None):
             return
         with private.below_autograd():
             if how is RERUN and not (kind.dropout >= 0 and argument(args, kwargs or {}, kind.dropout, "dropout_p")):
@@ -119,6 +119,8 @@ class Engine:
         tensors, before, samples = (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
         call = Call(self.shadows, func, kind, args, kwargs, out, tensors, before)
         if not call.made:
+            if kind.counts:
+                self._counted(number, args[0], out)
             return
         if not call.followable:
             self._give_up(func, call, "an operand that is no plain tensor")
@@ -139,6 +141,14 @@ class Engine:
                 followed.append(Followed(made, local, reference, before_))
         if followed:
             self._saw(number, followed)
+
+    def _counted(self, number: int, source: Any, out: Any) -> None:
+        """Floating numbers were cast to whole ones, which are the program's own: how many would be others."""
+        reference = self.shadows.of(source) if isinstance(source, Tensor) and plain(source) and self.shadows.follows(source) else None
+        if reference is not None and isinstance(out, Tensor) and not reference.is_complex() and out.dtype is not torch.bool:
+            counted = reference.to(out.dtype).to(reference.dtype)
+            wide = out.to(reference.dtype)
+            self._saw(number, [Followed(wide, wide, counted, None)])
 
     def _keep(self, made: Tensor, reference: Tensor | None) -> bool:
         """Sets the reference of one result; False where there is none."""

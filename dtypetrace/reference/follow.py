@@ -30,7 +30,7 @@ class Names(Protocol):
 
     def parameter_names(self) -> dict[int, str]: ...
 
-    def step_of(self, tensor: Tensor) -> int: ...
+    def made(self, tensor: Tensor) -> tuple[int, int]: ...
 
 
 class Reference:
@@ -45,7 +45,7 @@ class Reference:
         self._steps = steps
         self._errors = Errors()
         self._engine = Engine(self._saw, everywhere=everywhere)
-        self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, recorder.step_of)
+        self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, recorder.made)
         self._written: Written | None = None
         self._nodes: dict[int, tuple[int, Tensor, torch.Size, float]] = {}
         self._task = -1

@@ -75,6 +75,8 @@ class Kind:
     names_dtype: bool = False
     """Whether it takes a ``dtype=``, and falls into a default where it is given none."""
     pointwise: bool = False
+    counts: bool = False
+    """Whether it may make whole numbers of floating ones."""
 
 
 def kind_of(func: Any) -> Kind:
@@ -98,7 +100,7 @@ def kind_of(func: Any) -> Kind:
     return Kind(
         _how(func, packet, schema, dropout), written, outs, packet in _OVERWRITES, picks, _pooled(packet), unsaid, kept,
         _KEPT_ARGUMENTS & {a.name for a in schema.arguments}, dropout, func not in _REINTERPRETS,
-        any(a.name == "dtype" and a.kwarg_only for a in schema.arguments), torch.Tag.pointwise in func.tags,
+        any(a.name == "dtype" and a.kwarg_only for a in schema.arguments), torch.Tag.pointwise in func.tags, packet is _aten._to_copy,
     )  # fmt: skip
 
 

@@ -149,8 +149,7 @@ class Recorder:
         self.origins.clear()
         self.threads.clear()
         self.optimizer = None
-        self.reference = None
-        self.values = None  # what they measured has been read, and lay where the tensors are
+        self.reference = self.values = None  # what they measured has been read, and lay where the tensors are
         self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:
@@ -299,8 +298,6 @@ class Recorder:
             if risen != sequence:
                 if risen - sequence > 8:
                     sequence = risen - 8
-                if self.reference is not None:
-                    self.reference.node(risen - 1)
                 while sequence < risen:  # one operator may make several nodes (CopySlices, a custom Function around it)
                     self._nodes[sequence & _SLOTS] = sequence << _BITS | number
                     sequence += 1
@@ -557,11 +554,6 @@ class Recorder:
     def step_of(self, tensor: Tensor) -> int:
         mark = self.origins.of(tensor)
         return mark.step if mark is not None else -1
-
-    def made(self, tensor: Tensor) -> tuple[int, int]:
-        """The numbers of the step that decided a tensor's dtype and of the op that made it, -1 where not known."""
-        mark = self.origins.of(tensor)
-        return (mark.step, mark.op) if mark is not None else (-1, -1)
 
     def add_refusal(self, key: tuple, error: BaseException, make: Callable[[], Refused]) -> None:
         number = self._refused_numbers.get(key)

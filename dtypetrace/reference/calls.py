@@ -28,7 +28,9 @@ class Call:
     ) -> None:  # fmt: skip
         self.shadows, self.func, self.kind, self.args, self.kwargs, self.out = shadows, func, kind, args, kwargs, out
         outs = {a.name for a in kind.written} if kind.outs else ()
-        operands = tensors_of((args, [v for k, v in kwargs.items() if k not in outs] if outs else list(kwargs.values())))
+        operands = tensors_of(
+            (args, [v for k, v in kwargs.items() if k not in outs] if outs else list(kwargs.values()))
+        )
         self.operands = [t for t in operands if floating(t.dtype)]
         self.results = written if kind.outs else tensors_of(out)
         self.changed = {} if kind.outs else {id(t): i for i, t in enumerate(written)}
@@ -39,16 +41,22 @@ class Call:
             taken = {t.untyped_storage()._cdata for t in operands if t.layout is torch.strided and type(t) in _PLAIN}
             new = [t for t in self.results if plain(t) and t.untyped_storage()._cdata not in taken]
         self.new = {id(t) for t in new if floating(t.dtype)}
-        self.made = [t for t in ([] if kind.outs else written) if floating(t.dtype)] + [t for t in new if floating(t.dtype)]
+        self.made = [t for t in ([] if kind.outs else written) if floating(t.dtype)] + [
+            t for t in new if floating(t.dtype)
+        ]
         self.followable = all(plain(t) for t in self.operands)
         if self.made and self.followable:
             self._look()
 
     def _look(self) -> None:
         shadows, changed = self.shadows, self.changed
-        dtypes = {shadows.wide[real_of(t.dtype)] for t in self.operands} | {shadows.wide[real_of(t.dtype)] for t in self.made}
+        dtypes = {shadows.wide[real_of(t.dtype)] for t in self.operands} | {
+            shadows.wide[real_of(t.dtype)] for t in self.made
+        }
         self.real = torch.float64 if torch.float64 in dtypes else torch.float32
-        self.inherits = any(b is not None for b in self.before) or any(id(t) not in changed and shadows.shadow(t) is not None for t in self.operands)
+        self.inherits = any(b is not None for b in self.before) or any(
+            id(t) not in changed and shadows.shadow(t) is not None for t in self.operands
+        )
         exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
         self.needed = self.inherits or not exact or bool(changed)
 
@@ -157,8 +165,16 @@ class Call:
         wide = tensors_of(results)
         if len(wide) != len(self.results):
             return changed + [None] * (len(self.made) - len(changed))
-        taken = {t.untyped_storage()._cdata for t in map(self.shadows.of, self.operands) if t is not None} if self.new else set()
-        new = [w.clone() if w.untyped_storage()._cdata in taken else w for own, w in zip(self.results, wide) if id(own) in self.new]
+        taken = (
+            {t.untyped_storage()._cdata for t in map(self.shadows.of, self.operands) if t is not None}
+            if self.new
+            else set()
+        )
+        new = [
+            w.clone() if w.untyped_storage()._cdata in taken else w
+            for own, w in zip(self.results, wide)
+            if id(own) in self.new
+        ]
         return changed + new
 
 

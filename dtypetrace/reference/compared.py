@@ -24,7 +24,9 @@ class _Sums:
 
     __slots__ = ("name", "what", "dtype", "shape", "place", "step", "op", "sums")
 
-    def __init__(self, name: str, what: str, like: Tensor, shape: tuple[int, ...], place: int, made: tuple[int, int]) -> None:
+    def __init__(
+        self, name: str, what: str, like: Tensor, shape: tuple[int, ...], place: int, made: tuple[int, int]
+    ) -> None:
         self.name, self.what, self.place = name, what, place
         self.step, self.op = made
         self.dtype, self.shape = str(like.dtype).removeprefix("torch."), shape
@@ -38,7 +40,9 @@ class Comparisons:
     """Compares the steps of every optimizer. names: of parameters by id. made: the numbers of the step that decided a tensor's
     dtype and of the op that made it."""
 
-    def __init__(self, shadows: Shadows, names: Callable[[], dict[int, str]], made: Callable[[Tensor], tuple[int, int]]) -> None:
+    def __init__(
+        self, shadows: Shadows, names: Callable[[], dict[int, str]], made: Callable[[Tensor], tuple[int, int]]
+    ) -> None:
         self._shadows = shadows
         self._names = names
         self._made = made
@@ -58,7 +62,9 @@ class Comparisons:
         for parameter in _parameters(optimizer):
             gradient = parameter.grad
             held = self._shadows.of(parameter.detach())
-            self._before.append((parameter, sample(parameter.detach()).clone(), sample(held).clone() if held is not None else None))
+            self._before.append(
+                (parameter, sample(parameter.detach()).clone(), sample(held).clone() if held is not None else None)
+            )
             if gradient is not None and type(gradient) in _PLAIN and gradient.layout is torch.strided:
                 reference = self._shadows.of(gradient)
                 if reference is not None:
@@ -80,7 +86,12 @@ class Comparisons:
                 self._held(parameter, str(name), value)
 
     def _held(self, parameter: Tensor, name: str, value: Any) -> None:
-        if not isinstance(value, Tensor) or type(value) not in _PLAIN or not value.dim() or not value.dtype.is_floating_point:
+        if (
+            not isinstance(value, Tensor)
+            or type(value) not in _PLAIN
+            or not value.dim()
+            or not value.dtype.is_floating_point
+        ):
             return
         reference = self._shadows.of(value)
         if reference is not None:
@@ -111,7 +122,9 @@ class Comparisons:
 
 def _parameters(optimizer: Any) -> list[Tensor]:
     found = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
-    return [p for p in found if isinstance(p, Tensor) and type(p) in _PLAIN and p.dtype.is_floating_point and not p.is_meta]
+    return [
+        p for p in found if isinstance(p, Tensor) and type(p) in _PLAIN and p.dtype.is_floating_point and not p.is_meta
+    ]
 
 
 def _row(made: Tensor, true: Tensor) -> Tensor:

@@ -75,7 +75,13 @@ class Engine:
         kwargs = kwargs or {}
         if kind.unsaid >= 0 and not argument(args, kwargs, kind.unsaid, "training"):
             return None
-        tensors = [t for a in kind.written if a.name not in kind.kept_names for t in tensors_of(argument(args, kwargs, a.position, a.name)) if plain(t)]
+        tensors = [
+            t
+            for a in kind.written
+            if a.name not in kind.kept_names
+            for t in tensors_of(argument(args, kwargs, a.position, a.name))
+            if plain(t)
+        ]
         for t in tensors:
             if not self.shadows.follows(t):
                 self.shadows.forget(t)  # numbers that are written through a view of another dtype
@@ -94,7 +100,15 @@ class Engine:
                     self.shadows.adopt(t)
             return Written(tensors, before, [sample(t).clone() if self.shadows.follows(t) else None for t in tensors])
 
-    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any, written: Written | None) -> None:
+    def after(
+        self,
+        number: int,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        out: Any,
+        written: Written | None,
+    ) -> None:
         """Behind a call that ran: the references of what it made."""
         kind = self._kind(func)
         how = kind.how
@@ -115,8 +129,19 @@ class Engine:
         for t in written.tensors if written is not None else ():
             self.shadows.anchor(t)
 
-    def _rerun(self, number: int, func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, written: Written | None) -> None:
-        tensors, before, samples = (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
+    def _rerun(
+        self,
+        number: int,
+        func: Any,
+        kind: Kind,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        written: Written | None,
+    ) -> None:
+        tensors, before, samples = (
+            (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
+        )
         call = Call(self.shadows, func, kind, args, kwargs, out, tensors, before)
         if not call.made:
             if kind.counts:
@@ -144,8 +169,17 @@ class Engine:
 
     def _counted(self, number: int, source: Any, out: Any) -> None:
         """Floating numbers were cast to whole ones, which are the program's own: how many would be others."""
-        reference = self.shadows.of(source) if isinstance(source, Tensor) and plain(source) and self.shadows.follows(source) else None
-        if reference is not None and isinstance(out, Tensor) and not reference.is_complex() and out.dtype is not torch.bool:
+        reference = (
+            self.shadows.of(source)
+            if isinstance(source, Tensor) and plain(source) and self.shadows.follows(source)
+            else None
+        )
+        if (
+            reference is not None
+            and isinstance(out, Tensor)
+            and not reference.is_complex()
+            and out.dtype is not torch.bool
+        ):
             counted = reference.to(out.dtype).to(reference.dtype)
             wide = out.to(reference.dtype)
             self._saw(number, [Followed(wide, wide, counted, None)])

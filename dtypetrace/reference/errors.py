@@ -99,7 +99,9 @@ class _Lane:
 
     def add(self, number: int, f: Followed) -> None:
         local = _own(f.local, f.reference)
-        self.rows.append(_Row(number, _own(f.made), local, _own(f.reference) if f.local is not f.reference else local, f.before))
+        self.rows.append(
+            _Row(number, _own(f.made), local, _own(f.reference) if f.local is not f.reference else local, f.before)
+        )
         if len(self.rows) >= _BATCH:
             self.fold()
 

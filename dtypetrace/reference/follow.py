@@ -30,7 +30,8 @@ class Names(Protocol):
 
     def parameter_names(self) -> dict[int, str]: ...
 
-    def made(self, tensor: Tensor) -> tuple[int, int]: ...
+    @property
+    def origins(self) -> Any: ...
 
 
 class Reference:
@@ -45,10 +46,11 @@ class Reference:
         self._steps = steps
         self._errors = Errors()
         self._engine = Engine(self._saw, everywhere=everywhere)
-        self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, recorder.made)
+        self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, self._made)
         self._written: Written | None = None
         self._nodes: dict[int, tuple[int, Tensor, torch.Size, float]] = {}
-        self._task = -1
+        self._task = self._begun = -1
+        self._risen = 0
         self._errors_of_call: tuple[int, Tensor, torch.Size, float] | None = None
         self.on = True
         self.most_bytes = 0
@@ -89,6 +91,8 @@ class Reference:
         try:
             self._meets(args)
             self._engine.after(number, func, args, kwargs, out, written)
+            if private.current_autograd_node() is None:
+                self._waits()
         except Exception as error:
             self._fail(error)
 
@@ -115,12 +119,19 @@ class Reference:
             share = max(1.0, first.made.numel() / SIZE)
             self._errors_of_call = number, error, first.made.shape, share
 
-    def node(self, sequence: int) -> None:
-        """The call just followed made the autograd node with this sequence number."""
-        if self._errors_of_call is not None:
-            self._nodes[sequence] = self._errors_of_call
+    def _made(self, tensor: Tensor) -> tuple[int, int]:
+        """The numbers of the step that decided a tensor's dtype and of the op that made it, -1 where not known."""
+        mark = self._recorder.origins.of(tensor)
+        return (mark.step, mark.op) if mark is not None else (-1, -1)
+
+    def _waits(self) -> None:
+        """The autograd node that the call just followed has made is to meet a gradient."""
+        risen = private.next_sequence_number()
+        if risen != self._risen and self._errors_of_call is not None:
+            self._nodes[risen - 1] = self._errors_of_call
             if len(self._nodes) > _MOST_NODES:
                 self._nodes.pop(next(iter(self._nodes)))
+        self._risen = risen
 
     def _meets(self, args: tuple[Any, ...]) -> None:
         """Backward brings the gradient of what an op made: how much its error weighed."""
@@ -202,7 +213,9 @@ class Reference:
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
         """What was lost, by op and by parameter."""
         for func, reason in self._engine.refused.items():
-            self._recorder.not_seen[f"references of what {func} makes: in higher precision it refuses ({reason})"] = None
+            self._recorder.not_seen[f"references of what {func} makes: in higher precision it refuses ({reason})"] = (
+                None
+            )
         return self._errors.read(), self._comparisons.read()
 
 

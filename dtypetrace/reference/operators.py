@@ -86,7 +86,9 @@ def kind_of(func: Any) -> Kind:
         return Kind(STRANGE)
     schema = func._schema
     written = tuple(
-        Argument(-1 if a.kwarg_only else i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        Argument(-1 if a.kwarg_only else i, a.name)
+        for i, a in enumerate(schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
     )
     outs = any(a.is_out for a in schema.arguments)
     unsaid = -1

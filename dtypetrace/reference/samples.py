@@ -21,6 +21,9 @@ def sample(tensor: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=4096)
 def _places(count: int, device: torch.device) -> torch.Tensor:
     # not a plain stride: a power of two would look at a few columns of a matrix only
-    return (torch.arange(SIZE, device=device, dtype=torch.float64) * (count / SIZE)).long().add_(
-        torch.arange(SIZE, device=device) * 7919 % max(count // SIZE, 1)
-    ).clamp_(max=count - 1)
+    return (
+        (torch.arange(SIZE, device=device, dtype=torch.float64) * (count / SIZE))
+        .long()
+        .add_(torch.arange(SIZE, device=device) * 7919 % max(count // SIZE, 1))
+        .clamp_(max=count - 1)
+    )

@@ -96,7 +96,11 @@ class Shadows:
         if shadow is None:
             return None
         dtype = real_of(tensor.dtype)
-        if shadow.dtype is not dtype or shadow.flat.numel() * dtype.itemsize != storage.nbytes() or self._outside(shadow, tensor):
+        if (
+            shadow.dtype is not dtype
+            or shadow.flat.numel() * dtype.itemsize != storage.nbytes()
+            or self._outside(shadow, tensor)
+        ):
             del self._table[storage._cdata]
             return None
         return shadow
@@ -136,7 +140,9 @@ class Shadows:
     def blank(self, tensor: Tensor) -> Shadow:
         """A shadow whose numbers are still to be written, all of them."""
         dtype = real_of(tensor.dtype)
-        flat = torch.empty(tensor.untyped_storage().nbytes() // dtype.itemsize, dtype=self.wide[dtype], device=tensor.device)
+        flat = torch.empty(
+            tensor.untyped_storage().nbytes() // dtype.itemsize, dtype=self.wide[dtype], device=tensor.device
+        )
         return self._keep(tensor, flat, dtype)
 
     def give(self, tensor: Tensor, reference: Tensor) -> None:
@@ -147,8 +153,16 @@ class Shadows:
         if reference.dtype is not wide:
             reference = reference.to(wide)
         taken = None
-        if not reference.is_conj() and not reference.is_neg() and tensor.storage_offset() == 0 and reference.storage_offset() == 0:
-            if reference.stride() == tensor.stride() and reference.untyped_storage().nbytes() == count * self.wide[dtype].itemsize:
+        if (
+            not reference.is_conj()
+            and not reference.is_neg()
+            and tensor.storage_offset() == 0
+            and reference.storage_offset() == 0
+        ):
+            if (
+                reference.stride() == tensor.stride()
+                and reference.untyped_storage().nbytes() == count * self.wide[dtype].itemsize
+            ):
                 reals = torch.view_as_real(reference) if wide.is_complex else reference
                 taken = reals.as_strided((count,), (1,), 0)
         if taken is not None:

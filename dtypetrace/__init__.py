@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .commands.explain import explain
     from .commands.preflight import preflight
-    from .lora.retrain import retrain_lora
+    from .commands.retrain_lora import retrain_lora
     from .tracing import Trace, trace
     from .view import load
 
@@ -26,7 +26,7 @@ _HOMES = {
     "load": "view",
     "explain": "commands.explain",
     "preflight": "commands.preflight",
-    "retrain_lora": "lora.retrain",
+    "retrain_lora": "commands.retrain_lora",
 }
 
 
@@ -38,6 +38,11 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
         return value
     raise AttributeError(f"module 'dtypetrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, without those that only this file needs."""
+    return sorted([*__all__, "__version__", "load_ipython_extension"])
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -1,72 +1,43 @@
-"""What each finding's code means: why torch refuses, a program that fails, the same one repaired, where it is met.
+"""``dtypetrace explain``: what a finding's code, or an error message, means.
 
-The texts lie in ``tables/code_pages/``, one Markdown file for each code, and ``tables.codes.TITLES`` has their titles. Standard library
-only; ``rich`` is imported where a page is drawn on a terminal.
+Standard library only; ``rich`` is imported where a page is drawn on a terminal.
 """
 
 from __future__ import annotations
 
-import functools
+import argparse
 import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
+import sys
+from typing import IO, Any
 
-from ..tables.codes import TITLES
+from ..program import UsageError
 from ..tables.refusals import Refusal, in_words, recognise
+from .code_pages import CodePage, UnknownCode, listing, page
 
-PAGES = Path(__file__).parents[1] / "tables" / "code_pages"
-
-
-class UnknownCode(LookupError):
-    """No page explains what was asked for. The text says so in one line, with what can be asked instead."""
+__all__ = ["ExplainCommand", "UnknownCode", "explain", "show"]
 
 
-@dataclass(frozen=True)
-class Page:
-    """The explanation of one code. ``fails`` and ``fixed`` are programs, the rest is Markdown."""
+class ExplainCommand:
+    """Explain a finding's code, with a program that fails and the same one repaired.
 
-    code: str
-    title: str
-    meaning: str
-    fails: str
-    why_fixed: str
-    fixed: str
-    field: str
+    Without a code, list them all. An error message is looked up too:
 
-    @property
-    def text(self) -> str:
-        """The whole page as Markdown."""
-        return (
-            f"# {self.code}: {self.title}\n\n{self.meaning}\n\n## Fails\n\n```python\n{self.fails}```\n\n"
-            f"## Fixed\n\n{self.why_fixed}\n\n```python\n{self.fixed}```\n\n## In the field\n\n{self.field}\n"
-        )
+      dtypetrace explain DT101
+      dtypetrace explain 'mat1 and mat2 must have the same dtype, but got Float and Half'
+    """
 
+    name = "explain"
+    usage = "dtypetrace explain [CODE | MESSAGE]"
 
-_PARTS = re.compile(
-    r"(?P<meaning>.+?)\n+## Fails\n+```python\n(?P<fails>.+?)```\n+"
-    r"## Fixed\n+(?P<why_fixed>.+?)\n+```python\n(?P<fixed>.+?)```\n+## In the field\n+(?P<field>.+?)\n*",
-    re.DOTALL,
-)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("words", nargs="*", metavar="CODE", help="a finding's code, or the text of an exception")
 
-
-@functools.cache
-def page(code: str) -> Page:
-    """The page of a code such as ``"DT101"``. Raises UnknownCode, ValueError for a file that lacks a part."""
-    if code not in TITLES:
-        number = code.removeprefix("DT")
-        nearest = (
-            min(TITLES, key=lambda known: abs(int(known.removeprefix("DT")) - int(number)))
-            if number.isdecimal()
-            else ""
-        )
-        hint = f"The nearest is {nearest}" if nearest else "Codes look like DT101"
-        raise UnknownCode(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
-    text = PAGES.joinpath(f"{code}.md").read_text("utf-8")
-    parts = _PARTS.fullmatch(text)
-    if parts is None:
-        raise ValueError(f"{code}.md: expected a paragraph, ## Fails, ## Fixed and ## In the field, in this order")
-    return Page(code, TITLES[code], **parts.groupdict())
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        try:
+            show(" ".join(options.words), sys.stdout)
+        except UnknownCode as error:
+            raise UsageError(str(error)) from None
+        return SystemExit(0)
 
 
 def explain(what: str | BaseException = "") -> str:
@@ -84,7 +55,7 @@ def explain(what: str | BaseException = "") -> str:
     return "\n\n".join(part for part in (lead, found.text if found else None) if part)
 
 
-def _looked_up(what: str | BaseException) -> tuple[str, Page | None]:
+def _looked_up(what: str | BaseException) -> tuple[str, CodePage | None]:
     """What to say first, and the page."""
     if not isinstance(what, (str, BaseException)):
         raise TypeError(
@@ -103,11 +74,6 @@ def _looked_up(what: str | BaseException) -> tuple[str, Page | None]:
             "that message is not about a dtype, as far as dtypetrace can tell; dtypetrace explain lists all codes"
         )
     return _said(refusal), page(refusal.code)
-
-
-def listing() -> str:
-    """All codes with their titles, one a line."""
-    return "\n".join(f"{code}  {title}" for code, title in sorted(TITLES.items()))
 
 
 # ---------------------------------------------------------------- messages
@@ -181,7 +147,7 @@ def show(what: str, stream: IO[str]) -> None:
             code, _, title = line.partition("  ")
             out.print(Text.assemble((code, "bold"), "  ", title))
         return
-    parts: list = [Text(lead, style="green"), ""] if lead else []
+    parts: list[Any] = [Text(lead, style="green"), ""] if lead else []
     parts += [Text.assemble((found.code, "bold red"), (f": {found.title}", "bold")), "", Markdown(found.meaning)]
     for heading, words, program in (
         ("Fails", "", found.fails),

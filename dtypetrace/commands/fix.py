@@ -1,165 +1,64 @@
-"""``dtypetrace fix``: one repair from start to end, told on stderr, its diff on stdout."""
+"""``dtypetrace fix``: its options. What it does is in ``commands.fixing``, which needs more than the standard library."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
+import argparse
 from pathlib import Path
 
-from .. import report, rules
-from ..autofix import Outcome, Repair, RunFailed, Runner, Verdict, describe
-from ..lora import comparison
-from ..lora.verdict import Retraining
 from ..program import UsageError
-from ..source.patch import Unpatchable
+from . import arguments
 
 
-def fix(
-    words: list[str],
-    *,
-    as_module: bool,
-    steps: int | None,
-    source: str | None,
-    write: bool,
-    force: bool,
-    html: Path | None = None,
-) -> int:
-    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to write the
-    report of the run that was healed, with what retraining its adapters showed.
+class FixCommand:
+    """Heal a script, patch its source, prove the patch by running it, and show it as a diff.
 
-    Raises UsageError where the program cannot be run more than once.
+    The script runs at least twice, each time in a process of its own and with its random numbers seeded: once
+    healed, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
+    stdout gets the diff. Nothing is written without --write.
+
+    Where adapters (LoRA and kin) in float16 or bfloat16 do not learn, it runs twice more with them in float32, and both
+    runs are compared: what kept each adapter from learning, and whether float32 cures it.
+
+    The exit status is 0 when the patch is proven and adapters learn, or nothing is to be done, 1 when not, 2 for bad usage.
     """
-    name = os.path.basename(words[0])
-    _say(
-        f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; what it writes, it writes each time"
-    )
-    repair = Repair(Runner(words, as_module, steps, source, numerics=html is not None))
-    try:
-        healed = repair.find()
-        _needs_stdin(name, healed)
-        verdict = repair.prove() if repair.problems else None
-    except RunFailed as failure:
-        _say(f"dtypetrace: error: {failure}")
-        return 1
-    status = 0
-    if verdict is not None:
-        _tell(repair, verdict)
-        status = int(not verdict.proven)
-    learns, retraining = _retrained(repair, verdict is None or verdict.proven)
-    status |= not learns
-    if verdict is None:
-        status |= _nothing(name, healed, learning=learns and retraining is None)
-    if html is not None:
-        try:
-            report.write_html(html, healed.recording, rules.find(healed.recording), retraining=retraining)
-        except OSError as failure:  # the patch is worth having all the same
-            _say(f"dtypetrace: error: --html {html} could not be written: {failure}")
-            status = status or 1
-    again = [
-        *(("--steps", str(steps)) if steps else ()),
-        *(("--source", source) if source else ()),
-        *["-m"] * as_module,
-        *words,
-    ]
-    return _written(repair, verdict, again, write, force) or status
 
+    name = "fix"
+    usage = "dtypetrace fix [options] (script.py | -m module) [args ...]"
 
-def _tell(repair: Repair, verdict: Verdict) -> None:
-    """Each cause and its change, the diff, whether it is proven."""
-    for problem in repair.problems:
-        for line in describe(problem):
-            _say(line)
-    for objection in filter(None, repair.objections.values()):
-        _say(f"not patched: {objection}")
-    sys.stdout.write(repair.patch.diff())
-    sys.stdout.flush()
-    runs = f" ({verdict.rounds} patched run{'s' if verdict.rounds != 1 else ''})"
-    _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}{runs}")
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        arguments.add_script(
+            parser,
+            "fix what python -m module runs",
+            "a file, or with -m a module's name; all that follows it is its own",
+        )
+        add("--write", action="store_true", help="change the files, if the patch is proven")
+        add("--force", action="store_true", help="with --write: also if it is not")
+        add("--steps", type=arguments.count, metavar="N", help="end each run after N optimizer steps")
+        add(
+            "--html",
+            type=Path,
+            metavar="F",
+            help="write the report of the healed run, and of the adapters' runs, as one HTML file",
+        )
+        arguments.add_source(parser)
 
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from . import fixing
 
-def _retrained(repair: Repair, proven: bool) -> tuple[bool, Retraining | None]:
-    """Whether the adapters learn, as they are or in float32, and what was compared for that; told where they do not as they are."""
-    outcome, patch = comparison.before(repair, proven)
-    failing = comparison.failing(outcome.adapters)
-    if not failing:
-        return True, None
-    kinds = sorted({outcome.adapters.mechanisms[name].name for name in failing})
-    dtypes = sorted({outcome.adapters.updates[n].dtype for name in failing for n in outcome.adapters.adapters[name]})
-    many = (
-        f"{len(failing)} adapters in {' and '.join(dtypes)} do"
-        if len(failing) > 1
-        else f"an adapter in {' and '.join(dtypes)} does"
-    )
-    _say(
-        f"{many} not learn ({', '.join(kinds)}); runs it again with {'them' if len(failing) > 1 else 'it'} in float32, trained and untrained"
-    )
-    try:
-        retraining = comparison.again(repair.run, patch, outcome.adapters)
-    except (RunFailed, comparison.NotComparable) as failure:
-        _say(f"not confirmed: {failure}")
-        return False, None
-    _say(repr(retraining))
-    already = repair.patched is not None and proven and repair.patched is not outcome
-    helps = (
-        [comparison.remedy(outcome, failing)]
-        if retraining.confirmed and not already
-        else [comparison.advice(retraining)]
-    )
-    for text in filter(None, helps):
-        _say(f"help: {text}")
-    return retraining.confirmed, retraining
-
-
-def _written(repair: Repair, verdict: Verdict | None, words: list[str], write: bool, force: bool) -> int:
-    """Writes the patch where that was asked for; 1 where it was and could not be done, or there is none. ``words``: the
-    command's, for another time."""
-    if verdict is None:
-        return 0
-    changed = sorted(repair.patch.texts)
-    if not changed:
-        return 1
-    if not write:
-        _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {shlex.join(words)}")
-        return 0
-    if not verdict.proven and not force:
-        _say("nothing was written, as the patch is not proven; --force writes it all the same")
-        return 1
-    try:
-        repair.patch.write()
-    except (Unpatchable, OSError) as failure:
-        _say(f"dtypetrace: error: {failure}")
-        return 1
-    _say(f"written: {_listed(changed)}")
-    return 0
-
-
-def _needs_stdin(name: str, healed: Outcome) -> None:
-    """Raises where the program ends for want of what it reads; else says that it was given none."""
-    why = (
-        f"{name} reads standard input, which cannot be given to it more than once. Let it read a file or its arguments"
-    )
-    if healed.error is not None and (healed.stdin or healed.error["type"] == "EOFError") and not healed.refused:
-        raise UsageError(why)
-    if healed.stdin:
-        _say(f"note: {why}; it went on without")
-
-
-def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:
-    """What is said of a program that is refused no dtype; ``learning``: nor has adapters that do not learn."""
-    if not learning:
-        _say(f"dtypetrace: nothing to patch, {name} is refused no dtype")
-        return int(healed.error is not None)
-    if healed.error is None:
-        _say(f"dtypetrace: nothing to fix, {name} is refused no dtype")
-        return 0
-    _say(f"dtypetrace: nothing to fix, {name} ends with {healed.error['type']}, and no dtype is the cause")
-    return 1
-
-
-def _listed(files: list[str]) -> str:
-    return ", ".join(os.path.relpath(file) for file in files)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        program = arguments.program(options, self.usage)
+        if options.force and not options.write:
+            raise UsageError("--force does nothing without --write")
+        source = arguments.source_folder(options)
+        html = arguments.writable("--html", options.html) if options.html else None
+        return SystemExit(
+            fixing.fix(
+                [program.name, *program.argv[1:]],
+                as_module=options.as_module,
+                steps=options.steps,
+                source=str(source) if source else None,
+                write=options.write,
+                force=options.force,
+                html=html,
+            )
+        )

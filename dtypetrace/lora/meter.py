@@ -15,7 +15,7 @@ from ..capture.births import dtype_name
 from ..capture.updates import SMALLEST_NORMAL_HALF, Updates, sample
 from ..records import Update
 from .adapters import Adapter, narrow
-from .verdict import Measured, Run
+from .verdict import Measured, TrainingRun
 
 
 class Meter:
@@ -116,7 +116,7 @@ class Meter:
             end = self._sample(p)
             resolutions[name] = _resolution(end if bool(torch.isfinite(end).all()) else self._start[name], p.dtype)
         narrowest = narrow(self.parameters.values())
-        run = Run(
+        run = TrainingRun(
             label=label,
             dtype=dtype_name((narrowest or list(self.parameters.values()))[0].dtype),
             losses=tuple(torch.stack(self.losses).tolist()) if self.losses else (),

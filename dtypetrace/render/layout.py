@@ -26,7 +26,7 @@ def columns(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Page:
+class Display:
     """Where text is shown: its width in columns and the encoding that the characters have to pass."""
 
     width: int = 120
@@ -35,7 +35,7 @@ class Page:
     def printable(self, text: str) -> str:
         """The text with tabs expanded and with escapes for what the stream cannot print and for what steers a terminal.
 
-        >>> Page(encoding="ascii").printable("é")
+        >>> Display(encoding="ascii").printable("é")
         '\\\\xe9'
         """
         text = text.expandtabs(4)
@@ -49,7 +49,7 @@ class Page:
     def wrapped(self, head: str, text: str, later: str | None = None) -> list[str]:
         """The text behind its head, over as many lines as it takes; the later ones begin with ``later``, else with blanks.
 
-        >>> Page(20).wrapped("= note: ", "x is float32 [2, 3]")
+        >>> Display(20).wrapped("= note: ", "x is float32 [2, 3]")
         ['= note: x is float32', '        [2, 3]']
         """
         later, room = " " * columns(head) if later is None else later, max(self.width - columns(head), 12)
@@ -72,9 +72,9 @@ class Page:
 
         What is cut is told by dots: first what follows the span, then what precedes it, at last the span's own middle.
 
-        >>> Page().clipped("total = first_value + second_value", 8, 19, 24)
+        >>> Display().clipped("total = first_value + second_value", 8, 19, 24)
         ('total = first_value +...', 8, 19)
-        >>> Page().clipped("total = first_value + second_value", 22, 34, 18)
+        >>> Display().clipped("total = first_value + second_value", 22, 34, 18)
         ('... + second_value', 6, 18)
         """
         if columns(text) <= room:

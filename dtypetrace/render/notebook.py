@@ -11,9 +11,10 @@ from html import escape
 from typing import Any
 
 from ..records import Finding, Recording
-from . import html_report, module_tree
+from . import cards, html_report, html_text, module_tree
+from .layout import columns
 from .pictures import Pictures
-from .svg import columns, draw
+from .svg import draw
 
 MOST_BYTES = 60_000
 _MOST_FINDINGS = 5
@@ -25,8 +26,8 @@ def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
     """Verdict, first findings and folded module tree, under 60 KB: the drawings are left out first, then the modules."""
     for drawn, modules in ((2, _MOST_MODULES), (0, _MOST_MODULES), (0, 0)):
         pictures = Pictures(recording)
-        cards = [
-            html_report.card(recording, f, f.code, pictures, drawing=n < drawn)
+        shown_cards = [
+            cards.card(recording, f, f.code, pictures, drawing=n < drawn)
             for n, f in enumerate(findings[:_MOST_FINDINGS])
         ]
         roots = (
@@ -34,7 +35,7 @@ def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
         )
         shown = _fragment(
             verdict=html_report.verdict(findings), tone=findings[0].severity if findings else "clean", summary=html_report.over(recording),
-            cards=cards, more=len(findings) - len(cards), not_seen=recording.not_seen, modules=roots,
+            cards=shown_cards, more=len(findings) - len(shown_cards), not_seen=recording.not_seen, modules=roots,
         )  # fmt: skip
         if len(shown.encode()) < MOST_BYTES:
             break
@@ -44,8 +45,8 @@ def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
 def finding_html(finding: Finding) -> str:
     """One finding by itself; its source lines where the files are at hand."""
     recording = Recording()
-    cards = [html_report.card(recording, finding, finding.code, Pictures(), drawing=True)]
-    return _fragment(verdict="", tone=finding.severity, summary="", cards=cards, more=0, not_seen=(), modules=[])
+    one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
+    return _fragment(verdict="", tone=finding.severity, summary="", cards=[one], more=0, not_seen=(), modules=[])
 
 
 def flow_html(graph: Any, title: str, told: str) -> str:
@@ -64,13 +65,13 @@ def flow_html(graph: Any, title: str, told: str) -> str:
 
 
 def _fragment(drawing: str = "", told: str = "", **shown: Any) -> str:
-    template = html_report.template("notebook.html.j2")
-    return html_report.clean(
-        template.render(css=html_report.asset("notebook.css"), drawing=drawing, told=told, source=_source_text, **shown)
+    template = html_text.template("notebook.html.j2")
+    return html_text.clean(
+        template.render(css=html_text.asset("notebook.css"), drawing=drawing, told=told, source=_source_text, **shown)
     )
 
 
-def _source_text(window: html_report.Window) -> str:
+def _source_text(window: cards.Window) -> str:
     """A source window as text, the labels below what they are about."""
     lines = []
     for line in window.lines:

@@ -22,7 +22,7 @@ import torch
 
 import dtypetrace
 from dtypetrace.__main__ import main
-from dtypetrace.commands import explain
+from dtypetrace.commands import code_pages, explain
 from dtypetrace.records import Frame, Place, Recording, Refused
 from dtypetrace.tables.codes import TITLES
 
@@ -63,12 +63,12 @@ def watched(text: str) -> programs.Program:
 
 
 def test_there_is_a_page_for_every_code_and_no_other():
-    assert {path.stem for path in explain.PAGES.iterdir()} == set(TITLES)
+    assert {path.stem for path in code_pages.PAGES.iterdir()} == set(TITLES)
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_has_its_parts(code):
-    page = explain.page(code)
+    page = code_pages.page(code)
     assert page.text.isascii()
     assert "\n\n" not in page.meaning and "\n\n" not in page.field
     assert max(map(len, page.text.splitlines()[1:])) <= 100
@@ -79,7 +79,7 @@ def test_a_page_has_its_parts(code):
 
 @pytest.mark.parametrize("code", REFUSED)
 def test_the_failing_program_gets_the_code(code):
-    program = watched(explain.page(code).fails)
+    program = watched(code_pages.page(code).fails)
     assert program.error is not None
     found = program.only
     assert (found.code, found.kind, found.severity, found.title) == (code, "collision", "error", TITLES[code])
@@ -91,7 +91,7 @@ def test_the_failing_program_gets_the_code(code):
 
 @pytest.mark.parametrize("code", [code for code in CODES if code not in REFUSED])
 def test_the_damaging_program_gets_the_code(code):
-    program = watched(explain.page(code).fails)
+    program = watched(code_pages.page(code).fails)
     assert program.error is None
     found = program.only
     assert (
@@ -105,14 +105,14 @@ def test_the_damaging_program_gets_the_code(code):
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_repaired_program_gets_nothing(code):
-    program = watched(explain.page(code).fixed)
+    program = watched(code_pages.page(code).fixed)
     assert program.error is None
     assert program.findings == ()
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_console_block_is_golden(code):
-    block, _, _ = repr(watched(explain.page(code).fails).trace).partition("\n\n")
+    block, _, _ = repr(watched(code_pages.page(code).fails).trace).partition("\n\n")
     file = GOLDEN / f"{code}.txt"
     if os.environ.get("DTYPETRACE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ def test_every_golden_block_is_some_code_s():
 
 
 def test_a_code_is_found_however_it_is_written():
-    page = explain.page("DT101")
+    page = code_pages.page("DT101")
     for written in (
         "DT101",
         "dt101",
@@ -159,13 +159,13 @@ def test_nothing_asked_lists_all_codes():
 def test_a_message_is_explained_by_its_code(message, code, says):
     lead, _, rest = dtypetrace.explain(message).partition("\n\n")
     assert says in lead
-    assert rest == explain.page(code).text
+    assert rest == code_pages.page(code).text
 
 
 def test_a_traceback_tells_the_operation():
     frame = '  File "conv.py", line 553, in _conv_forward\n    return F.conv2d(input, weight, bias, self.stride)\n           ~~~~~~~~^^^^\n'
     traceback = f"Traceback (most recent call last):\n{frame}RuntimeError: expected scalar type Half but found Float\n"
-    assert explain.page("DT102").text in dtypetrace.explain(traceback)
+    assert code_pages.page("DT102").text in dtypetrace.explain(traceback)
     with pytest.raises(LookupError):
         dtypetrace.explain(
             traceback.replace("expected scalar type Half but found Float", "shapes cannot be multiplied")
@@ -216,7 +216,7 @@ def test_a_terminal_shows_the_same_words(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm-256color")
     for code in CODES:
-        screen, page = Terminal(), explain.page(code)
+        screen, page = Terminal(), code_pages.page(code)
         explain.show(code, screen)
         shown = re.sub(r"\x1b\[[\d;]*m", "", screen.getvalue())
         for text in (page.title, page.meaning, page.fails, page.why_fixed, page.fixed, page.field):
@@ -226,7 +226,7 @@ def test_a_terminal_shows_the_same_words(monkeypatch):
 def test_explain_needs_neither_torch_nor_pandas():
     command = [sys.executable, "-X", "importtime", "-m", "dtypetrace", "explain", "DT101"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stdout) == (0, explain.page("DT101").text)
+    assert (ended.returncode, ended.stdout) == (0, code_pages.page("DT101").text)
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in ended.stderr.splitlines()}
     assert "dtypetrace" in imported
     assert not imported & {"torch", "pandas", "numpy", "networkx", "rich"}

@@ -81,9 +81,9 @@ def test_the_house_is_drawn_as_it_is():
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_and_options_exist(page):
     """Every `dtypetrace COMMAND --option` that a page shows is one that the program knows."""
-    from dtypetrace.__main__ import _COMMANDS, _parser
+    from dtypetrace.__main__ import COMMANDS, parser
 
-    known = {name: sub.format_help() for name, sub in _parser()._subparsers._group_actions[0].choices.items()}
+    known = {name: sub.format_help() for name, sub in parser()._subparsers._group_actions[0].choices.items()}
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)
     # in a session only what is typed is a command
     shown = "\n".join(
@@ -92,7 +92,7 @@ def test_commands_and_options_exist(page):
         if not language
     )
     for command, rest in re.findall(r"^dtypetrace (\w+)(.*)$", shown, re.M):
-        assert command in _COMMANDS, command
+        assert command in COMMANDS, command
         for option in re.findall(r"(?<!\S)(--[a-z-]+)", rest.partition(".py")[0]):
             assert option in known[command], f"{command} {option}"
 
@@ -100,6 +100,7 @@ def test_commands_and_options_exist(page):
 def test_public_names_are_told():
     import dtypetrace
 
+    assert set(dtypetrace.__all__) <= set(dir(dtypetrace))
     readme = (ROOT / "README.md").read_text("utf-8")
     for name in set(dtypetrace.__all__) - {"Trace"}:
         assert f"dtypetrace.{name}(" in readme, name

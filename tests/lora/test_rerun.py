@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from dtypetrace import saved
-from dtypetrace.lora import comparison
+from dtypetrace.commands import adapters_again
 from dtypetrace.lora.rerun import Adapters
 from dtypetrace.lora.verdict import AS_THEY_ARE, IN_FLOAT32, UNTRAINED, Measured
 
@@ -258,7 +258,7 @@ def test_what_was_measured_travels_as_json():
 
     measured, _ = trained(AS_THEY_ARE)
     assert saved.unpacked(Measured, json.loads(json.dumps(saved.packed(measured)))) == measured
-    assert comparison.narrow(measured) == ["lora"]
+    assert adapters_again.narrow(measured) == ["lora"]
 
 
 def test_parameters_may_be_given_by_keyword(tmp_path):

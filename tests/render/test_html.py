@@ -19,7 +19,7 @@ import pytest
 import recordings
 
 from dtypetrace.records import Recording
-from dtypetrace.render import html_report
+from dtypetrace.render import cards, html_report
 
 KILO = 1000
 MASK = """
@@ -113,7 +113,7 @@ def test_the_diff_is_one_that_patch_understands(program):
 
 def test_a_long_line_is_cut_around_its_span():
     text = "a" * 4000 + "torch.ones(2)" + "b" * 4000
-    shown = html_report._source_line(1, text, [(recordings.frame(line=1, column=4001, end=4014), "born")], None)
+    shown = cards._source_line(1, text, [(recordings.frame(line=1, column=4001, end=4014), "born")], None)
     told = "".join(t for t, _ in shown.pieces)
     assert len(told) < 300 and told[shown.marks[0].column :].startswith("torch.ones(2)")
     assert [t for t, marked in shown.pieces if marked] == ["torch.ones(2)"]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dtypetrace.render.layout import Page, columns, shortened
+from dtypetrace.render.layout import Display, columns, shortened
 
 CHARACTERS = "abc (/漢\u0301"
 
@@ -23,7 +23,7 @@ def texts(seed: int):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_clipped_line_fits_and_keeps_its_span(seed):
     for text, begin, end, room in texts(seed):
-        shown, at, until = Page().clipped(text, begin, end, room)
+        shown, at, until = Display().clipped(text, begin, end, room)
         assert columns(shown) <= room
         assert 0 <= at < until <= len(shown)
         if columns(text) <= room:
@@ -39,7 +39,7 @@ def test_a_clipped_line_fits_and_keeps_its_span(seed):
 def test_wrapped_text_fits_and_loses_nothing(seed):
     for text, _, _, width in texts(seed):
         text = text.replace("/", "a")  # a path may be shortened
-        lines = Page(width).wrapped(" = note: ", text)
+        lines = Display(width).wrapped(" = note: ", text)
         assert max(map(columns, lines)) <= width
         assert "".join("".join(lines).split()) == "=note:" + "".join(text.split())
 
@@ -48,7 +48,7 @@ def test_a_shape_is_not_broken():
     for width in range(20, 40):
         assert any(
             "[1, 2048, 64]" in line
-            for line in Page(width).wrapped("", "float32 hidden_states [1, 2048, 64] meets float16")
+            for line in Display(width).wrapped("", "float32 hidden_states [1, 2048, 64] meets float16")
         )
 
 
@@ -66,5 +66,5 @@ def test_a_path_loses_its_first_folders(path, room, shown):
 
 
 def test_what_cannot_be_printed_becomes_an_escape():
-    assert Page().printable("\ta\x1b[0m\u202eb\udcff") == "    a\\x1b[0m\\u202eb\\udcff"
-    assert Page(encoding="latin-1").printable("é☃") == "é\\u2603"
+    assert Display().printable("\ta\x1b[0m\u202eb\udcff") == "    a\\x1b[0m\\u202eb\\udcff"
+    assert Display(encoding="latin-1").printable("é☃") == "é\\u2603"

@@ -18,7 +18,7 @@ import pytest
 
 from dtypetrace import report
 from dtypetrace.records import Finding, FlowStep, Frame, Operand, Origin, Place, Raised, Recording
-from dtypetrace.render.layout import Page
+from dtypetrace.render.layout import Display
 
 ROOT = Path(__file__).parents[2]
 MASK = """
@@ -300,7 +300,7 @@ def test_a_wide_page_shortens_nothing(long):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_spans_stay_in_place_where_characters_become_escapes(encoding, tmp_path):
     program = programs.run(tmp_path, "é = torch.ones(2, 2)\nx = ('漢', é @ é.half())")
-    shown = [line for line, _ in report.lines(program.recording, program.findings, Page(120, encoding))]
+    shown = [line for line, _ in report.lines(program.recording, program.findings, Display(120, encoding))]
     above, below = next((a, b) for a, b in zip(shown, shown[1:]) if "meets" in b)
     if encoding == "ascii":
         assert marked(above, below) == r"\xe9 @ \xe9.half()"
@@ -352,7 +352,7 @@ SHOW = f"""
 import sys, types
 sys.path.insert(0, {str(ROOT)!r})
 from dtypetrace import report
-from dtypetrace.render.layout import Page
+from dtypetrace.render.layout import Display
 from dtypetrace.records import *
 place = Place((Frame(sys.argv[1], 2, "main", True, 1, 2, 3),))
 f = Finding("DT101", "collision", "error", "they disagree", "forward", "linear", None, "nét", 1, False, place, (), None,

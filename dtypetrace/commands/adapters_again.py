@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from .. import graph
 from ..autofix import Outcome, Repair
+from ..lora.verdict import IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
 from ..render import wording
 from ..source.patch import Patch
 from ..tables.dtypes import HALF
-from .verdict import IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
 
 
 class NotComparable(RuntimeError):

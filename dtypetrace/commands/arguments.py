@@ -1,0 +1,135 @@
+"""What the commands share: the protocol that each of them follows, options' values, files that reports go to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..program import Program, UsageError
+
+SEVERITIES = ("note", "warning", "error")
+"""Mildest first."""
+
+
+class Command(Protocol):
+    """One command of the command line. Its docstring is its help; its first line stands in the list of commands."""
+
+    name: str
+    usage: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
+        """Does it and returns what ends the process. Raises UsageError for what cannot be done."""
+        ...
+
+
+# ---------------------------------------------------------------- options that several commands have
+
+
+def add_script(parser: argparse.ArgumentParser, module_help: str, script_help: str) -> None:
+    parser.add_argument("-m", dest="as_module", action="store_true", help=module_help)
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="script", help=script_help)
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
+    )
+
+
+def add_fail_on(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--fail-on", choices=SEVERITIES[::-1], help=text)
+
+
+def add_operators(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it"
+    )
+
+
+def codes(text: str) -> list[str]:
+    """The codes in ``DT201,DT301``."""
+    found = [code.strip().upper() for code in text.split(",")]
+    for code in found:
+        if not re.fullmatch(r"DT\d{3}", code):
+            raise argparse.ArgumentTypeError(f"{code!r} is not a finding's code. Codes look like DT201")
+    return found
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps. Give 1 or more")
+    return int(text)
+
+
+def reaches(findings: Sequence[Any], level: str | None) -> bool:
+    """Whether any finding is as severe as a level, or more."""
+    return level is not None and any(f.severity in SEVERITIES[SEVERITIES.index(level) :] for f in findings)
+
+
+# ---------------------------------------------------------------- files and folders
+
+
+def source_folder(options: argparse.Namespace) -> Path | None:
+    """The folder that ``--source`` names, None without it. Raises UsageError where there is none."""
+    folder: Path | None = options.source
+    if folder and not folder.is_dir():
+        raise UsageError(f"--source {folder}: no such folder. Give the folder that holds your own code")
+    return folder.resolve() if folder else None
+
+
+def writable(option: str, file: Path) -> Path:
+    """The file's absolute path; raises UsageError where a report could not be written there at the end."""
+    file = Path(os.path.abspath(file))
+    if file.is_dir():
+        raise UsageError(f"{option} {file} is a folder. Give the name of a file in it")
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{option} {file} is not a regular file. Give the name of one")
+    if not file.parent.is_dir():
+        raise UsageError(f"{option} {file}: no such folder: {file.parent}. Make it first")
+    if not os.access(file.parent, os.W_OK):
+        raise UsageError(f"{option} {file}: {file.parent} cannot be written to. Give a folder that can")
+    return file
+
+
+# ---------------------------------------------------------------- the program
+
+
+def program(options: argparse.Namespace, usage: str) -> Program:
+    """The program that the words after the options name. Raises UsageError where that cannot be run or watched."""
+    words, as_module = options.words, options.as_module
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if not words:
+        raise UsageError(f"no {'module' if as_module else 'script'} given. Usage: {usage}")
+    if words[0] == "-" and not as_module:
+        raise UsageError("a script on standard input cannot be run. Save it to a file and give its path")
+    if words[0].endswith(".ipynb") and not as_module:
+        raise UsageError(
+            f"{words[0]!r} is a notebook. In it, %load_ext dtypetrace and %%dtypetrace watch a cell; "
+            "or make it a script: jupyter nbconvert --to script"
+        )
+    launcher = _launcher(words, as_module)
+    if launcher:
+        raise UsageError(
+            f"{launcher} starts the workers itself, so dtypetrace would see none of them. "
+            f"Put dtypetrace inside: {launcher} [options] -m dtypetrace run train.py"
+        )
+    return Program(words, as_module=as_module)
+
+
+def _launcher(words: list[str], as_module: bool) -> str | None:
+    """The launcher of several ranks that these words would start, if they would."""
+    name = words[0] if as_module else os.path.basename(words[0])
+    if name in ("torchrun", "torch.distributed.run", "torch.distributed.launch"):
+        return "torchrun"
+    if name in ("accelerate-launch", "accelerate.commands.launch"):
+        return "accelerate launch"
+    if name in ("accelerate", "accelerate.commands.accelerate_cli") and words[1:2] == ["launch"]:
+        return "accelerate launch"
+    return None

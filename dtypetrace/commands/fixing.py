@@ -1,0 +1,166 @@
+"""``dtypetrace fix``: one repair from start to end, told on stderr, its diff on stdout."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from .. import report, rules
+from ..autofix import Outcome, Repair, RunFailed, Runner, Verdict, describe
+from ..lora.verdict import Retraining
+from ..program import UsageError
+from ..render import retraining as retraining_views
+from ..source.patch import Unpatchable
+from . import adapters_again
+
+
+def fix(
+    words: list[str],
+    *,
+    as_module: bool,
+    steps: int | None,
+    source: str | None,
+    write: bool,
+    force: bool,
+    html: Path | None = None,
+) -> int:
+    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to write the
+    report of the run that was healed, with what retraining its adapters showed.
+
+    Raises UsageError where the program cannot be run more than once.
+    """
+    name = os.path.basename(words[0])
+    _say(
+        f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; what it writes, it writes each time"
+    )
+    repair = Repair(Runner(words, as_module, steps, source, numerics=html is not None))
+    try:
+        healed = repair.find()
+        _needs_stdin(name, healed)
+        verdict = repair.prove() if repair.problems else None
+    except RunFailed as failure:
+        _say(f"dtypetrace: error: {failure}")
+        return 1
+    status = 0
+    if verdict is not None:
+        _tell(repair, verdict)
+        status = int(not verdict.proven)
+    learns, retraining = _retrained(repair, verdict is None or verdict.proven)
+    status |= not learns
+    if verdict is None:
+        status |= _nothing(name, healed, learning=learns and retraining is None)
+    if html is not None:
+        try:
+            report.write_html(html, healed.recording, rules.find(healed.recording), retraining=retraining)
+        except OSError as failure:  # the patch is worth having all the same
+            _say(f"dtypetrace: error: --html {html} could not be written: {failure}")
+            status = status or 1
+    again = [
+        *(("--steps", str(steps)) if steps else ()),
+        *(("--source", source) if source else ()),
+        *["-m"] * as_module,
+        *words,
+    ]
+    return _written(repair, verdict, again, write, force) or status
+
+
+def _tell(repair: Repair, verdict: Verdict) -> None:
+    """Each cause and its change, the diff, whether it is proven."""
+    for problem in repair.problems:
+        for line in describe(problem):
+            _say(line)
+    for objection in filter(None, repair.objections.values()):
+        _say(f"not patched: {objection}")
+    sys.stdout.write(repair.patch.diff())
+    sys.stdout.flush()
+    runs = f" ({verdict.rounds} patched run{'s' if verdict.rounds != 1 else ''})"
+    _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}{runs}")
+
+
+def _retrained(repair: Repair, proven: bool) -> tuple[bool, Retraining | None]:
+    """Whether the adapters learn, as they are or in float32, and what was compared for that; told where they do not as they are."""
+    outcome, patch = adapters_again.before(repair, proven)
+    failing = adapters_again.failing(outcome.adapters)
+    if not failing:
+        return True, None
+    kinds = sorted({outcome.adapters.mechanisms[name].name for name in failing})
+    dtypes = sorted({outcome.adapters.updates[n].dtype for name in failing for n in outcome.adapters.adapters[name]})
+    many = (
+        f"{len(failing)} adapters in {' and '.join(dtypes)} do"
+        if len(failing) > 1
+        else f"an adapter in {' and '.join(dtypes)} does"
+    )
+    _say(
+        f"{many} not learn ({', '.join(kinds)}); runs it again with {'them' if len(failing) > 1 else 'it'} in float32, trained and untrained"
+    )
+    try:
+        retraining = adapters_again.again(repair.run, patch, outcome.adapters)
+    except (RunFailed, adapters_again.NotComparable) as failure:
+        _say(f"not confirmed: {failure}")
+        return False, None
+    _say(retraining_views.text(retraining))
+    already = repair.patched is not None and proven and repair.patched is not outcome
+    helps = (
+        [adapters_again.remedy(outcome, failing)]
+        if retraining.confirmed and not already
+        else [adapters_again.advice(retraining)]
+    )
+    for text in filter(None, helps):
+        _say(f"help: {text}")
+    return retraining.confirmed, retraining
+
+
+def _written(repair: Repair, verdict: Verdict | None, words: list[str], write: bool, force: bool) -> int:
+    """Writes the patch where that was asked for; 1 where it was and could not be done, or there is none. ``words``: the
+    command's, for another time."""
+    if verdict is None:
+        return 0
+    changed = sorted(repair.patch.texts)
+    if not changed:
+        return 1
+    if not write:
+        _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {shlex.join(words)}")
+        return 0
+    if not verdict.proven and not force:
+        _say("nothing was written, as the patch is not proven; --force writes it all the same")
+        return 1
+    try:
+        repair.patch.write()
+    except (Unpatchable, OSError) as failure:
+        _say(f"dtypetrace: error: {failure}")
+        return 1
+    _say(f"written: {_listed(changed)}")
+    return 0
+
+
+def _needs_stdin(name: str, healed: Outcome) -> None:
+    """Raises where the program ends for want of what it reads; else says that it was given none."""
+    why = (
+        f"{name} reads standard input, which cannot be given to it more than once. Let it read a file or its arguments"
+    )
+    if healed.error is not None and (healed.stdin or healed.error["type"] == "EOFError") and not healed.refused:
+        raise UsageError(why)
+    if healed.stdin:
+        _say(f"note: {why}; it went on without")
+
+
+def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:
+    """What is said of a program that is refused no dtype; ``learning``: nor has adapters that do not learn."""
+    if not learning:
+        _say(f"dtypetrace: nothing to patch, {name} is refused no dtype")
+        return int(healed.error is not None)
+    if healed.error is None:
+        _say(f"dtypetrace: nothing to fix, {name} is refused no dtype")
+        return 0
+    _say(f"dtypetrace: nothing to fix, {name} ends with {healed.error['type']}, and no dtype is the cause")
+    return 1
+
+
+def _listed(files: list[str]) -> str:
+    return ", ".join(os.path.relpath(file) for file in files)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

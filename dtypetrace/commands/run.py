@@ -1,0 +1,267 @@
+"""``dtypetrace run``: a script run as python would, watched, and reported on when it ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from ..program import AfterImport, Program, UsageError, interrupts_held, show
+from . import arguments
+
+Output = tuple[str, Path, Callable[[Any, Path], None]]
+"""One file to write at the end: the option that asked for it, the file, and what writes a trace there."""
+
+
+class RunCommand:
+    """Run a script as python would, and report which line made which tensor the wrong dtype.
+
+    The script sees its own arguments, __main__, traceback and exit status. The report goes to
+    stderr when the script ends, whatever ends it: its last line, an exception, sys.exit or Ctrl-C.
+    Nothing is written to disk unless asked for.
+
+    With several ranks, start dtypetrace inside the launcher:
+
+      torchrun --nproc-per-node 2 -m dtypetrace run train.py
+      accelerate launch -m dtypetrace run train.py
+
+    Rank 0 prints; each rank writes its own file: out.json, out.rank1.json, out.rank2.json ...
+    """
+
+    name = "run"
+    usage = "dtypetrace run [options] (script.py | -m module) [args ...]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        arguments.add_script(
+            parser,
+            "run a module, as python -m does",
+            "a file, a folder or zip file with a __main__, or with -m a module's name; all that follows it is its own",
+        )
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
+        add("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
+        add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
+        add(
+            "--no-source",
+            dest="text",
+            action="store_false",
+            help="keep the program's text out of --html and --save",
+        )
+        add(
+            "--autofix",
+            action="store_true",
+            help="cast what a dtype would end the run for, and go on: finds all of them in one run",
+        )
+        add(
+            "--steps",
+            type=arguments.count,
+            metavar="N",
+            help="end the run after N optimizer steps, with exit status 0",
+        )
+        add(
+            "--trace-steps",
+            type=arguments.count,
+            metavar="N",
+            help="watch N optimizer steps, then let the run go on unwatched",
+        )
+        arguments.add_fail_on(parser, "exit with 1 instead of 0 if a finding is this severe or more")
+        add(
+            "--ignore",
+            type=arguments.codes,
+            action="extend",
+            default=[],
+            metavar="CODE",
+            help="leave out findings: DT201,DT301",
+        )
+        arguments.add_operators(parser)
+        add("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")
+        arguments.add_source(parser)
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
+        program = arguments.program(options, self.usage)
+        rank = _rank()
+        watch = ScriptWatch(
+            source=arguments.source_folder(options),
+            script=Path(program.file) if program.file else None,
+            ignore=frozenset(options.ignore),
+            steps=options.steps,
+            trace_steps=options.trace_steps,
+            numerics=options.numerics,
+            autofix=options.autofix,
+        )
+        files = _outputs(options, rank)
+        stderr = sys.stderr  # the script may put another stream there
+        owner = os.getpid()
+
+        watch.arm()
+        try:
+            error = program.execute()
+        except UsageError:
+            watch.stop(None)
+            raise
+        with interrupts_held() as late, _apart_from(program, warn=True):
+            watch.stop(error)
+        ending = show(error)
+        del error  # this frame is among those that its traceback holds, so it would outlive the run
+        if os.getpid() != owner:  # a forked worker that came back through its parent's frames
+            return ending
+        with interrupts_held() as later, _apart_from(program, warn=False):
+            findings = watch.report(stderr if rank == 0 else None, program.name, files, operators=options.operators)
+        if late or later:
+            return KeyboardInterrupt()
+        if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
+            return SystemExit(1)
+        return ending
+
+
+def _outputs(options: argparse.Namespace, rank: int) -> list[Output]:
+    """The files that were asked for. Raises UsageError where one could not be written."""
+    asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
+        ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
+        ("--json", options.json, lambda trace, path: trace.to_json(path)),
+        ("--save", options.save, lambda trace, path: trace.save(path, source=options.text)),
+    ]
+    return [
+        (option, arguments.writable(option, _of_rank(file, rank)), write)
+        for option, file, write in asked
+        if file is not None
+    ]
+
+
+def _rank() -> int:
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return int(rank) if rank.isdecimal() and world.isdecimal() and int(world) > 1 else 0
+
+
+def _of_rank(file: Path, rank: int) -> Path:
+    return file.with_name(f"{file.stem}.rank{rank}{file.suffix}") if rank else file
+
+
+# ---------------------------------------------------------------- the trace of the script
+
+
+class ScriptWatch:
+    """The trace of one run: it begins once the script has imported torch, and ends with the script.
+
+    A failure of dtypetrace's own is kept for the report, so that it cannot change the run.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._owner = os.getpid()
+        self._trace: Any = None
+        self._failure: Exception | None = None
+        self._unseen = "never imported torch, so there was nothing to watch"
+        self._import = AfterImport("torch", self._start)
+
+    def arm(self) -> None:
+        """From now on the import of torch starts the trace."""
+        self._import.install()
+
+    def _start(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            self._unseen = (
+                "was not watched: it imported torch in another thread. Import it in the main thread too, first"
+            )
+            return
+        self._unseen = ""
+        try:
+            self._trace = self._make()
+            self._trace.start()
+        except Exception as failure:
+            self._failure = failure
+
+    def _make(self) -> Any:
+        from ..tracing import Trace
+
+        return Trace(model=None, whole_script=True, **self._options)
+
+    def stop(self, error: BaseException | None) -> None:
+        """Ends the trace. ``error`` is what ended the script."""
+        self._import.remove()
+        try:
+            if self._trace is not None:
+                self._trace.stop(error)
+        except Exception as failure:
+            self._failure = self._failure or failure
+
+    def report(self, stream: Any, name: str, files: Sequence[Output], *, operators: bool = False) -> Sequence[Any]:
+        """Prints the findings to ``stream`` (None: nowhere), writes the files, and returns the findings."""
+        try:
+            if self._failure is not None:
+                raise self._failure
+            if self._unseen:
+                say(stream, f"dtypetrace: {name} {self._unseen}")
+                if not files:
+                    return ()
+                self._trace = self._make()  # an empty report still is one
+                self._trace.stop(None)
+            findings: Sequence[Any] = self._trace.findings
+        except Exception:
+            say(stream, _OWN_FAULT + traceback.format_exc())
+            return ()
+        if stream is not None and not self._unseen:
+            self._print(stream, operators)
+        for option, file, write in files:
+            try:
+                write(self._trace, file)
+            except OSError as failure:
+                say(stream, f"dtypetrace: error: {option} {file} could not be written: {failure}")
+            except Exception:
+                say(stream, _OWN_FAULT + traceback.format_exc())
+        return findings
+
+    def _print(self, stream: Any, operators: bool) -> None:
+        try:
+            from .. import report
+
+            _flush(sys.stdout)  # so that what the script printed stands above the report
+            report.console(self._trace, file=stream)
+            if operators:
+                say(stream, f"\n{report.operators_text(self._trace.recording)}")
+        except Exception as failure:
+            if not isinstance(failure, BrokenPipeError) and not stream.closed:  # else nobody reads it
+                say(stream, _OWN_FAULT + traceback.format_exc())
+
+
+_PATH = tuple(sys.path[1:])
+_OWN_FAULT = "dtypetrace: internal error; the script itself ran as it would. Please report this:\n"
+
+
+@contextmanager
+def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
+    """For dtypetrace's own work after the script: what it needs is found where it was before the script ran, and
+    modules beside the script last; warnings are off."""
+    before = list(sys.path)
+    sys.path[:] = [folder for folder in dict.fromkeys((*_PATH, *before)) if folder != program.path0] + [program.path0]
+    with warnings.catch_warnings() if not warn else nullcontext():
+        if not warn:
+            warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            sys.path[:] = before
+
+
+def say(stream: Any, text: str) -> None:
+    """Prints a line; a stream that is None, closed or broken takes nothing."""
+    try:
+        print(text, file=stream) if stream is not None else None
+    except (OSError, ValueError):
+        pass
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()
+    except (AttributeError, OSError, ValueError):  # python will say so itself when it exits
+        pass

@@ -1,0 +1,58 @@
+"""``dtypetrace show``: a saved trace, printed or written as ``run`` would have."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..program import UsageError
+from . import arguments
+
+
+class ShowCommand:
+    """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
+
+    name = "show"
+    usage = "dtypetrace show TRACE [--html F] [--json F] [--no-source] [--operators] [--fail-on LEVEL]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
+        add(
+            "--no-source",
+            dest="text",
+            action="store_false",
+            help="keep the program's text out of the HTML report",
+        )
+        add("--json", type=Path, metavar="F", help="write the findings as JSON")
+        arguments.add_operators(parser)
+        arguments.add_fail_on(parser, "exit with 1 if a finding is this severe or more")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from .. import report
+        from ..saved import TraceFileError
+        from ..view import load
+
+        try:
+            trace = load(options.trace)
+        except TraceFileError as error:
+            raise UsageError(str(error)) from None
+        except OSError as error:
+            raise UsageError(
+                f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote"
+            ) from None
+        html = arguments.writable("--html", options.html) if options.html else None
+        json = arguments.writable("--json", options.json) if options.json else None
+        report.console(trace, file=sys.stdout)
+        if options.operators:
+            print(f"\n{report.operators_text(trace.recording)}")
+        try:
+            if html:
+                trace.report(html, source=options.text)
+            if json:
+                trace.to_json(json)
+        except OSError as failure:
+            raise UsageError(f"{failure.filename or html or json} could not be written: {failure}") from None
+        return SystemExit(int(arguments.reaches(trace.findings, options.fail_on)))

@@ -1,0 +1,190 @@
+"""A finding as the HTML report shows it: its source lines with labels, its flow as drawing and in words, its fix as a diff."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..records import Edit, Finding, Frame, Recording
+from . import wording
+from .layout import columns
+from .pictures import Pictures
+from .svg import draw
+
+_AROUND = 2
+"""Lines shown above and below a labelled one."""
+_WIDEST = 240
+"""Characters of a source line that are shown: a longer one is cut around its span."""
+
+
+@dataclass
+class Label:
+    """A stretch of a source line that a label belongs to; ``column`` is where the label starts."""
+
+    column: int
+    label: str
+    kind: str
+
+
+@dataclass
+class SourceLine:
+    """One line of a source window: its pieces as (text, marked or not), the labels below it."""
+
+    number: int
+    pieces: list[tuple[str, bool]]
+    marks: list[Label] = field(default_factory=list)
+
+
+@dataclass
+class Window:
+    """Lines of one file, a gap before those that do not follow the line above."""
+
+    file: str
+    lines: list[SourceLine | None]
+
+
+@dataclass
+class DiffBlock:
+    """An edit as lines of a diff, each with its sign, and as text to be copied."""
+
+    file: str
+    lines: list[tuple[str, str]]
+    text: str
+
+
+@dataclass
+class Card:
+    """One finding as it is shown."""
+
+    anchor: str
+    code: str
+    severity: str
+    kind: str
+    title: str
+    count: int
+    where: str
+    module: str
+    phase: str
+    chain: list[tuple[str, str, str]]
+    """(place, words, dtype), the birth first."""
+    windows: list[Window]
+    drawing: str
+    notes: list[str]
+    raised: str
+    fix: str
+    fix_at: str
+    alternatives: list[str]
+    changes: list[DiffBlock]
+    stack: list[tuple[str, str, bool]]
+    explained: str
+
+
+def card(
+    recording: Recording,
+    f: Finding,
+    anchor: str,
+    pictures: Pictures,
+    *,
+    source: bool = True,
+    brief: bool = False,
+    drawing: bool = True,
+) -> Card:
+    """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
+    labels = [(frame, label) for frame, label, *_ in wording.labels(f)]
+    picture = pictures.finding(f) if drawing and not brief else None
+    return Card(
+        anchor=anchor,
+        code=f.code,
+        severity=f.severity,
+        kind=f.kind,
+        title=f.title,
+        count=f.count,
+        where=wording.at(f.site),
+        module=f.module,
+        phase=f.phase if f.phase != "other" else "",
+        chain=_chain(f),
+        windows=windows(recording, labels) if source and not brief else [],
+        drawing=draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}")
+        if picture is not None and len(picture) > 1
+        else "",
+        notes=list(dict.fromkeys((*wording.operand_notes(f), *f.notes))),
+        raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
+        fix=f.fix.why if f.fix else "",
+        fix_at=wording.at(f.fix.place) if f.fix else "",
+        alternatives=list(f.fix.alternatives) if f.fix else [],
+        changes=[c for e in f.fix.edits if (c := change(recording, e))] if f.fix and source else [],
+        stack=[(f"{wording.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
+        explained=f"dtypetrace explain {f.code}",
+    )
+
+
+def _chain(f: Finding) -> list[tuple[str, str, str]]:
+    last = len(f.flow) - 1
+    return [
+        (
+            wording.at(step.place),
+            wording.label(f, step, n, last).removesuffix(wording.inside(step.place)),
+            step.to if n < last else "",
+        )
+        for n, step in enumerate(f.flow)
+    ]
+
+
+def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[Window]:
+    """The labelled lines with those around them, file by file in the order of the labels."""
+    files: dict[str, dict[int, list[tuple[Frame, str]]]] = {}
+    for frame, label in labels:
+        files.setdefault(frame.file, {}).setdefault(frame.line, []).append((frame, label))
+    last = labels[-1] if labels else None
+    made = []
+    for file, marked in files.items():
+        numbers = sorted({n for line in marked for n in range(max(1, line - _AROUND), line + _AROUND + 1)})
+        lines: list[SourceLine | None] = []
+        before = 0
+        for number in numbers:
+            text = recording.line(file, number)
+            if not text and number not in marked:
+                continue
+            if before and number == before + 2:
+                lines.append(SourceLine(number - 1, []))  # a blank one
+            elif before and number > before + 1:
+                lines.append(None)
+            lines.append(_source_line(number, text, marked.get(number, ()), last))
+            before = number
+        made.append(Window(wording.relative(file), lines))
+    return made
+
+
+def _source_line(
+    number: int, text: str, labels: Sequence[tuple[Frame, str]], last: tuple[Frame, str] | None
+) -> SourceLine:
+    spans = []
+    for frame, label in labels:
+        begin = (frame.column or 1) - 1
+        begin = begin if begin < len(text) else len(text) - len(text.lstrip())
+        end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(text)
+        spans.append((begin, max(end, begin), label, "end" if (frame, label) == last else ""))
+    start = max(0, min((b for b, *_ in spans), default=0) - _WIDEST // 2) if len(text) > _WIDEST else 0
+    stop = start + _WIDEST
+    pieces, at = [("…", False)] if start else [], start
+    for begin, end in sorted({(b, e) for b, e, *_ in spans}):
+        begin, end = max(begin, at), min(end, stop)
+        if begin < end:
+            pieces += [(text[at:begin].expandtabs(4), False), (text[begin:end].expandtabs(4), True)]
+            at = end
+    pieces.append((text[at:stop].expandtabs(4) + ("…" if len(text) > stop else ""), False))
+    shift = 1 if start else 0
+    marks = [Label(columns(text[start:b].expandtabs(4)) + shift, label, kind) for b, _, label, kind in spans]
+    return SourceLine(number, [p for p in pieces if p[0]], marks)
+
+
+def change(recording: Recording, edit: Edit) -> DiffBlock | None:
+    """An edit as a diff, None where the program's text is not at hand."""
+    before = [recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1)]
+    if not any(before):
+        return None
+    after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
+    file, line = wording.relative(edit.file), edit.start[0]
+    lines = [*(("-", b) for b in before), *(("+", a) for a in after)]
+    head = f"--- a/{file}\n+++ b/{file}\n@@ -{line},{len(before)} +{line},{len(after)} @@\n"
+    return DiffBlock(f"{file}:{line}", lines, head + "".join(f"{sign}{text}\n" for sign, text in lines))

@@ -1,0 +1,174 @@
+"""The console text: one block for each finding, a last line that says what to do, what was not seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import IO, Any
+
+from ..records import Chain, Finding, Recording
+from . import wording
+from .excerpt import Excerpt, Span, StyledLine, joined, styled
+from .layout import NARROWEST, Display, columns
+
+MOST_BLOCKS = 10
+"""Findings that are printed: more would scroll the first ones off the screen."""
+_MOST_NAMED = 3
+"""Tensors of one story that ``why`` names; the others are counted."""
+_LONGEST_MESSAGE = 200
+"""Characters of torch's own message: its sentence, without the lists that some messages append."""
+_GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+
+
+def console(trace: Any, file: IO[str] | None = None) -> None:
+    """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = file or sys.stderr
+    out = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    asked = os.environ.get("COLUMNS", "")  # a pipe has no width of its own
+    width = out.width if out.is_terminal else int(asked) if asked.isdecimal() and int(asked) else Display.width
+    display = Display(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")
+    for line, style in lines(trace.recording, trace.findings, display):
+        shown = Text(line, style=style)
+        shown.highlight_regex(_GUTTER, "blue")
+        out.print(shown)
+
+
+def text(recording: Recording, findings: Sequence[Finding], width: int = Display.width) -> str:
+    """The console text without colours, ``width`` columns wide."""
+    return "\n".join(line for line, _ in lines(recording, findings, Display(width)))
+
+
+def lines(recording: Recording, findings: Sequence[Finding], display: Display | None = None) -> list[StyledLine]:
+    """The console text as (line, style) pairs."""
+    display = display or Display()
+    found: list[StyledLine] = []
+    for finding in findings[:MOST_BLOCKS]:
+        found += _block(display, recording, finding)
+        found.append(("", ""))
+    if len(findings) > MOST_BLOCKS:
+        found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
+    found += styled(display.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
+    for reason in recording.not_seen:
+        found += styled(display.wrapped("not seen: ", reason), "dim")
+    return found
+
+
+def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
+    steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
+    over = f"in {steps} step{'s' if steps != 1 else ''} ({ops:,} op{'s' if ops != 1 else ''})"
+    if not findings:
+        return f"dtypetrace: no dtype problem found {over}"
+    counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
+    counted = ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n)
+    return f"{counted} {over}. What it means: dtypetrace explain {findings[0].code}"
+
+
+# ---------------------------------------------------------------- one finding
+
+
+def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLine]:
+    times = f" ({f.count} times)" if f.count > 1 else ""
+    labels = wording.labels(f)
+    # wide enough for the line numbers of the edits, too
+    numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
+    excerpt = Excerpt(display, recording, max((len(str(number)) for number in numbers), default=2))
+    bar = (excerpt.gutter.rstrip(), "")
+    return [
+        *styled(display.wrapped("", f"{f.severity}[{f.code}]: {f.title}{times}"), _STYLES[f.severity]),
+        *styled(_header(display, f), ""),
+        bar,
+        *_source(excerpt, f),
+        bar,
+        *_notes(excerpt, f),
+        *_help(excerpt, f),
+    ]
+
+
+def _header(display: Display, f: Finding) -> list[str]:
+    """Where it hurts, in which module and phase: on one line where that fits."""
+    phase = f"({f.phase})" if f.phase != "other" else ""
+    at, rest = wording.at(f.site), "   ".join(part for part in (f.module, phase) if part)
+    whole = display.printable("  --> " + "   ".join(part for part in (at, rest) if part))
+    if columns(whole) <= display.width or not rest:
+        return [whole] if columns(whole) <= display.width else display.wrapped("  --> ", at)
+    return display.wrapped("  --> ", at) + display.wrapped("      ", rest)
+
+
+def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
+    """The labelled lines; a line in another file than the one above it says so."""
+    shown: list[StyledLine] = []
+    file = f.site.user_frame.file if f.site.user_frame else ""
+    above: Span | None = None
+    for number, (frame, label) in enumerate(wording.labels(f)):
+        if frame.file != file:
+            at = f"{wording.relative(frame.file)}:{frame.line}"
+            shown += styled(excerpt.display.wrapped("  ::: ", at), "")
+        file, span = frame.file, excerpt.span(frame)
+        shown += excerpt.labelled(span, label, "-" if number else "^", above)
+        above = span
+    return shown
+
+
+def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
+    notes = [*wording.operand_notes(f), *f.notes]
+    if f.exception:
+        notes.append(f"torch raised {f.exception.type}: {_one_line(f.exception.message)}")
+    head = f"{' ' * excerpt.margin} = note: "
+    return [line for note in notes for line in styled(excerpt.display.wrapped(head, note), "")]
+
+
+def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
+    if f.fix is None:
+        return [(f"help: dtypetrace explain {f.code}", "green")]
+    at = f" ({wording.at(f.fix.place)})" if f.fix.place.stack else ""
+    shown = styled(excerpt.display.wrapped("help: ", f.fix.why + at), "green")
+    for edit in joined(excerpt.recording, f.fix.edits):
+        shown += excerpt.edited(edit)
+    for other in f.fix.alternatives:
+        shown += styled(excerpt.display.wrapped("  or: ", other), "green")
+    return shown
+
+
+def _one_line(message: str) -> str:
+    first = " ".join(message.split())
+    return first if len(first) <= _LONGEST_MESSAGE else first[: _LONGEST_MESSAGE - 3] + "..."
+
+
+# ---------------------------------------------------------------- other texts
+
+
+def why_text(chains: Sequence[Chain]) -> str:
+    """The answer of ``why`` as text: one paragraph a tensor, those of the same story together."""
+    stories: dict[tuple[Any, ...], list[str]] = {}
+    for c in chains:
+        stories.setdefault((c.dtype, c.origin.kind, c.flow), []).append(c.name)
+    text = []
+    for (dtype, kind, flow), names in stories.items():
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        text.append(f"{', '.join(names[:_MOST_NAMED])}{more}: {dtype}")
+        for index, step in enumerate(flow):
+            if step.op:
+                event = f"{step.how if index else kind} by {step.op}"
+            else:
+                event = step.how if index else "was there before the watching began"
+            widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
+            read = f" from {step.via}" if step.via else ""
+            text.append(f"  {'then' if index else 'born'}: {event}{widened}{read}  {wording.at(step.place)}")
+    return "\n".join(text)
+
+
+def notes_for(finding: Finding) -> list[str]:
+    """Three short notes for the exception that leaves: what and where born, where it meets, what to change."""
+    notes = [f"dtypetrace {finding.code}: {finding.title}"]
+    if finding.culprit is not None:
+        origin = finding.culprit.origin
+        born = f", born at {wording.at(origin.place)} ({origin.kind})" if origin.place.stack else ""
+        notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
+    if finding.fix is not None:
+        notes.append(f"dtypetrace help: {finding.fix.why}")
+    return notes

@@ -1,0 +1,211 @@
+"""Source lines on the console: numbered, with a marked span and its label below, or as an edit leaves them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..records import Edit, Frame, Recording
+from ..source import expressions
+from ..source.patch import Sheet
+from .layout import Display, columns
+
+StyledLine = tuple[str, str]
+"""One line of text, and rich's name of its style."""
+
+_LEAST_LABEL = 40
+"""Columns that a label below its marks has at least: narrower text is hard to read."""
+_MOST_CHANGED_LINES = 4
+"""Lines of one edit that are printed: enough for a call that is written over several lines."""
+_WORD = re.compile(r"\w+|\W")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A line of code as it is shown, and which columns of it are marked."""
+
+    frame: Frame
+    line: str
+    before: int
+    marks: int
+
+    def same_line(self, other: Span) -> bool:
+        return (self.frame.file, self.frame.line, self.line) == (other.frame.file, other.frame.line, other.line)
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """How lines of one recording's source are shown: where, and how many columns the line numbers take."""
+
+    display: Display
+    recording: Recording
+    margin: int
+
+    @property
+    def gutter(self) -> str:
+        return f"{' ' * self.margin} | "
+
+    @property
+    def room(self) -> int:
+        """Columns that are left for code."""
+        return self.display.width - len(self.gutter)
+
+    def _numbered(self, number: int, line: str) -> str:
+        return f"{str(number).rjust(self.margin)} | {line}"
+
+    def _fits(self, line: str) -> bool:
+        return columns(self.display.printable(line)) <= self.room
+
+    # ------------------------------------------------------------ labelled spans
+
+    def span(self, frame: Frame) -> Span:
+        """The line of a frame, cut so that its span is in view."""
+        written = self.recording.line(frame.file, frame.line)
+        if not self._fits(written):
+            written = _without_comment(written)
+        begin = (frame.column or 1) - 1
+        end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(_without_comment(written))
+        begin = begin if begin < len(written) else len(written) - len(written.lstrip())
+        head, span = self.display.printable(written[:begin]), self.display.printable(written[:end])
+        line, begin, end = self.display.clipped(
+            self.display.printable(written), len(head), max(len(span), len(head) + 1), self.room
+        )
+        return Span(frame, line, columns(line[:begin]), max(1, columns(line[begin:end])))
+
+    def labelled(self, span: Span, label: str, mark: str, above: Span | None) -> list[StyledLine]:
+        """The line (unless it was just shown) and below it the marked span with its label."""
+        marks, style = mark * span.marks, "red" if mark == "^" else "yellow"
+        if not span.line.strip():
+            head = self._numbered(span.frame.line, "")
+            return styled(self.display.wrapped(head, f"(no source) {label}", self.gutter), style)
+        repeated = above is not None and span.same_line(above)
+        shown = [] if repeated else [*self._lead(span.frame), (self._numbered(span.frame.line, span.line), "")]
+        label = self.display.printable(label)
+        if span.before + len(marks) + 1 + columns(label) <= self.room:
+            return [*shown, (f"{self.gutter}{' ' * span.before}{marks} {label}", style)]
+        # below the marks, from where they begin; further left where too little room would remain
+        if not (repeated and above is not None and (span.before, span.marks) == (above.before, above.marks)):
+            shown.append((f"{self.gutter}{' ' * span.before}{marks}", style))
+        indent = self.gutter + " " * max(0, min(span.before, self.room - _LEAST_LABEL))
+        return [*shown, *styled(self.display.wrapped(indent, label, indent), style)]
+
+    def _lead(self, frame: Frame) -> list[StyledLine]:
+        """The first line of an expression that spans several, where the marked line is only its end."""
+        before = self.recording.line(frame.file, frame.line)[: (frame.column or 1) - 1]
+        node = (
+            expressions.expression_at(frame) if self.recording.sources is None and not before.strip(" \t)]}.") else None
+        )
+        if node is None or node.lineno >= frame.line:
+            return []
+        return self._first_line(frame.file, node.lineno, frame.line)
+
+    def _first_line(self, file: str, begin: int, line: int) -> list[StyledLine]:
+        """The line on which something begins that goes on to another line, and dots for the lines between."""
+        first, _, _ = self.display.clipped(self.display.printable(self.recording.line(file, begin)), 0, 1, self.room)
+        between = [(f"{'.' * 3:>{self.margin}}", "blue")] if line - begin > 1 else []
+        return [(self._numbered(begin, first), ""), *between]
+
+    # ------------------------------------------------------------ edits
+
+    def edited(self, edit: Edit) -> list[StyledLine]:
+        """The lines that an edit touches, as they read after it; what is new is underlined."""
+        before = tuple(self.recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1))
+        if not any(before):
+            return []
+        after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
+        changed = [(number, new) for number, new in enumerate(after) if number >= len(before) or new != before[number]]
+        lines: list[StyledLine] = [(self.gutter.rstrip(), "")]
+        if changed and changed[0][0]:  # the change is further down in a statement over several lines
+            lines += self._first_line(edit.file, edit.start[0], edit.start[0] + changed[0][0])
+        for number, new in changed[:_MOST_CHANGED_LINES]:
+            lines += self._changed_line(edit.start[0] + number, before[number] if number < len(before) else "", new)
+        return lines
+
+    def _changed_line(self, number: int, old: str, new: str) -> list[StyledLine]:
+        marks = self._marks(old, new)
+        if not self._fits(new):
+            new = _without_comment(new)
+        begin, end = len(marks) - len(marks.lstrip()), len(marks)
+        line, *span = self.display.clipped(self.display.printable(new), begin, max(end, begin + 1), self.room)
+        if not self._fits(new):
+            mark = "+" if set(marks.strip()) == {"+"} else "~"
+            marks = " " * columns(line[: span[0]]) + mark * columns(line[span[0] : span[1]])
+        shown = [(self._numbered(number, line), "green")]
+        if marks.strip():  # nothing is new where something was only taken out
+            shown.append((self.gutter + marks, "green"))
+        return shown
+
+    def _marks(self, old: str, new: str) -> str:
+        """What stands under a changed line: ``+`` below what is new, ``~`` below what replaces something else."""
+        olds, news = _WORD.findall(old), _WORD.findall(new)
+        # a common end is the same text, whatever else would match: of two brackets the outer one was there before
+        shorter = min(len(olds), len(news))
+        tail = next((n for n, (a, b) in enumerate(zip(olds[::-1], news[::-1])) if a != b), shorter)
+        head = next((n for n, (a, b) in enumerate(zip(olds, news)) if a != b), shorter)
+        tail = min(tail, shorter - head)
+        marks = " " * self._columns("".join(news[:head]))
+        old_middle, new_middle = olds[head : len(olds) - tail], news[head : len(news) - tail]
+        matcher = difflib.SequenceMatcher(None, old_middle, new_middle, autojunk=False)
+        for how, _, _, begin, end in matcher.get_opcodes():
+            marks += _MARKS[how] * self._columns("".join(new_middle[begin:end]))
+        return marks.rstrip()
+
+    def _columns(self, text: str) -> int:
+        return columns(self.display.printable(text))
+
+
+_MARKS = {"equal": " ", "insert": "+", "replace": "~", "delete": ""}
+
+
+def styled(lines: Sequence[str], style: str) -> list[StyledLine]:
+    return [(line, style) for line in lines]
+
+
+def _without_comment(line: str) -> str:
+    """A line without the comment at its end."""
+    try:
+        for token in tokenize.generate_tokens(iter([line]).__next__):
+            if token.type == tokenize.COMMENT:
+                return line[: token.start[1]].rstrip()
+    except (tokenize.TokenError, SyntaxError, StopIteration):  # part of a statement: the tokens so far had no comment
+        pass
+    return line.rstrip()
+
+
+def joined(recording: Recording, edits: Sequence[Edit]) -> Iterator[Edit]:
+    """The edits in order, those that change the same lines as one: a line is shown as it is in the end."""
+    groups: list[list[Edit]] = []
+    for edit in edits:
+        if groups and _touch(groups[-1], edit):
+            groups[-1].append(edit)
+        else:
+            groups.append([edit])
+    for group in groups:
+        together = _as_one(recording, group) if len(group) > 1 else None
+        yield from [together] if together is not None else group
+
+
+def _touch(group: Sequence[Edit], edit: Edit) -> bool:
+    """Whether an edit changes lines that the edits of a group change."""
+    first, end = min(e.start[0] for e in group), max(e.end[0] for e in group)
+    return edit.file == group[0].file and edit.start[0] <= end and edit.end[0] >= first
+
+
+def _as_one(recording: Recording, group: Sequence[Edit]) -> Edit | None:
+    """Several edits of the same lines as one edit of these lines, None where they cannot be applied together."""
+    file, first, end = group[0].file, min(e.start[0] for e in group), max(e.end[0] for e in group)
+    before = "\n".join(recording.line(file, number) for number in range(first, end + 1))
+    sheet = Sheet(file, before, "", "")
+    changes = [sheet.locate(_moved(edit, first - 1)) for edit in group]  # all of them in the unchanged text
+    for order, change in enumerate(changes):
+        if change is None or not sheet.add(change, order):
+            return None
+    return Edit(file, (first, 1), (end, len(before.rpartition("\n")[2]) + 1), before, sheet.text)
+
+
+def _moved(edit: Edit, up: int) -> Edit:
+    """The same edit so many lines further up."""
+    return replace(edit, start=(edit.start[0] - up, edit.start[1]), end=(edit.end[0] - up, edit.end[1]))

@@ -1,0 +1,171 @@
+"""What a retraining of adapters shows: the verdict in words, as text, as HTML for a notebook, as a frame."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from ..lora.verdict import (
+    AS_THEY_ARE,
+    IN_FLOAT32,
+    AdapterInRun,
+    AdapterVerdict,
+    Retraining,
+    mean,
+    some_of,
+    with_facts,
+)
+from ..records import State
+from .curves import curves
+
+NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
+"""What the tables show of an adapter in a run, in the order of ``numbers``."""
+MOST_ROWS = 40
+"""Rows of the tables: adapters to which the same happened share one, so more is rare."""
+_WIDTH = 108
+"""Columns of the text: those of its table."""
+
+
+def headline(r: Retraining) -> str:
+    """The verdict in a few words."""
+    if r.confirmed:
+        return "Confirmed: in float32 the adapters learn"
+    return "Not confirmed: in float32 the adapters were not seen to learn"
+
+
+def over(r: Retraining) -> str:
+    """How many adapters took which steps, in a few words."""
+    plural = "s" if len(r.adapters) != 1 else ""
+    return f"{len(r.adapters)} adapter{plural}, {r.steps} steps of {r.optimizer or 'no optimizer'}"
+
+
+def why(r: Retraining) -> list[str]:
+    """The facts behind the verdict, a sentence each."""
+    sentences = list(r.objections)
+    if not sentences:
+        moved = min(v.after.moved for v in r.adapters)
+        most = "all" if moved == 1 else f"at least {moved:.0%}"
+        who = "the one adapter learns" if len(r.adapters) == 1 else f"all {len(r.adapters)} adapters learn"
+        sentences += [
+            f"with the adapters in float32 {who}: {most} of the numbers with a gradient moved, each gradient finite",
+            r.losses_compared,
+        ]
+    for name, members in r.by_verdict("before"):
+        if name != "healthy":
+            first = members[0].before
+            who = some_of(members, r.adapters)
+            sentences.append(f"as they are, in {first.dtype}, {who}: {with_facts(name, first.facts)}")
+    if all(v.before.verdict == "healthy" for v in r.adapters):
+        sentences.append(f"as they are, in {r.before.dtype}, the adapters move as well")
+    return sentences
+
+
+# ---------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One adapter in one run as the tables show it; ``numbers`` are those of ``NUMBERS``."""
+
+    label: str
+    dtype: str
+    verdict: str
+    numbers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AdapterRow:
+    """Adapters to which the same happened in both runs: the first one's name, and how many more there are."""
+
+    name: str
+    more: int
+    runs: tuple[RunRow, ...]
+
+
+def rows(r: Retraining) -> list[AdapterRow]:
+    """What the tables show."""
+    return [_row(members) for members in _alike(r)[:MOST_ROWS]]
+
+
+def _row(members: Sequence[AdapterVerdict]) -> AdapterRow:
+    sides = ((AS_THEY_ARE, [v.before for v in members]), (IN_FLOAT32, [v.after for v in members]))
+    runs = tuple(RunRow(label, s[0].dtype, s[0].verdict, _numbers(s)) for label, s in sides)
+    return AdapterRow(members[0].name, len(members) - 1, runs)
+
+
+def _alike(r: Retraining) -> list[list[AdapterVerdict]]:
+    """Adapters to which the same happened in both runs, together."""
+    groups: dict[tuple[str, str, str], list[AdapterVerdict]] = {}
+    for v in r.adapters:
+        groups.setdefault((v.before.verdict, v.before.dtype, v.after.verdict), []).append(v)
+    return list(groups.values())
+
+
+def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
+    """Means over adapters: gradient norm, zeros, subnormals, moved, update, resolution."""
+    shares = [f"{mean([getattr(s, name) for s in sides]):.0%}" for name in ("zeros", "subnormal", "moved")]
+    sizes = [f"{mean([getattr(s, name) for s in sides]):.1e}" for name in ("gradient", "change", "resolution")]
+    return (sizes[0], *shares, *sizes[1:])
+
+
+# ---------------------------------------------------------------- views
+
+
+def text(r: Retraining) -> str:
+    """Verdict, facts and table as text."""
+    head = "confirmed: in float32 the adapters learn" if r.confirmed else "not confirmed"
+    lines = [f"LoRA retraining, {over(r)}: {head}"]
+    for sentence in why(r):
+        lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ")
+    header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
+    lines += ["", f"{'':42}" + "".join(f"{h:>11}" for h in header)]
+    for row in map(_row, _alike(r)):
+        lines.append(row.name + (f", and {row.more} more like it" if row.more else ""))
+        for run in row.runs:
+            numbers = "".join(f"{number:>11}" for number in run.numbers)
+            lines.append(f"  {run.label:<12}{run.dtype:<10}{run.verdict:<18}{numbers}")
+    return "\n".join(lines)
+
+
+def html(r: Retraining) -> str:
+    """Verdict, picture and table for a notebook's cell."""
+    facts = "".join(f"<li>{escape(sentence)}</li>" for sentence in why(r))
+    lines = []
+    for row in rows(r):
+        more = f"<br><small>and {row.more} more like it</small>" if row.more else ""
+        first = f'<td rowspan="2" style="text-align:left">{escape(row.name)}{more}</td>'
+        for run in row.runs:
+            cells = "".join(f"<td>{escape(cell)}</td>" for cell in (run.label, run.dtype, run.verdict, *run.numbers))
+            lines.append(f"<tr>{first}{cells}</tr>")
+            first = ""
+    header = "".join(f"<th>{name}</th>" for name in ("adapter", "run", "dtype", "verdict", *NUMBERS))
+    return (
+        f'<div class="dtypetrace"><b>{headline(r)}</b> ({escape(over(r))})<ul>{facts}</ul>'
+        f"{curves(r)}<table><thead><tr>{header}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def frame(r: Retraining) -> Any:
+    """Two rows for each adapter, ``before`` and ``after``, as a pandas DataFrame."""
+    import pandas
+
+    return pandas.DataFrame(
+        [
+            {
+                "adapter": v.name,
+                "run": run,
+                **asdict(side),
+                "facts": "; ".join(side.facts),
+                "state": "; ".join(map(_state, side.state)),
+            }
+            for v in r.adapters
+            for run, side in (("before", v.before), ("after", v.after))
+        ]
+    )
+
+
+def _state(state: State) -> str:
+    return f"{state.name} {state.dtype}: {state.zeros:.0%} zeros" + ("" if state.finite else ", not finite")

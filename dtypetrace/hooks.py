@@ -9,7 +9,6 @@ Python between the two. All write into one recorder, which keeps plain data only
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import get_ident
@@ -27,6 +26,7 @@ from .capture.places import UserCode
 from .capture.recorder import Recorder
 from .capture.seam import Healer, again, kernel_refused, refused
 from .capture.settings import plan_of
+from .capture.steps import Running
 
 Tensor = torch.Tensor
 _function_modes, _pop_function_mode, _push_function_mode = (
@@ -186,7 +186,7 @@ class _ModuleHooks:
     def _outermost(self) -> None:
         self.patches.mind_compile()
         recorder = self.recorder
-        recorder.step_was_left()
+        recorder.stepping.forget_left()
         recorder.origins.tidy()
 
     def leave(self, module: nn.Module, args: tuple, result: Any) -> None:
@@ -228,25 +228,34 @@ class _ModuleHooks:
         recorder = self.recorder
         recorder.trains = True
         recorder.origins.sweep()  # few tensors are alive here
-        recorder.optimizer = weakref.ref(optimizer)
-        frame = sys._getframe(1)
-        recorder.optimizer_frame = id(frame), frame.f_code
-        self._follow(lambda: self._look_at(optimizer, recorder.place(recorder.thread_state(), frame)))
+        frame, thread = sys._getframe(1), recorder.thread_state()
+        step = recorder.stepping.begins(
+            optimizer, args, kwargs, frame, recorder.place(thread, frame), len(thread.modules)
+        )
+        self._follow(lambda: self._before(optimizer, step))
+        if not step.closures:
+            self._follow(lambda: self._plan(optimizer, step.place))
+
+    def _before(self, optimizer: Any, step: Running) -> None:
+        if self.recorder.reference is not None:
+            self.recorder.reference.step_begins(optimizer, step.place)
+        self.recorder.updates.begins(optimizer, step.place, closure=bool(step.closures))
 
     def step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
         recorder = self.recorder
+        step = recorder.stepping.ends(optimizer)
         self._follow(lambda: recorder.updates.ends(optimizer))
         if recorder.reference is not None:
             recorder.reference.step_ends(optimizer)
-        recorder.optimizer = None
+        if step is not None and step.closures:  # the models have run, and the gradients are there
+            self._follow(lambda: self._plan(optimizer, step.place))
         recorder.steps_done += 1
         if self.steps is not None and recorder.steps_done >= self.steps and self.on_enough is None:
             raise SystemExit(0)
 
-    def _look_at(self, optimizer: Any, place: int) -> None:
-        if self.recorder.reference is not None:
-            self.recorder.reference.step_begins(optimizer, place)
-        if self.recorder.updates.begins(optimizer, place):
+    def _plan(self, optimizer: Any, place: int) -> None:
+        """Notes the precision plan of each model, when an optimizer steps for the first time."""
+        if self.recorder.updates.steps_of(optimizer) == 1:
             models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
             for model in models:
                 self.recorder.plans.append(
@@ -306,7 +315,7 @@ class _DispatchMode(private.TorchDispatchMode):
             if not plain:
                 return _dispatch_aside(self.watch, func, args, kwargs, frame)
             if recorder.values is not None and func in WATCHED:
-                recorder.before(func, args, kwargs)
+                recorder.before(func, args, kwargs, frame)
             kernel = func._op if type(func) is _Operator else func  # all that calling it does, less a frame
             if recorder.reference is not None:
                 kernel = recorder.reference.around(func, kernel)
@@ -352,7 +361,7 @@ def _dispatch_aside(watch, func, args, kwargs, frame):
     recorder = watch.recorder
     if recorder.values is not None and func in WATCHED:
         with private.DisableTorchFunction():
-            recorder.before(func, args, kwargs)
+            recorder.before(func, args, kwargs, frame)
     kernel = func._op if type(func) is private.OpOverload else func
     if recorder.reference is not None:
         kernel = recorder.reference.around(func, kernel)

@@ -230,6 +230,44 @@ for _ in range(4):
     ),
 }
 
+LIGHTNING = """
+import warnings
+warnings.filterwarnings("ignore", module="lightning")
+import lightning
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        self.register_buffer("table", torch.ones(8, dtype=TABLE))
+
+    def training_step(self, batch, index):
+        return (self.layers(batch[0]) * self.table).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(16, 8)), batch_size=4)
+trainer = lightning.Trainer(
+    max_steps=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    enable_model_summary=False, precision="PRECISION",
+)
+trainer.fit(Net(), data)
+"""
+for _precision in ("32-true", "bf16-mixed"):
+    RECIPES[f"Lightning's automatic optimization, {_precision}"] = (
+        "lightning",
+        LIGHTNING.replace("PRECISION", _precision).replace("TABLE", "torch.float32"),
+    )
+
+
+def test_what_lightning_runs_in_its_closure_is_judged(tmp_path):
+    """It hands every optimizer a closure with the whole training step in it."""
+    pytest.importorskip("lightning")
+    program = programs.run(tmp_path, LIGHTNING.replace("PRECISION", "32-true").replace("TABLE", "torch.float64"))
+    assert program.error is None
+    assert [(f.code, f.phase, f.count) for f in program.findings] == [("DT201", "forward", 3)]
+
 
 @pytest.mark.parametrize("numerics", [True, False], ids=["numerics", "dtypes"])
 @pytest.mark.parametrize("name", RECIPES)

@@ -159,7 +159,7 @@ def gradients_of(recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     No other: a gradient that another thread's backward is writing must not be read.
     """
     yield from recorder.origins.gradients()
-    optimizer = recorder.optimizer() if recorder.optimizer is not None else None
+    optimizer = recorder.stepping.optimizer()
     for group in optimizer.param_groups if optimizer is not None else ():
         yield from ((p.grad, p) for p in group["params"] if isinstance(p, torch.Tensor) and p.grad is not None)
 

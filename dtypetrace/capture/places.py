@@ -129,6 +129,15 @@ class Places:
         inner = len(frames) - len(outer)
         return tuple(code.co_name for code, _ in frames[:inner]) if inner > 0 and frames[inner:] == outer else ()
 
+    def codes_between(self, number: int, around: int) -> tuple[CodeType, ...]:
+        """The code of the frames between a place and one around it; of all of its frames where that is not around it."""
+        if number < 0:
+            return ()
+        outer, frames = self._entries[number]
+        outside, known = self._entries[around] if around >= 0 else (-1, ())
+        inner = len(frames) - len(known) if outer == outside else len(frames)
+        return tuple(frame[0] for frame in frames[: max(inner, 0)] if not isinstance(frame, Frame))
+
     def same_call(self, one: int, other: int) -> CodeType | None:
         """The code that was running at two places, where both are in one call of it."""
         if one < 0 or other < 0:

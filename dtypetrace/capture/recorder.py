@@ -8,7 +8,6 @@ once per distinct op, or when the recording is read (``capture.snapshot``).
 from __future__ import annotations
 
 import sys
-import weakref
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +24,7 @@ from .births import LIFT_FRESH, LIKE, TO_COPY, TO_DTYPE, Births, autocast_of, dt
 from .marks import Mark, Origins, RawStep
 from .modules import Modules, clean_name
 from .places import Places, UserCode
+from .steps import Steps
 from .updates import Updates
 from .values import Values
 
@@ -124,8 +124,8 @@ class Recorder:
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
         self.trains = False  # whether the run has an optimizer
-        self.optimizer: weakref.ref | None = None
-        self.optimizer_frame: tuple | None = None  # id of the step's frame, and its code, since ids are used again
+        self.stepping = Steps(self.places)
+        self.running_steps = self.stepping.running
         self.backward_place = -1
         self.default_place = -1
         self.replaced: dict[int, set[int]] = {}  # step given to a live tensor by `.data =` -> the steps it had before
@@ -148,7 +148,7 @@ class Recorder:
         """Lets go of every tensor and module; what was recorded stays."""
         self.origins.clear()
         self.threads.clear()
-        self.optimizer = None
+        self.running_steps.clear()
         self.reference = self.values = None  # what they measured has been read, and lay where the tensors are
         self.updates = Updates(self, False)
 
@@ -183,20 +183,14 @@ class Recorder:
             modules.pop()  # left by an exception that no hook saw (KeyboardInterrupt)
         return self.places.here(frame)
 
-    def phase(self, thread: Thread) -> str:
+    def phase(self, thread: Thread, place: int) -> str:
         """The phase outside an engine-run op: recompute, backward (Python code in it), optimizer, forward or other."""
-        if private.current_graph_task_id() != -1:
-            return "recompute" if thread.modules and thread.modules[-1][4] else "backward"
-        if self.optimizer is not None:
+        modules = thread.modules
+        if _current_graph_task() != -1:
+            return "recompute" if modules and modules[-1][4] else "backward"
+        if self.running_steps and self.stepping.own_work(len(modules), place):
             return "optimizer"
-        return "forward" if thread.modules else "other"
-
-    def step_was_left(self) -> bool:
-        """Whether an exception left the optimizer's step, which no hook sees; then it is over."""
-        if self.optimizer is None or _on_stack(lambda frame: (id(frame), frame.f_code) == self.optimizer_frame):
-            return False
-        self.optimizer = None
-        return True
+        return "forward" if modules else "other"
 
     def mark_of(self, tensor: Tensor, place: int = -1, name: str = ""):
         """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
@@ -271,7 +265,7 @@ class Recorder:
                 place = self.place(thread, frame)
             if _current_graph_task() != -1:
                 phase = "recompute" if modules and modules[-1][4] else "backward"
-            elif self.optimizer is not None:
+            elif self.running_steps and self.stepping.own_work(len(modules), place):
                 phase = "optimizer"
             else:
                 phase = "forward" if modules else "other"
@@ -375,8 +369,10 @@ class Recorder:
             name = (*name, uncached, id(inputs[0]))
         op = self._op_of.get(name)
         if op is None:
-            if phase == "optimizer" and self.step_was_left():
-                return self._look((*key[:3], self.phase(thread)), func, args, kwargs, out, thread, call, forward_op)
+            if phase == "optimizer" and self.stepping.forget_left():
+                return self._look(
+                    (*key[:3], self.phase(thread, place)), func, args, kwargs, out, thread, call, forward_op
+                )
             op = self._new_op(name, func, place, module, phase, inputs, out, call, thread, forward_op)
             op.uncached = uncached
             op.effect, op.written = schemas.effect(func), schemas.written(func, args, kwargs, inputs[:_MOST_INPUTS])
@@ -428,9 +424,10 @@ class Recorder:
         """Whether the program's own code runs inside a call of torch's, as a hook on saved tensors does: its casts are its own."""
         return not self.places.hidden(frame.f_code.co_filename)
 
-    def before(self, func, args: tuple, kwargs: dict) -> None:
+    def before(self, func, args: tuple, kwargs: dict, frame: FrameType | None) -> None:
         """What a call that changes a tensor in place is about to change."""
-        if self.optimizer is None:
+        thread = self.thread_state()
+        if not self.running_steps or not self.stepping.own_work(len(thread.modules), self.place(thread, frame)):
             try:
                 self.values.increments.before(func, args, kwargs)
             except Exception as error:

@@ -61,7 +61,7 @@ def from_call(recorder, thread, func, args, kwargs, error: Exception, frame: Fra
         else:
             place = recorder.backward_place if engine else recorder.place(thread, frame)
             module = recorder.owner() if engine else thread.modules[-1][1] if thread.modules else -1
-            phase = recorder.phase(thread)
+            phase = recorder.phase(thread, place)
         arguments = list(arguments_of(func, args, kwargs))
         if op in _BACKWARDS and getattr(func, "__name__", "") == op:
             phase = "backward"
@@ -152,7 +152,7 @@ def from_module(recorder, thread, module: nn.Module, args: tuple, error: Excepti
         arguments += [(name, p) for name, p in own if id(p) not in known]
         if all(recorder.places.hidden(f.f_code.co_filename) for f, _ in stack):
             op = type(module).__name__  # what the program called is the module
-        _record(recorder, thread, meaning, op, None, recorder.phase(thread), number, place, arguments, error, -1)
+        _record(recorder, thread, meaning, op, None, recorder.phase(thread, place), number, place, arguments, error, -1)
 
 
 def from_traceback(recorder, error: BaseException) -> None:
@@ -177,7 +177,7 @@ def from_traceback(recorder, error: BaseException) -> None:
     with private.DisableTorchFunction():
         op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
         arguments = arguments or _mismatched_gradients(recorder, meaning)
-        stepping = any((id(f), f.f_code) == recorder.optimizer_frame for f, _ in stack)
+        stepping = recorder.stepping.raised_in([f for f, _ in stack])
         phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
         holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
         _record(recorder, thread, meaning, op, None, phase, -1, place, arguments, error, -1, holders)
@@ -553,7 +553,7 @@ def _names(recorder, root: nn.Module | None, holders=()) -> dict[Any, tuple[str,
         for tensor in (*held.values(), *(gradients[i] for i in held if i in gradients)):
             if id(tensor) in names and (memory := _memory(tensor)):
                 names[memory] = names[id(tensor)]
-    optimizer = recorder.optimizer() if recorder.optimizer is not None else None
+    optimizer = recorder.stepping.optimizer()
     if optimizer is not None:
         names = {**state_names(optimizer, names), **names}
     return names

@@ -66,20 +66,27 @@ class Updates:
         self.written: set[int] = set()
         """Where the memory begins that the running step wrote to."""
 
-    def begins(self, optimizer: Any, place: int) -> bool:
-        """Before a step; returns whether it is the optimizer's first."""
-        watched = next((w for w in self._watched if w.ref() is optimizer), None)
+    def begins(self, optimizer: Any, place: int, closure: bool = False) -> None:
+        """Before a step. closure: the step computes the gradients itself, those that are there now are older."""
+        watched = self._of(optimizer)
         if watched is None:
             watched = _Watched(optimizer, place, self._recorder, self._numerics)
             self._watched.append(watched)
         if watched.due():
             self.written.clear()
             with private.unseen(), torch.no_grad():
-                watched.begins(optimizer)
-        return watched.steps == 1
+                watched.begins(optimizer, closure)
+
+    def _of(self, optimizer: Any) -> _Watched | None:
+        return next((w for w in self._watched if w.ref() is optimizer), None)
+
+    def steps_of(self, optimizer: Any) -> int:
+        """How many steps an optimizer has begun."""
+        watched = self._of(optimizer)
+        return watched.steps if watched is not None else 0
 
     def ends(self, optimizer: Any) -> None:
-        watched = next((w for w in self._watched if w.ref() is optimizer), None)
+        watched = self._of(optimizer)
         if watched is not None:
             with private.unseen(), torch.no_grad():
                 watched.ends(optimizer, self.written)
@@ -102,6 +109,8 @@ class _Watched:
         self.lanes: list[_Lane] = []
         self.steps = 0
         self.measuring = False
+        self.closure = False
+        self.unnamed: list[_Tracked] = []
 
     def due(self) -> bool:
         self.steps += 1
@@ -109,16 +118,17 @@ class _Watched:
             return self.steps <= _FACTS_ONLY
         return self.steps <= _ALL_STEPS or self.steps % 16 == 0
 
-    def begins(self, optimizer: Any) -> None:
+    def begins(self, optimizer: Any, closure: bool) -> None:
         self._learn(optimizer)
-        self.measuring = True
+        self.measuring, self.closure = True, closure
         for tracked in self.known.values():
             parameter = tracked.ref()
             if parameter is not None:
                 tracked.version = -1 if parameter.is_inference() else parameter._version
-                self._gradient(tracked, parameter)
+                if not closure:
+                    self._gradient(tracked, parameter)
         for lane in self.lanes:
-            lane.begins()
+            lane.begins(closure)
 
     def _gradient(self, tracked: _Tracked, parameter) -> None:
         gradient = parameter.grad
@@ -132,7 +142,6 @@ class _Watched:
 
     def _learn(self, optimizer: Any) -> None:
         new: dict[tuple, list[tuple[_Tracked, Any]]] = {}
-        names = None
         for number, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
                 known = self.known.get(id(parameter))
@@ -145,26 +154,35 @@ class _Watched:
                     or parameter.is_meta
                 ):
                     continue
-                if names is None:
-                    names = self.recorder.parameter_names()
-                name = names.get(id(parameter)) or f"param_groups[{number}]['params'][{index}]"
+                name = f"param_groups[{number}]['params'][{index}]"
                 tracked = _Tracked(parameter, group, name, self.recorder.step_of(parameter))
                 self.known[id(parameter)] = tracked
+                self.unnamed.append(tracked)
                 local = _local(parameter)
                 if local is not None:
                     new.setdefault((local.device, local.dtype), []).append((tracked, parameter))
         if self.numerics:
             self.lanes += [_Lane(*key, pairs) for key, pairs in new.items()]
 
+    def _name(self) -> None:
+        """Gives new parameters their names in the models that ran: by the end of a step, for a closure may have run them."""
+        names = self.recorder.parameter_names() if self.unnamed else {}
+        for tracked in self.unnamed:
+            tracked.name = names.get(id(tracked.ref())) or tracked.name
+        self.unnamed = []
+
     def ends(self, optimizer: Any, written: set[int]) -> None:
         if not self.measuring:
             return
         self.measuring = False
+        self._name()
         for tracked in self.known.values():
             parameter = tracked.ref()
             if parameter is None:
                 continue
-            if tracked.gradient is None and parameter.grad is not None:  # computed by a closure, inside the step
+            if self.closure:
+                self._gradient(tracked, parameter)
+            elif tracked.gradient is None and parameter.grad is not None:  # computed inside the step all the same
                 tracked.absent -= 1
                 self._gradient(tracked, parameter)
             local = _local(parameter)
@@ -221,10 +239,10 @@ class _Lane:
         self.peak = torch.zeros(len(pairs), dtype=torch.float32, device=device)
         self.magnitude = None
         self.before = None
-        self.gradients: tuple = ()
+        self.gradients: tuple | None = None
         self.states: dict[tuple[str, torch.dtype], tuple] = {}
 
-    def begins(self) -> None:
+    def begins(self, closure: bool) -> None:
         locals_ = [_local(t.ref()) for t in self.tracked]
         self.before = None
         if any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
@@ -234,7 +252,7 @@ class _Lane:
             self.magnitude = self._per_parameter(torch.nan_to_num(self.before.float().abs())) / self._per_parameter(
                 torch.ones_like(self.before).float()
             )
-        self.gradients = self._gradients()
+        self.gradients = None if closure else self._gradients()
 
     def _per_parameter(self, values: torch.Tensor) -> torch.Tensor:
         return torch.zeros(len(self.tracked), dtype=values.dtype, device=self.device).index_add_(0, self.owner, values)
@@ -275,7 +293,7 @@ class _Lane:
             return
         gradients = self.gradients or self._gradients()
         locals_ = [_local(t.ref()) for t in self.tracked]
-        before, self.before, self.gradients = self.before, None, ()
+        before, self.before, self.gradients = self.before, None, None
         if gradients is None or any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
             return
         after = torch.cat([sample(p) for p in locals_])

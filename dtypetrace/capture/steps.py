@@ -1,0 +1,118 @@
+"""Which optimizer steps are running, and what of that which runs inside is the step's own work.
+
+A step may call a closure that it was given: LBFGS and SAM do, and Lightning passes one to every optimizer. The forward
+and backward pass inside it belong to the model.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from .places import Places
+
+_WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
+"""What leads from a partial, a method, a decorated or a compiled function to the function inside."""
+
+
+class Running:
+    """One call of an optimizer's ``step``."""
+
+    __slots__ = ("ref", "frame", "place", "depth", "closures", "known")
+
+    def __init__(self, optimizer: Any, given: Iterator[Any], frame: FrameType, place: int, depth: int) -> None:
+        self.ref = weakref.ref(optimizer)
+        self.frame = id(frame), frame.f_code  # the code too, since ids are used again
+        self.place = place
+        self.depth = depth  # how many modules were running when it began
+        self.closures = frozenset(code for value in given for code in _codes(value))
+        self.known: dict[int, bool] = {}
+
+
+class Steps:
+    """The optimizer steps that are running in the watched thread, innermost last."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.running: list[Running] = []
+
+    def begins(self, optimizer: Any, args: tuple, kwargs: dict, frame: FrameType, place: int, depth: int) -> Running:
+        """Notes a step that is called with ``args`` and ``kwargs``, in torch's ``frame``, at a place, while ``depth``
+        modules run."""
+        self.forget_left()
+        step = Running(optimizer, iter((*args[1:], *kwargs.values())), frame, place, depth)
+        # one that had this very frame was left: the frame's memory is used again
+        self.running[:] = [*(other for other in self.running if other.frame != step.frame), step]
+        return step
+
+    def ends(self, optimizer: Any) -> Running | None:
+        """The step that ended, None where it began unseen."""
+        while self.running:
+            step = self.running.pop()
+            if step.ref() is optimizer:
+                return step
+        return None
+
+    def forget_left(self) -> bool:
+        """Forgets steps that an exception left, which no hook sees; returns whether there were any."""
+        on_stack = set()
+        frame: FrameType | None = sys._getframe(1) if self.running else None
+        while frame is not None:
+            on_stack.add((id(frame), frame.f_code))
+            frame = frame.f_back
+        kept = [step for step in self.running if step.frame in on_stack]
+        left = len(kept) < len(self.running)
+        self.running[:] = kept
+        return left
+
+    def optimizer(self) -> Any:
+        """The one whose step is running, None outside any."""
+        return self.running[-1].ref() if self.running else None
+
+    def own_work(self, depth: int, place: int) -> bool:
+        """Whether what runs at a place, inside so many modules, is what the innermost step does itself."""
+        if not self.running:
+            return False
+        step = self.running[-1]
+        if depth > step.depth:
+            return False
+        if not step.closures:
+            return True
+        known = step.known.get(place)
+        if known is None:
+            between = self._places.codes_between(place, step.place)
+            known = step.known[place] = step.closures.isdisjoint(between)
+        return known
+
+    def raised_in(self, frames: list[FrameType]) -> bool:
+        """Whether a traceback, innermost frame first, leads out of a step's own work."""
+        steps = {step.frame: step for step in self.running}
+        inside: set[CodeType] = set()
+        for frame in frames:
+            step = steps.get((id(frame), frame.f_code))
+            if step is not None:
+                return step.closures.isdisjoint(inside)
+            inside.add(frame.f_code)
+        return False
+
+
+def _codes(value: Any) -> Iterator[CodeType]:
+    """The code that runs when a callable is called, through partials, methods, decorators and ``__call__``."""
+    seen: set[int] = set()
+    waiting: list[Any] = [value] if callable(value) else []
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        code = getattr(one, "__code__", None)
+        if isinstance(code, CodeType):
+            yield code
+        inner: list[Callable] = [found for name in _WRAPPED if callable(found := getattr(one, name, None))]
+        if code is None and not inner:
+            call = type(one).__call__
+            inner = [call] if hasattr(call, "__code__") else []
+        waiting += inner

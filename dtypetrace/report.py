@@ -1,4 +1,5 @@
-"""Show it: the door to every rendering. Console text, the JSON report and the HTML report are views of the same findings.
+"""Show it: the door to every rendering. Console text, the JSON report and the HTML report are views of the same
+findings.
 
 Never touches torch, so a saved recording renders without it.
 """
@@ -29,10 +30,9 @@ __all__ = [
 def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]:
     """The report as plain data, schema 1.
 
-    Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the fields of
-    ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled out, its columns
-    counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``.
-    """
+    Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
+    fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
+    out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``."""
     return {
         "schema": SCHEMA,
         "meta": to_plain(recording.meta),
@@ -55,8 +55,8 @@ def write_html(
     source: bool = True,
     retraining: Retraining | None = None,
 ) -> None:
-    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out; ``retraining``
-    is shown in it, too. Raises OSError where it cannot be written."""
+    """Writes the HTML report, one file that loads nothing. ``source=False`` leaves the program's text out;
+    ``retraining`` is shown in it, too. Raises OSError where it cannot be written."""
     from .render import html_report
 
     write_atomically(path, html_report.render(recording, findings, source=source, retraining=retraining))

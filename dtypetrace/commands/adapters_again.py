@@ -1,8 +1,8 @@
 """``dtypetrace fix`` on adapters that do not learn: the program again with them in float32, and both runs compared.
 
 Two more runs are needed: one in which the float32 adapters are trained, and one in which each step on them is taken
-back, whose losses are what the trained ones must not be above. The judgement is ``lora.verdict``'s, as in ``retrain_lora``.
-"""
+back, whose losses are what the trained ones must not be above. The judgement is ``lora.verdict``'s, as in
+``retrain_lora``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .. import graph
 from ..autofix import Outcome, Repair
 from ..lora.verdict import IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts
+from ..records import Recording
 from ..render import wording
 from ..source.patch import Patch
 from ..tables.dtypes import HALF
@@ -20,13 +21,13 @@ class NotComparable(RuntimeError):
     """The runs cannot be compared. The text says why."""
 
 
-def before(repair: Repair, proven: bool) -> tuple[Outcome, Patch]:
-    """The run in which the adapters are as the program has them, and the patch to run the program with again: the proven one,
-    else none. Where the patch itself puts adapters into float32, that run is the one without it."""
+def before(repair: Repair, found: Outcome, proven: bool) -> tuple[Outcome, Patch]:
+    """The run in which the adapters are as the program has them, and the patch to run the program with again: the
+    proven one, else none. Where the patch itself puts adapters into float32, that run is the one without it."""
     patched = repair.patched if proven else None
     if patched is not None and patched.adapters is not None and narrow(patched.adapters):
         return patched, repair.patch
-    return repair.found, repair.patch if proven else Patch()
+    return found, repair.patch if proven else Patch()
 
 
 def narrow(measured: Measured) -> list[str]:
@@ -58,25 +59,30 @@ def again(run: Callable[..., Outcome], patch: Patch, measured: Measured) -> Retr
         raise NotComparable("the run with float32 has other adapters")
     used = next((u.optimizer for u in (*after.updates.values(), *measured.updates.values()) if u.optimizer), "")
     return Retraining(
-        adapters=compared, before=measured.run, after=after.run, untrained=untrained.run.losses, optimizer=used, computes=after.computes,
+        adapters=compared,
+        before=measured.run,
+        after=after.run,
+        untrained=untrained.run.losses,
+        optimizer=used,
+        computes=after.computes,
         steps=len(after.run.losses) or len(measured.run.losses),
-    )  # fmt: skip
+    )
 
 
 def advice(retraining: Retraining) -> str:
-    """What else to change where float32 alone does not do, empty where nothing is known."""
+    """What else to change where float32 alone is not enough, empty where nothing is known."""
     quiet = any(v.after.verdict in ("zero gradient", "gradient underflow") for v in retraining.adapters)
     if retraining.computes == "float16" and not retraining.after.scale and quiet:
-        return "scale the loss (torch.amp.GradScaler): gradients that are computed in float16 underflow where an adapter is still near zero; or take more steps"
+        return (
+            "scale the loss (torch.amp.GradScaler): gradients that are computed in float16 underflow "
+            "where an adapter is still near zero; or take more steps"
+        )
     return ""
 
 
-def remedy(outcome: Outcome, names: list[str]) -> str:
+def remedy(recording: Recording, measured: Measured, names: list[str]) -> str:
     """What to change in the source, with the place where the adapters of these names got their dtype."""
-    measured = outcome.adapters
     first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in HALF)
-    place = (
-        graph.origin(outcome.recording, first.step, first.dtype, first.name).place if first.step >= 0 else graph.NOWHERE
-    )
+    place = graph.origin(recording, first.step, first.dtype, first.name).place if first.step >= 0 else graph.NOWHERE
     at = f" ({wording.at(place)})" if place.stack else ""
     return f"keep the adapters in float32{at}, and compute in {first.dtype} by autocast"

@@ -1,8 +1,7 @@
 """The pages of the finding codes: what one means, a program that fails, the same one repaired, where it is met.
 
-The texts lie in ``tables/code_pages/``, one Markdown file for each code, and ``tables.codes.TITLES`` has their titles. Standard
-library only.
-"""
+The texts lie in ``tables/code_pages/``, one Markdown file for each code, and ``tables.codes.TITLES`` has their
+titles. Standard library only."""
 
 from __future__ import annotations
 

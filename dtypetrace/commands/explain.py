@@ -49,8 +49,8 @@ def explain(what: str | BaseException = "") -> str:
     >>> explain("DT110").splitlines()[0]
     '# DT110: a Python scalar does not fit the dtype that is to hold it'
     >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half").splitlines()[0]
-    'The message names m1 float32 and m2 float16, which have to agree. Which line made them so: dtypetrace run script.py'
-    """
+    'The message names m1 float32 and m2 float16, which have to agree. Which line made them so: dtypetrace run
+    script.py'"""
     lead, found = _looked_up(what)
     return "\n\n".join(part for part in (lead, found.text if found else None) if part)
 
@@ -84,9 +84,7 @@ _CALLED = re.compile(r"\b(\w+)\(")
 
 def _recognised(text: str) -> Refusal | None:
     """The refusal that a message speaks of: the message alone, with its exception's name, or a whole traceback."""
-    raised = None
-    for raised in _RAISED.finditer(text):
-        pass
+    raised = max(_RAISED.finditer(text), key=lambda match: match.start(), default=None)
     if raised is None:
         return recognise(text)
     before, message = text[: raised.start()].rstrip().splitlines(), text[raised.end() :].strip()

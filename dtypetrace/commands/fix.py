@@ -1,4 +1,5 @@
-"""``dtypetrace fix``: its options. What it does is in ``commands.fixing``, which needs more than the standard library."""
+"""``dtypetrace fix``: its options. What it does is in ``commands.fixing``, which needs more than the standard
+library."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class FixCommand:
     Where adapters (LoRA and kin) in float16 or bfloat16 do not learn, it runs twice more with them in float32, and both
     runs are compared: what kept each adapter from learning, and whether float32 cures it.
 
-    The exit status is 0 when the patch is proven and adapters learn, or nothing is to be done, 1 when not, 2 for bad usage.
-    """
+    The exit status is 0 when the patch is proven and adapters learn, or nothing is to be done, 1 when not, 2 for bad
+    usage."""
 
     name = "fix"
     usage = "dtypetrace fix [options] (script.py | -m module) [args ...]"

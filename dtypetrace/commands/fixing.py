@@ -26,14 +26,15 @@ def fix(
     force: bool,
     html: Path | None = None,
 ) -> int:
-    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to write the
-    report of the run that was healed, with what retraining its adapters showed.
+    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to
+    write the report of the run that was healed, with what retraining its adapters showed.
 
     Raises UsageError where the program cannot be run more than once.
     """
     name = os.path.basename(words[0])
     _say(
-        f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; what it writes, it writes each time"
+        f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; "
+        "what the script writes, it writes each time"
     )
     repair = Repair(Runner(words, as_module, steps, source, numerics=html is not None))
     try:
@@ -47,7 +48,7 @@ def fix(
     if verdict is not None:
         _tell(repair, verdict)
         status = int(not verdict.proven)
-    learns, retraining = _retrained(repair, verdict is None or verdict.proven)
+    learns, retraining = _retrained(repair, healed, verdict is None or verdict.proven)
     status |= not learns
     if verdict is None:
         status |= _nothing(name, healed, learning=learns and retraining is None)
@@ -79,36 +80,32 @@ def _tell(repair: Repair, verdict: Verdict) -> None:
     _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}{runs}")
 
 
-def _retrained(repair: Repair, proven: bool) -> tuple[bool, Retraining | None]:
-    """Whether the adapters learn, as they are or in float32, and what was compared for that; told where they do not as they are."""
-    outcome, patch = adapters_again.before(repair, proven)
-    failing = adapters_again.failing(outcome.adapters)
-    if not failing:
+def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:
+    """Whether the adapters learn, as they are or in float32, and the comparison of both where they do not as they
+    are, which is printed. ``found``: the first, healed run."""
+    outcome, patch = adapters_again.before(repair, found, proven)
+    measured = outcome.adapters
+    failing = adapters_again.failing(measured)
+    if measured is None or not failing:
         return True, None
-    kinds = sorted({outcome.adapters.mechanisms[name].name for name in failing})
-    dtypes = sorted({outcome.adapters.updates[n].dtype for name in failing for n in outcome.adapters.adapters[name]})
-    many = (
-        f"{len(failing)} adapters in {' and '.join(dtypes)} do"
-        if len(failing) > 1
-        else f"an adapter in {' and '.join(dtypes)} does"
-    )
-    _say(
-        f"{many} not learn ({', '.join(kinds)}); runs it again with {'them' if len(failing) > 1 else 'it'} in float32, trained and untrained"
-    )
+    kinds = sorted({measured.mechanisms[name].name for name in failing})
+    dtypes = " and ".join(sorted({measured.updates[n].dtype for name in failing for n in measured.adapters[name]}))
+    many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
+    them = "them" if len(failing) > 1 else "it"
+    _say(f"{many} not learn ({', '.join(kinds)}); runs it again with {them} in float32, trained and untrained")
     try:
-        retraining = adapters_again.again(repair.run, patch, outcome.adapters)
+        retraining = adapters_again.again(repair.run, patch, measured)
     except (RunFailed, adapters_again.NotComparable) as failure:
         _say(f"not confirmed: {failure}")
         return False, None
     _say(retraining_views.text(retraining))
     already = repair.patched is not None and proven and repair.patched is not outcome
-    helps = (
-        [adapters_again.remedy(outcome, failing)]
-        if retraining.confirmed and not already
-        else [adapters_again.advice(retraining)]
-    )
-    for text in filter(None, helps):
-        _say(f"help: {text}")
+    if retraining.confirmed and not already:
+        advice = adapters_again.remedy(outcome.recording, measured, failing)
+    else:
+        advice = adapters_again.advice(retraining)
+    if advice:
+        _say(f"help: {advice}")
     return retraining.confirmed, retraining
 
 

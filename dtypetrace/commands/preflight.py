@@ -1,8 +1,7 @@
 """Judges a precision plan before the first step.
 
-What an optimizer will do with weights of a dtype is not told by its name: a rehearsal runs its own step on copies of a few
-numbers of each kind of parameter, with gradients of three sizes, and looks at what became of them.
-"""
+What an optimizer will do with weights of a dtype is not told by its name: a rehearsal runs its own step on copies of
+a few numbers of each kind of parameter, with gradients of three sizes, and looks at what became of them."""
 
 from __future__ import annotations
 
@@ -26,13 +25,17 @@ from ..capture.snapshot import snapshot
 from ..capture.updates import Updates
 from ..records import Recording, Trial, Update
 from ..rules import plans
-from ..rules.training import mechanism
+from ..rules.training import Mechanism, mechanism
 from ..view import SavedTrace
 
 _NUMBERS = 64
+"""Numbers of each kind of parameter that are stepped: enough that one odd weight decides nothing."""
 _GRADIENTS = (1e-3, 1e-1)
+"""Sizes of the gradients tried, a small and a usual one; both have to fail."""
 _LARGE = 10.0
+"""The size that shows whether steps grow with the gradient."""
 _STEPS = 4
+"""So that an average that an optimizer keeps has begun to settle."""
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -41,20 +44,22 @@ def preflight(
 ) -> SavedTrace:
     """Judges the precision plan before any step: which settings cannot work together, or do not do what they seem to.
 
-    model: the module to be trained. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; its step is
-    rehearsed on copies of a few numbers, itself it stays untouched. scaler: the GradScaler, if one will be used.
-    autocast_dtype: what autocast will compute in, if it will be on. Returns a trace: its ``findings``, its repr the
-    console text. Raises TypeError for a model that is no module and an optimizer without ``param_groups``.
+    model: the module to be trained. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``;
+    its step is rehearsed on copies of a few numbers, itself it stays untouched. scaler: the GradScaler, if one will
+    be used. autocast_dtype: what autocast will compute in, if it will be on. Returns a trace: its ``findings``, its
+    repr the console text. Raises TypeError for a model that is no module and an optimizer without ``param_groups``.
 
     >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"dtypetrace.preflight(model): got {type(model).__name__}, not a torch.nn.Module; pass the module that is to be trained"
+            f"dtypetrace.preflight(model): got {type(model).__name__}, not a torch.nn.Module; "
+            "pass the module that is to be trained"
         )
     if optimizer is not None and not hasattr(optimizer, "param_groups"):
         raise TypeError(
-            f"dtypetrace.preflight(optimizer=): got {type(optimizer).__name__}, which has no param_groups; pass the optimizer itself"
+            f"dtypetrace.preflight(optimizer=): got {type(optimizer).__name__}, which has no param_groups; "
+            "pass the optimizer itself"
         )
     watching = tracing.open_recorder()
     recorder = watching or Recorder()
@@ -103,15 +108,15 @@ def _trials(optimizer: Any, names: dict[int, str]) -> Iterable[Trial]:
                 if best is None or not best.any() and parameter.any():
                     chosen[parameter.dtype] = parameter
         for dtype, parameter in chosen.items():
-            outcomes = [_try(optimizer, group, parameter, size) for size in (*_GRADIENTS, _LARGE)]
-            if any(m is None or m.name == "healthy" for m in outcomes[:2]):
+            small, usual, large = (_try(optimizer, group, parameter, size) for size in (*_GRADIENTS, _LARGE))
+            if small is None or usual is None or "healthy" in (small.name, usual.name):
                 continue
             # what is too small a step for one gradient need not be for a larger one, unless the optimizer normalises it
-            if outcomes[0].name != "below resolution" or outcomes[2] is not None and outcomes[2].name != "healthy":
-                yield Trial(names.get(id(parameter), ""), dtype_name(dtype), outcomes[0].name, outcomes[0].facts)
+            if small.name != "below resolution" or large is not None and large.name != "healthy":
+                yield Trial(names.get(id(parameter), ""), dtype_name(dtype), small.name, small.facts)
 
 
-def _try(optimizer: Any, group: dict, parameter: torch.Tensor, gradient: float):
+def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradient: float) -> Mechanism | None:
     """Steps a copy of the optimizer over a copy of a few numbers; None where it cannot be copied so."""
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         values = parameter.detach().reshape(-1)[:_NUMBERS]
@@ -144,7 +149,8 @@ def _try(optimizer: Any, group: dict, parameter: torch.Tensor, gradient: float):
 
 
 def _as_written(update: Update) -> Update:
-    """A rehearsal has no mode that sees writes through ``.data``; weights that did not move say nothing of who wrote."""
+    """A rehearsal has no mode that sees writes through ``.data``; weights that did not move say nothing of who
+    wrote."""
     return replace(update, written=True)
 
 
@@ -154,9 +160,9 @@ class _Nobody:
     dtype_name = staticmethod(dtype_name)
 
     @staticmethod
-    def parameter_names() -> dict:
+    def parameter_names() -> dict[int, str]:
         return {}
 
     @staticmethod
-    def step_of(tensor) -> int:
+    def step_of(tensor: torch.Tensor) -> int:
         return -1

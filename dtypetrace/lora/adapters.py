@@ -2,16 +2,18 @@
 
 PEFT and what builds on it says itself which attributes of a layer are the adapter's (``adapter_layer_names``). Others
 are known by the names that files of adapters share (``lora_down`` and ``lora_up``, ``lora_A`` and ``lora_B``,
-``hada_w1_a``, ``lokr_w1``, ``dora_scale``). Where neither speaks, trainable weights beside frozen ones are the adapters.
-"""
+``hada_w1_a``, ``lokr_w1``, ``dora_scale``). Where neither speaks, trainable weights beside frozen ones are the
+adapters."""
 
 from __future__ import annotations
 
 import random
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,7 +30,8 @@ _SIDES = {"down", "up", "mid", "a", "b"}
 
 @dataclass
 class Adapter:
-    """The matrices that are trained beside one layer. name: where they lie; parameters: by qualified name, frozen ones too."""
+    """The matrices that are trained beside one layer. name: where they lie; parameters: by qualified name, frozen
+    ones too."""
 
     name: str
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
@@ -37,8 +40,8 @@ class Adapter:
 def find_adapters(model: nn.Module) -> list[Adapter]:
     """The adapters of a model, in the order of its parameters; of PEFT's only those that are active.
 
-    Raises ValueError where none are found: no adapter by structure or name, and nothing trainable beside something frozen.
-    """
+    Raises ValueError where none are found: no adapter by structure or name, and nothing trainable beside something
+    frozen."""
     found: dict[str, Adapter] = {}
     declared, passive = _declared(model)
     unnamed = []
@@ -57,14 +60,16 @@ def find_adapters(model: nn.Module) -> list[Adapter]:
             found.setdefault(home, Adapter(home)).parameters[name] = parameter
     if not found:
         raise ValueError(
-            f"no adapters in {type(model).__name__}: nothing is called lora_down, lora_up, lora_A or the like, and no trainable weights "
-            "lie beside frozen ones; pass the module that holds the adapters (nn.ModuleList([base, adapters]) where they lie outside)"
+            f"no adapters in {type(model).__name__}: nothing is called lora_down, lora_up, lora_A or the like, "
+            "and no trainable weights are beside frozen ones; "
+            "pass the module that holds the adapters (nn.ModuleList([base, adapters]) where they are outside the base)"
         )
     return list(found.values())
 
 
 def _declared(model: nn.Module) -> tuple[dict[int, str], set[int]]:
-    """The parameters that their layer declares as its adapter's: id -> the layer's name; and those of adapters not in use."""
+    """The parameters that their layer declares as its adapter's: id -> the layer's name; and those of adapters not in
+    use."""
     active, passive = {}, set()
     for name, module in model.named_modules():
         for attribute in getattr(module, "adapter_layer_names", None) or ():
@@ -114,8 +119,9 @@ def to_float32(adapters: Iterable[Adapter]) -> int:
 
 
 class Snapshot:
-    """Everything of a model that training changes: weights that are trained or an adapter's, their dtypes and gradients,
-    buffers, modes, and the random numbers of Python, numpy and torch on the devices that the model is on."""
+    """Everything of a model that training changes: weights that are trained or an adapter's, their dtypes and
+    gradients, buffers, modes, and the random numbers of Python, numpy and torch on the devices that the model is
+    on."""
 
     def __init__(self, model: nn.Module, adapters: Iterable[Adapter]) -> None:
         chosen = {id(p): p for p in model.parameters() if p.requires_grad}
@@ -152,22 +158,19 @@ class Snapshot:
             put_back(state)
 
 
-def _random_states(devices: set[torch.device]) -> Iterator[tuple]:
+def _random_states(devices: set[torch.device]) -> Iterator[tuple[Callable[[Any], Any], Any]]:
     """Each source of random numbers: the function that sets it, and its state now."""
     yield random.setstate, random.getstate()
     if numpy := sys.modules.get("numpy"):
         yield numpy.random.set_state, numpy.random.get_state()
     yield torch.set_rng_state, torch.get_rng_state()
     for device in devices:
-        of_type = getattr(torch, device.type, None)
+        of_type: Any = getattr(torch, device.type, None)
         if device.type not in ("cpu", "meta") and hasattr(of_type, "get_rng_state"):
             if device.type == "mps":
                 yield of_type.set_rng_state, of_type.get_rng_state()
             else:
-                yield (
-                    lambda state, of_type=of_type, device=device: of_type.set_rng_state(state, device),
-                    of_type.get_rng_state(device),
-                )
+                yield partial(of_type.set_rng_state, device=device), of_type.get_rng_state(device)
 
 
 def seed_all(seed: int) -> None:

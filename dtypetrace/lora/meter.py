@@ -95,7 +95,8 @@ class Meter:
     # ------------------------------------------------------------ at the end
 
     def read(self, label: str, optimizers: Iterable[Any], scale: float, ended: str) -> Measured:
-        """All that was measured. ``optimizers`` are those whose parameters are trained, ``ended`` is what ended the run."""
+        """All that was measured. ``optimizers`` are those whose parameters are trained, ``ended`` is what ended the
+        run."""
         held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         known = {u.name: u for u in self.updates.read()}
         updates = {
@@ -146,20 +147,24 @@ def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
 def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
     """A parameter that no measured step was given."""
     return Update(
-        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), step=-1, place=-1, optimizer="", steps=0, lr=-1.0, eps=None,
-        gradient_dtype="", gradient_step=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0, reached=0, moved=0,
-        written=False, broken=0, magnitude=0.0, change=0.0,
+        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), step=-1, place=-1,
+        optimizer="", steps=0, lr=-1.0, eps=None,
+        gradient_dtype="", gradient_step=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0,
+        reached=0, moved=0, written=False, broken=0, magnitude=0.0, change=0.0,
     )  # fmt: skip
 
 
 class _Writes(private.TorchDispatchMode):
-    """Notes where the memory begins that operators write to: a step that wrote nothing differs from one that was rounded away."""
+    """Notes where the memory begins that operators write to: a step that wrote nothing differs from one that was
+    rounded away."""
 
     def __init__(self, written: set[int]) -> None:
         super().__init__()
         self.written = written
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if func._schema.is_mutable:
             for declared, value in zip(func._schema.arguments, args):
                 if declared.alias_info is not None and declared.alias_info.is_write:

@@ -1,9 +1,10 @@
-"""The adapters of a program that runs: measured at its own optimizer's steps, and put into float32 where a re-run asks for that.
+"""The adapters of a program that runs: measured at its own optimizer's steps, and put into float32 where a re-run
+asks for that.
 
-``repair.healed_run`` installs one for each run. Adapters are looked for when an optimizer is given parameters: in the models that
-hold them, before the optimizer makes its state. In float32 a layer's adapter goes on computing in the dtype that it had,
-by an autocast around the layer where the program has none on; a loss scaler is left as the program has it.
-"""
+``repair.healed_run`` installs one for each run. Adapters are looked for when an optimizer is given parameters: in the
+models that hold them, before the optimizer makes its state. In float32 a layer's adapter goes on computing in the
+dtype that it had, by an autocast around the layer where the program has none on; a loss scaler is left as the program
+has it."""
 
 from __future__ import annotations
 
@@ -62,10 +63,10 @@ class Adapters:
         while self._undo:
             self._undo.pop()()
 
-    def _wrap(self, owner: type, name: str, around: Callable) -> None:
+    def _wrap(self, owner: type, name: str, around: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
-        def wrapped(*args, **kwargs):
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             return around(original, *args, **kwargs)
 
         setattr(owner, name, wrapped)
@@ -73,7 +74,7 @@ class Adapters:
 
     # ------------------------------------------------------------ finding them
 
-    def _given(self, original: Callable, optimizer: Any, param_group: dict) -> Any:
+    def _given(self, original: Callable[..., Any], optimizer: Any, param_group: dict[str, Any]) -> Any:
         """An optimizer is given parameters, when it is made or later."""
         if isinstance(param_group, dict) and not isinstance(param_group.get("params", ()), (torch.Tensor, set)):
             param_group["params"] = list(param_group["params"])  # a generator can be read only once
@@ -120,7 +121,7 @@ class Adapters:
 
     # ------------------------------------------------------------ computing in what they were
 
-    def _enters(self, module: nn.Module, args: tuple) -> None:
+    def _enters(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         known = self._layers.get(id(module))
         if known is None:
             return
@@ -139,7 +140,7 @@ class Adapters:
         autocast.__enter__()
         self._entered.setdefault(get_ident(), []).append((module, autocast))
 
-    def _leaves(self, module: nn.Module, args: tuple, result: Any) -> None:
+    def _leaves(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         entered = self._entered.get(get_ident())
         while entered and any(m is module for m, _ in entered):
             left, autocast = entered.pop()
@@ -151,16 +152,18 @@ class Adapters:
 
     def backward(self, first: Any, value: float) -> None:
         """A backward pass begins from a value; several of them before a step are parts of its loss."""
-        scaled = self._scaled is not None and self._scaled[0]() is first
-        self._loss += value / self._scaled[1] if scaled else value
+        scale = self._scaled[1] if self._scaled is not None and self._scaled[0]() is first else 1.0
+        self._loss += value / scale
 
-    def _scales(self, original: Callable, scaler: Any, outputs: Any) -> Any:
+    def _scales(self, original: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
         made = original(scaler, outputs)
         if isinstance(made, torch.Tensor) and scaler.is_enabled():
             self._scaled = weakref.ref(made), scaler.get_scale()
         return made
 
-    def _scaler_steps(self, original: Callable, scaler: Any, optimizer: Any, *args, **kwargs) -> Any:
+    def _scaler_steps(
+        self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """A scaler leaves out the step where gradients are infinite."""
         if scaler.is_enabled():
             self._scaler = scaler
@@ -179,7 +182,7 @@ class Adapters:
             self.optimizers.append(optimizer)
         return True
 
-    def _step_begins(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+    def _step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._trains(optimizer):
             return
         self.meter.watch_writes(False)  # left on by a step that raised
@@ -197,7 +200,7 @@ class Adapters:
             self.meter.begins(torch.tensor(self._loss), optimizer, left_out, float(scale) if scale is not None else 1.0)
         self._loss = 0.0
 
-    def _step_ends(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+    def _step_ends(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._trains(optimizer):
             return
         self.meter.watch_writes(False)
@@ -208,7 +211,8 @@ class Adapters:
             self._start = {}
 
     def read(self, ended: str) -> Measured | None:
-        """What was measured; None where no optimizer was given an adapter. ``ended``: the error that ended the program."""
+        """What was measured; None where no optimizer was given an adapter. ``ended``: the error that ended the
+        program."""
         if not self.meter.parameters:
             return None
         scale = float(self._scaler.get_scale()) if self._scaler is not None else 0.0

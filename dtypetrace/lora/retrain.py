@@ -34,11 +34,13 @@ def retrain(
     """The experiment, see ``dtypetrace.retrain_lora``."""
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"dtypetrace.retrain_lora(model): got {type(model).__name__}, not a torch.nn.Module; pass the module that holds the adapters"
+            f"dtypetrace.retrain_lora(model): got {type(model).__name__}, not a torch.nn.Module; "
+            "pass the module that holds the adapters"
         )
     if steps < 2:
         raise ValueError(
-            f"dtypetrace.retrain_lora(steps={steps}): in the first step a LoRA's down matrix rightly gets no gradient; take 2 or more"
+            f"dtypetrace.retrain_lora(steps={steps}): in the first step a LoRA's down matrix rightly gets no gradient; "
+            "take 2 or more"
         )
     adapters = find_adapters(model)
     experiment = _Experiment(
@@ -77,7 +79,7 @@ def retrain(
     )
 
 
-def _caller(function: Callable, name: str) -> Callable:
+def _caller(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The function as one of one argument; one that needs none is called without."""
     if not callable(function):
         raise TypeError(f"dtypetrace.retrain_lora({name}): got {type(function).__name__}; pass a function")
@@ -98,7 +100,7 @@ def _caller(function: Callable, name: str) -> Callable:
 def _base_dtype(model: nn.Module, adapters: list[Adapter]) -> torch.dtype | None:
     """What most of the model's floating numbers are in, the adapters' where they are all there is."""
     own = {id(p) for adapter in adapters for p in adapter.parameters.values()}
-    sizes = Counter()
+    sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
         if parameter.dtype.is_floating_point and id(parameter) not in own:
             sizes[parameter.dtype] += parameter.numel()
@@ -113,7 +115,13 @@ class _Experiment:
     """What both runs share."""
 
     def __init__(
-        self, model, adapters: list[Adapter], compute_loss: Callable, make_optimizer: Callable, steps: int, seed: int
+        self,
+        model: nn.Module,
+        adapters: list[Adapter],
+        compute_loss: Callable[..., Any],
+        make_optimizer: Callable[..., Any],
+        steps: int,
+        seed: int,
     ) -> None:
         self.model, self.compute_loss, self.make_optimizer = model, compute_loss, make_optimizer
         self.adapters = adapters

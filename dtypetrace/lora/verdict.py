@@ -15,9 +15,11 @@ from ..tables.dtypes import DTYPES, bytes_of
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
-"""Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by more is worse."""
+"""Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by
+more is worse."""
 AS_THEY_ARE, IN_FLOAT32, UNTRAINED = "as they are", "in float32", "untrained"
-"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with no step kept."""
+"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with no step
+kept."""
 SHOWN = ("state underflow", "overshoot", "broken", "untouched", "below resolution")
 """Mechanisms that steps showed stand, though an exception ended the run later."""
 
@@ -31,7 +33,8 @@ class AdapterInRun:
     """What the steps measured say: ``healthy``, or what kept it from learning (``_training.MECHANISMS``)."""
     facts: tuple[str, ...]
     gradient: float
-    """Norm in the last step that had one; shares over all steps follow. Steps that a loss scaler left out do not count."""
+    """Norm in the last step that had one; shares over all steps follow. Steps that a loss scaler left out do not
+    count."""
     zeros: float
     subnormal: float
     """Share below float16's normal range, 2**-14."""
@@ -80,7 +83,8 @@ class Measured:
     """The names of each adapter's parameters."""
     updates: Mapping[str, Update]
     gradients: Mapping[str, tuple[float, ...]]
-    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities and NaNs."""
+    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities
+    and NaNs."""
     resolutions: Mapping[str, float]
     computes: str = ""
     """The dtype in which autocast let the adapters compute, where it did."""
@@ -143,7 +147,8 @@ def _in_run(parameters: Sequence[str], measured: Measured, found: Mechanism) -> 
 
 @dataclass(frozen=True, slots=True)
 class Retraining:
-    """The result of ``retrain_lora``: do the adapters learn, as they are and in float32, and by which mechanism do they not?"""
+    """The result of ``retrain_lora``: do the adapters learn, as they are and in float32, and by which mechanism do
+    they not?"""
 
     adapters: tuple[AdapterVerdict, ...]
     before: TrainingRun

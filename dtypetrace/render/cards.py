@@ -1,4 +1,5 @@
-"""A finding as the HTML report shows it: its source lines with labels, its flow as drawing and in words, its fix as a diff."""
+"""A finding as the HTML report shows it: its source lines with labels, its flow as drawing and in words, its fix as a
+diff."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from ..tables.dtypes import REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move
 from . import listings
 
-_GROUPS = ("f16", "bf16", "f32")
+_Lacking = dict[str, tuple[str, tuple[str, ...]]]
+"""By operator: the dtype for which it has no kernel, and the modules that called it."""
 _PHASES = {"other": "forward", "recompute": "forward"}
 
 
@@ -33,7 +34,8 @@ class OperatorRow:
     flops: int
     """Floating point operations of all calls, of a matmul, convolution or attention."""
     autocast: str
-    """What autocast was seen to do to its operands: ``down`` to its dtype, ``up`` to float32, ``promote`` to another operand's, else empty."""
+    """What autocast was seen to do to its operands: ``down`` to its dtype, ``up`` to float32, ``promote`` to another
+    operand's, else empty."""
     outside: int
     """Calls in float32 outside autocast, of a matmul or the like, in a run whose matmuls mostly ran under it."""
     no_kernel: str
@@ -75,8 +77,8 @@ def _computes(op: Op) -> bool:
     return not (is_move(op) or is_cast(op)) and any(i.dtype in REAL for i in op.inputs)
 
 
-def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool, lacking: dict) -> OperatorRow:
-    # one call of `linear` is a transpose, a view and a matmul: it is counted by the operator that ran most often in each dtype
+def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool, lacking: _Lacking) -> OperatorRow:
+    # one call of `linear` is a transpose, a view and a matmul: the operator that ran most often in a dtype is counted
     calls: dict[str, dict[str, int]] = {}
     for op in filter(_computes, ops):
         counts = calls.setdefault(listings.family(op.outputs[0]), {})
@@ -87,9 +89,18 @@ def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool,
     ]
     dtype, modules = lacking.get(name, ("", ())) if phase == "forward" else ("", ())
     return OperatorRow(
-        name, phase, *(by.get(g, 0) for g in _GROUPS), sum(n for g, n in by.items() if g not in _GROUPS), sum(flops(o) * o.count for o in ops),
-        _by_autocast(recording, ops), sum(o.count for o in outside), dtype, tuple(dict.fromkeys([*modules, *(o.module for o in outside)])),
-    )  # fmt: skip
+        op=name,
+        phase=phase,
+        f16=by.get("f16", 0),
+        bf16=by.get("bf16", 0),
+        f32=by.get("f32", 0),
+        other=sum(n for family, n in by.items() if family not in ("f16", "bf16", "f32")),
+        flops=sum(flops(o) * o.count for o in ops),
+        autocast=_by_autocast(recording, ops),
+        outside=sum(o.count for o in outside),
+        no_kernel=dtype,
+        modules=tuple(dict.fromkeys([*modules, *(o.module for o in outside)])),
+    )
 
 
 def _by_autocast(recording: Recording, ops: list[Op]) -> str:
@@ -121,7 +132,7 @@ def _mostly_autocast(recording: Recording) -> bool:
     return counted[True] > counted[False]
 
 
-def _lacking(recording: Recording) -> dict[str, tuple[str, tuple[str, ...]]]:
+def _lacking(recording: Recording) -> _Lacking:
     """The operators that a call was refused to for want of a kernel: the dtype, and the modules that called."""
     found: dict[str, tuple[str, list[str]]] = {}
     for r in recording.refused:
@@ -141,9 +152,16 @@ def text(recording: Recording, most: int = 40) -> str:
         return "operators by dtype: nothing computed"
     titles = ("operator", "phase", "f16", "bf16", "f32", "other", "work", "autocast")
     cells = [
-        (r.op, r.phase, *(f"{n:,}" if n else "" for n in (r.f16, r.bf16, r.f32, r.other)), quantity(r.flops, "FLOP") if r.flops else "", r.autocast)
-        for r in rows if r.calls
-    ]  # fmt: skip
+        (
+            r.op,
+            r.phase,
+            *(f"{n:,}" if n else "" for n in (r.f16, r.bf16, r.f32, r.other)),
+            quantity(r.flops, "FLOP") if r.flops else "",
+            r.autocast,
+        )
+        for r in rows
+        if r.calls
+    ]
     shown = [titles, *cells[:most]]
     widths = [max(len(row[n]) for row in shown) for n in range(len(titles))]
     number = range(2, 7)

@@ -1,12 +1,14 @@
-"""The picture of a retraining, as SVG text: how far each step moved the weights, against what their dtype can hold, and the losses.
+"""The picture of a retraining, as SVG text: how far each step moved the weights, against what their dtype can hold,
+and the losses.
 
-Plain attributes, so it shows in a notebook and by itself; the text takes the page's colour. Each line has its dtype's family
-as its class, so that a page can colour it as it colours that dtype elsewhere.
-"""
+Plain attributes, so it shows in a notebook and by itself; the text takes the page's colour. Each line has its dtype's
+family as its class, so that a page can colour it as it colours that dtype elsewhere."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 COLOURS = {"float16": "#9b3d7a", "bfloat16": "#b84a00", "float32": "#2f7fc1", "": "#7d8590"}
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _GAP = 300, 150, 68, 30, 34, 84
+_MARKS = 5
+"""Labels on an axis: more would touch each other at this height."""
+_DASHED, _DOTTED = "6 3", "2 3"
 _FLOOR = 1e-12
 """Of the logarithmic axis: a change of zero is drawn below it."""
 
@@ -37,96 +42,155 @@ def panels(result: Retraining) -> tuple[str, str]:
 def _drawing(result: Retraining, width: int, *parts: str) -> str:
     height = _TOP + _HEIGHT + _BOTTOM + 36
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="curves" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="curves" viewBox="0 0 {width} {height}" width="{width}" '
+        f'role="img" '
         f'font-family="system-ui, sans-serif" font-size="11" fill="currentColor" style="max-width:100%;height:auto">'
-        f"<title>{escape(_said(result))}</title>{''.join(parts)}</svg>"
+        f"<title>{escape(_title(result))}</title>{''.join(parts)}</svg>"
     )
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: its name, a number for each step, the dtype that colours it, dashes for a colour that is taken."""
+
+    label: str
+    numbers: tuple[float, ...]
+    dtype: str = ""
+    dashes: str = ""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line with a name."""
+
+    label: str
+    value: float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The vertical axis: values, or their powers of ten, from the lowest to the highest that is drawn."""
+
+    low: float
+    high: float
+    logarithmic: bool
+
+    def y(self, value: float) -> float:
+        if self.logarithmic:
+            value = max(math.log10(value), self.low) if value > 0 else self.low
+        return self.y_of(value)
+
+    def y_of(self, position: float) -> float:
+        return _TOP + _HEIGHT * (1 - (position - self.low) / (self.high - self.low))
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Where the axis is labelled, and with what."""
+        if self.logarithmic:
+            low, high = int(self.low), int(self.high)
+            every = max(1, -(-(high - low) // _MARKS))
+            return [(low, "0"), *((n, f"1e{n}") for n in range(high, low, -every))]
+        apart = (self.high - self.low) / (_MARKS - 1)
+        # so many digits that neighbours differ
+        digits = max(4, 1 - math.floor(math.log10(apart / max(abs(self.low), abs(self.high)))))
+        return [(at, f"{at:.{digits}g}") for at in (self.low + apart * n for n in range(_MARKS))]
+
+
+def _scale(values: Sequence[float], *, logarithmic: bool) -> Scale:
+    finite = [v for v in values if math.isfinite(v) and (v > 0 or not logarithmic)]
+    if logarithmic:
+        low, high = (max(v, _FLOOR) for v in (min(finite, default=_FLOOR), max(finite, default=1.0)))
+        return Scale(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)), True)
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if high <= low:
+        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+    return Scale(low, high, False)
 
 
 def _updates(result: Retraining, x: int) -> str:
     before, after = result.before, result.after
     series = [
-        (f"as they are, {before.dtype}", before.changes, before.dtype, ""),
-        ("in float32", after.changes, "float32", "6 3" if before.dtype == "float32" else ""),
+        Series(f"as they are, {before.dtype}", before.changes, before.dtype),
+        Series("in float32", after.changes, "float32", _DASHED if before.dtype == "float32" else ""),
     ]
-    lines = {f"half a step of {run.dtype}": (run.resolution, run.dtype) for run in (before, after)}
-    return _panel(x, "mean change of a weight in a step", series, lines, result.steps, logarithmic=True)
+    levels = {run.dtype: Level(f"half a step of {run.dtype}", run.resolution, run.dtype) for run in (before, after)}
+    title = "mean change of a weight in a step"
+    return _panel(x, title, series, list(levels.values()), result.steps, logarithmic=True)
 
 
 def _losses(result: Retraining, x: int) -> str:
     before, after = result.before, result.after
     series = [
-        ("untrained", result.untrained, "", "2 3"),
-        (f"as they are, {before.dtype}", before.losses, before.dtype, ""),
-        ("in float32", after.losses, "float32", "6 3" if before.dtype == "float32" else ""),
+        Series("untrained", result.untrained, "", _DOTTED),
+        Series(f"as they are, {before.dtype}", before.losses, before.dtype),
+        Series("in float32", after.losses, "float32", _DASHED if before.dtype == "float32" else ""),
     ]
-    return _panel(x, "loss", series, {}, result.steps, logarithmic=False)
+    return _panel(x, "loss", series, [], result.steps, logarithmic=False)
 
 
 def _inked(dtype: str, what: str = "stroke") -> str:
     return f'class="{family(dtype) or "none"}" color="{COLOURS.get(dtype, COLOURS[""])}" {what}="currentColor"'
 
 
-def _said(result: Retraining) -> str:
+def _title(result: Retraining) -> str:
     run = "learns" if result.confirmed else "is not confirmed to learn"
     return f"Update sizes and losses of both runs, {result.before.dtype} and float32; the float32 run {run}"
 
 
-def _panel(x: float, title: str, series: list[tuple], lines: dict, steps: int, *, logarithmic: bool) -> str:
-    values = [v for _, numbers, *_ in series for v in numbers if math.isfinite(v)] + [v for v, _ in lines.values()]
-    if logarithmic:
-        values = [max(v, _FLOOR) for v in values if v > 0]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if logarithmic:
-        low, high = math.floor(math.log10(low or _FLOOR)) - 1, math.ceil(math.log10(high or 1.0))
-    if high <= low:  # never on a logarithmic axis
-        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+# ---------------------------------------------------------------- one panel
 
-    def across(step: int) -> float:
-        return x + _WIDTH * step / max(steps - 1, 1)
 
-    def up(value: float) -> float:
-        if logarithmic:
-            value = max(math.log10(value), low) if value > 0 else low
-        return _TOP + _HEIGHT * (1 - (value - low) / (high - low))
-
-    parts = [f'<text x="{x}" y="{_TOP - 12}" font-weight="600">{title}</text>']
-    parts.append(
-        f'<path d="M{x} {_TOP}V{_TOP + _HEIGHT}H{x + _WIDTH}" fill="none" stroke="currentColor" stroke-opacity=".5"/>'
+def _panel(
+    x: int, title: str, series: Sequence[Series], levels: Sequence[Level], steps: int, *, logarithmic: bool
+) -> str:
+    scale = _scale([v for s in series for v in s.numbers] + [v.value for v in levels], logarithmic=logarithmic)
+    ends = [s.numbers[-1] for s in series if s.numbers and math.isfinite(s.numbers[-1])]
+    return "".join(
+        [
+            _axes(x, title, scale, steps),
+            *(_level(x, level, scale, ends) for level in levels),
+            *(_curve(x, row, one, scale, steps) for row, one in enumerate(series)),
+        ]
     )
-    if logarithmic:
-        marks = [(low, "0"), *((n, f"1e{n}") for n in range(high, low, -max(1, -(-(high - low) // 5))))]
-    else:
-        digits = max(
-            4, 1 - math.floor(math.log10((high - low) / 4 / max(abs(low), abs(high))))
-        )  # so that neighbours differ
-        marks = [(at, f"{at:.{digits}g}") for at in (low + (high - low) * n / 4 for n in range(5))]
-    for at, label in marks:
-        y = _TOP + _HEIGHT * (1 - (at - low) / (high - low))
-        parts.append(f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    parts.append(f'<text x="{x}" y="{_TOP + _HEIGHT + 16}">1</text>')
-    parts.append(f'<text x="{x + _WIDTH}" y="{_TOP + _HEIGHT + 16}" text-anchor="end">step {steps}</text>')
-    ends_at = [numbers[-1] for _, numbers, *_ in series if numbers and math.isfinite(numbers[-1])]
-    for label, (value, dtype) in lines.items():
-        nearest = min(ends_at, key=lambda end: abs(up(end) - up(value)), default=0.0)
-        side = 12 if nearest >= value else -4  # the one on which the nearest curve does not end
-        parts.append(
-            f'<path d="M{x} {up(value):.1f}h{_WIDTH}" {_inked(dtype)} stroke-dasharray="1 4" stroke-width="2"/>'
-        )
-        parts.append(
-            f'<text x="{x + _WIDTH - 4}" y="{up(value) + side:.1f}" text-anchor="end" {_inked(dtype, "fill")}>{escape(label)}</text>'
-        )
-    for row, (label, numbers, dtype, dashes) in enumerate(series):
-        points, ends = [], ""
-        for step, value in enumerate(numbers):
-            if not math.isfinite(value):
-                ends = f" (not finite from step {step + 1} on)"
-                break
-            points.append(f"{across(step):.1f},{up(value):.1f}")
-        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(f'<polyline points="{" ".join(points)}" fill="none" {_inked(dtype)} stroke-width="2"{dash}/>')
-        y = _TOP + _HEIGHT + 32 + 14 * row
-        parts.append(
-            f'<path d="M{x} {y - 4}h18" {_inked(dtype)} stroke-width="2"{dash}/><text x="{x + 24}" y="{y}">{escape(label + ends)}</text>'
-        )
+
+
+def _axes(x: int, title: str, scale: Scale, steps: int) -> str:
+    bottom, right = _TOP + _HEIGHT, x + _WIDTH
+    parts = [
+        f'<text x="{x}" y="{_TOP - 12}" font-weight="600">{title}</text>',
+        f'<path d="M{x} {_TOP}V{bottom}H{right}" fill="none" stroke="currentColor" stroke-opacity=".5"/>',
+    ]
+    for position, label in scale.marks():
+        parts.append(f'<text x="{x - 6}" y="{scale.y_of(position) + 4:.1f}" text-anchor="end">{label}</text>')
+    parts.append(f'<text x="{x}" y="{bottom + 16}">1</text>')
+    parts.append(f'<text x="{right}" y="{bottom + 16}" text-anchor="end">step {steps}</text>')
     return "".join(parts)
+
+
+def _level(x: int, level: Level, scale: Scale, ends: Sequence[float]) -> str:
+    y = scale.y(level.value)
+    nearest = min(ends, key=lambda end: abs(scale.y(end) - y), default=0.0)
+    side = 12 if nearest >= level.value else -4  # the one on which the nearest curve does not end
+    return (
+        f'<path d="M{x} {y:.1f}h{_WIDTH}" {_inked(level.dtype)} stroke-dasharray="1 4" stroke-width="2"/>'
+        f'<text x="{x + _WIDTH - 4}" y="{y + side:.1f}" text-anchor="end" {_inked(level.dtype, "fill")}>'
+        f"{escape(level.label)}</text>"
+    )
+
+
+def _curve(x: int, row: int, series: Series, scale: Scale, steps: int) -> str:
+    """A curve as far as its numbers are finite, and its line in the legend."""
+    finite = next((n for n, v in enumerate(series.numbers) if not math.isfinite(v)), len(series.numbers))
+    broken = f" (not finite from step {finite + 1} on)" if finite < len(series.numbers) else ""
+    points = " ".join(
+        f"{x + _WIDTH * step / max(steps - 1, 1):.1f},{scale.y(value):.1f}"
+        for step, value in enumerate(series.numbers[:finite])
+    )
+    dash = f' stroke-dasharray="{series.dashes}"' if series.dashes else ""
+    ink = _inked(series.dtype)
+    y = _TOP + _HEIGHT + 32 + 14 * row
+    return (
+        f'<polyline points="{points}" fill="none" {ink} stroke-width="2"{dash}/>'
+        f'<path d="M{x} {y - 4}h18" {ink} stroke-width="2"{dash}/>'
+        f'<text x="{x + 24}" y="{y}">{escape(series.label + broken)}</text>'
+    )

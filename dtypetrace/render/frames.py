@@ -18,22 +18,25 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
 
     ``ops``: one row for each distinct op, indexed by its number in the recording, in the order of their first call:
     phase, module, op, aten, inputs (dtypes, joined by ", "), output (the first output's dtype), change (``cast``,
-    ``autocast``, ``write``, ``promotion`` or empty, see ``render.listings.OpRow``), autocast (``cpu:bfloat16`` or empty), count
-    (calls), file, line, function (innermost), user_file, user_line (the innermost frame of your own code).
+    ``autocast``, ``write``, ``promotion`` or empty, see ``render.listings.OpRow``), autocast (``cpu:bfloat16`` or
+    empty), count (calls), file, line, function (innermost), user_file, user_line (the innermost frame of your own
+    code).
 
     ``findings``: one row each, the worst first: code, kind, severity, title, phase, module, op, count, culprit (name),
     culprit_dtype, born (the origin's kind), born_file, born_line, file, line, user_file, user_line, fix (in words).
 
-    ``casts``: from_dtype, to_dtype, change, phase, module, op, round_trip, count, bytes (of all results, by the shapes of
-    the first call), file, line, user_file, user_line.
+    ``casts``: from_dtype, to_dtype, change, phase, module, op, round_trip, count, bytes (of all results, by the
+    shapes of the first call), file, line, user_file, user_line.
 
-    ``parameters``, indexed by name: module, dtype, size (numbers), bytes, origin (kind), file, line (where the dtype was decided).
+    ``parameters``, indexed by name: module, dtype, size (numbers), bytes, origin (kind), file, line (where the dtype
+    was decided).
 
-    ``gradients``, indexed by name: what the optimizer's steps met and did, one row for each parameter that it holds: module,
-    dtype, gradient_dtype (empty: it had none), differs, optimizer, steps, absent and zero (steps without a gradient, or with
-    one that is all zeros), broken (steps whose gradient held an infinity or NaN), peak (the gradient's greatest magnitude),
-    subnormal (share of the gradient below float16's normal range), moved (share of the numbers with a gradient that
-    changed), magnitude (mean of the weights), change (mean of a step), learning_rate. Values need ``numerics=True``.
+    ``gradients``, indexed by name: what the optimizer's steps met and did, one row for each parameter that it holds:
+    module, dtype, gradient_dtype (empty: it had none), differs, optimizer, steps, absent and zero (steps without a
+    gradient, or with one that is all zeros), broken (steps whose gradient held an infinity or NaN), peak (the
+    gradient's greatest magnitude), subnormal (share of the gradient below float16's normal range), moved (share of
+    the numbers with a gradient that changed), magnitude (mean of the weights), change (mean of a step),
+    learning_rate. Values need ``numerics=True``.
 
     ``backward``: what each module's backward ops made: module, dtype, parameters (dtypes of its own), ops, count.
 
@@ -46,15 +49,15 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     return made(recording, findings)
 
 
-def _where(places: Sequence[Place], *, function: bool = False) -> dict[str, list]:
+def _where(places: Sequence[Place], *, function: bool = False) -> dict[str, list[Any]]:
     user = [listings.user_line(p) for p in places]
-    columns: dict[str, list] = {"file": [p.file for p in places], "line": [p.line for p in places]}
+    columns: dict[str, list[Any]] = {"file": [p.file for p in places], "line": [p.line for p in places]}
     if function:
         columns["function"] = [p.function for p in places]
     return {**columns, "user_file": [file for file, _ in user], "user_line": [line for _, line in user]}
 
 
-def _frame(columns: dict[str, list], index: Any = None) -> Any:
+def _frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
     """The frame of some columns; those with few values become categories, empty frames keep their types."""
     import pandas as pd
 
@@ -119,13 +122,13 @@ def _ops(recording: Recording, findings: Sequence[Finding]) -> Any:
 
 
 def _findings(recording: Recording, findings: Sequence[Finding]) -> Any:
-    plain = {
+    plain: dict[str, list[Any]] = {
         name: [getattr(f, name) for f in findings]
         for name in ("code", "kind", "severity", "title", "phase", "module", "op", "count")
     }
     plain["phase"] = [phase or "other" for phase in plain["phase"]]
     culprits = [f.culprit for f in findings]
-    born = {
+    born: dict[str, list[Any]] = {
         "culprit": [c.shown if c else "" for c in culprits],
         "culprit_dtype": [c.dtype if c else "" for c in culprits],
         "born": [c.origin.kind if c else "" for c in culprits],
@@ -139,7 +142,7 @@ def _findings(recording: Recording, findings: Sequence[Finding]) -> Any:
 
 def _casts(recording: Recording, findings: Sequence[Finding]) -> Any:
     rows = listings.casts(recording)
-    ends = {"from_dtype": [r.source for r in rows], "to_dtype": [r.to for r in rows]}
+    ends: dict[str, list[Any]] = {"from_dtype": [r.source for r in rows], "to_dtype": [r.to for r in rows]}
     rest = {
         name: [getattr(r, name) for r in rows]
         for name in ("change", "phase", "module", "op", "round_trip", "count", "bytes")
@@ -151,7 +154,7 @@ def _parameters(recording: Recording, findings: Sequence[Finding]) -> Any:
     import pandas as pd
 
     rows = listings.parameters(recording)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "module": [r.module for r in rows],
         "dtype": [r.dtype for r in rows],
         "size": [r.size for r in rows],
@@ -167,7 +170,7 @@ def _gradients(recording: Recording, findings: Sequence[Finding]) -> Any:
     import pandas as pd
 
     rows = recording.updates
-    columns = {
+    columns: dict[str, list[Any]] = {
         "module": [r.name.rpartition(".")[0] for r in rows],
         "dtype": [r.dtype for r in rows],
         "gradient_dtype": [r.gradient_dtype for r in rows],
@@ -181,7 +184,10 @@ def _gradients(recording: Recording, findings: Sequence[Finding]) -> Any:
             for name in ("optimizer", "steps", "absent", "zero", "subnormal", "magnitude", "change")
         },
     }
-    order = "module dtype gradient_dtype differs optimizer steps absent zero broken peak subnormal moved magnitude change learning_rate"
+    order = (
+        "module dtype gradient_dtype differs optimizer steps absent zero broken peak subnormal moved magnitude change "
+        "learning_rate"
+    )
     return _frame(
         {name: columns[name] for name in order.split()}, pd.Index([r.name for r in rows], name="name", dtype="str")
     )
@@ -195,5 +201,10 @@ def _backward(recording: Recording, findings: Sequence[Finding]) -> Any:
 
 
 _FRAMES: dict[str, Callable[[Recording, Sequence[Finding]], Any]] = {
-    "ops": _ops, "findings": _findings, "casts": _casts, "parameters": _parameters, "gradients": _gradients, "backward": _backward,
-}  # fmt: skip
+    "ops": _ops,
+    "findings": _findings,
+    "casts": _casts,
+    "parameters": _parameters,
+    "gradients": _gradients,
+    "backward": _backward,
+}

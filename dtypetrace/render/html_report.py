@@ -57,8 +57,8 @@ class Page:
 def page(
     recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None
 ) -> Page:
-    """The view of a trace. ``source=False`` leaves the program's text out; ``retraining`` is shown as well, or alone where
-    nothing was traced."""
+    """The view of a trace. ``source=False`` leaves the program's text out; ``retraining`` is shown as well, or alone
+    where nothing was traced."""
     if retraining is not None and not recording.meta:
         return _retraining_alone(retraining)
     pictures = Pictures(recording)

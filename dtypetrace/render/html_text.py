@@ -1,4 +1,5 @@
-"""The pieces of HTML that the report and the notebook share: templates, colours of dtypes, characters that stay harmless."""
+"""The pieces of HTML that the report and the notebook share: templates, colours of dtypes, characters that stay
+harmless."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ class Display:
         return text.encode(self.encoding, "backslashreplace").decode(self.encoding)
 
     def wrapped(self, head: str, text: str, later: str | None = None) -> list[str]:
-        """The text behind its head, over as many lines as it takes; the later ones begin with ``later``, else with blanks.
+        """The text behind its head, over as many lines as it takes; the later ones begin with ``later``, else with
+        blanks.
 
         >>> Display(20).wrapped("= note: ", "x is float32 [2, 3]")
         ['= note: x is float32', '        [2, 3]']

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ..records import Op, Place, Recording, Update, Value
 from ..tables.dtypes import DTYPES, FLOATING, narrower, wider
@@ -17,7 +18,8 @@ _NOWHERE = Place()
 
 @cache
 def family(dtype: str) -> str:
-    """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its parts'."""
+    """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its
+    parts'."""
     if dtype not in FLOATING:
         return dtype and "other"
     return DTYPES[dtype].label
@@ -35,8 +37,8 @@ class OpRow:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     change: str
-    """``cast`` one floating dtype in, another out; ``autocast`` the same, by autocast; ``write`` into a tensor of another
-    dtype; ``promotion`` the result is as wide as the wider operand; else empty."""
+    """``cast`` one floating dtype in, another out; ``autocast`` the same, by autocast; ``write`` into a tensor of
+    another dtype; ``promotion`` the result is as wide as the wider operand; else empty."""
     autocast: str
     count: int
     place: Place
@@ -77,7 +79,8 @@ def change(op: Op) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CastRow:
-    """All casts of one kind at one place. ``round_trip``: the value had just been cast the other way, nothing computed between."""
+    """All casts of one kind at one place. ``round_trip``: the value had just been cast the other way, nothing
+    computed between."""
 
     source: str
     to: str
@@ -94,7 +97,7 @@ class CastRow:
 
 def casts(recording: Recording, rows: tuple[OpRow, ...] | None = None) -> tuple[CastRow, ...]:
     """The cast ledger: every change of a floating dtype that is no promotion, most frequent first."""
-    found: dict[tuple, list] = {}
+    found: dict[tuple[Any, ...], list[Any]] = {}
     rows = ops(recording) if rows is None else rows
     for row in rows:
         if row.change in ("cast", "autocast", "write"):
@@ -186,12 +189,14 @@ def backward(recording: Recording) -> tuple[BackwardRow, ...]:
 
 
 def moved(update: Update) -> float:
-    """Which share of the numbers that had a gradient any step changed; NaN where that was not measured or none had one."""
+    """Which share of the numbers that had a gradient any step changed; NaN where that was not measured or none had
+    one."""
     return update.moved / update.reached if update.reached else float("nan")
 
 
 def values(recording: Recording) -> list[tuple[Value, Op]]:
-    """What was measured of values, for the ops that made or held anything beyond the finite, or flushed numbers to zero."""
+    """What was measured of values, for the ops that made or held anything beyond the finite, or flushed numbers to
+    zero."""
     return [(v, recording.ops[v.op]) for v in recording.values if v.made or v.bad or v.flushed or v.vanished]
 
 

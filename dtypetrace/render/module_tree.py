@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..records import Finding, Recording
+from ..records import Finding, Op, Recording
 from ..tables.dtypes import FLOATING
 
 _OPEN = 40
@@ -43,7 +44,7 @@ class Module:
     def label(self) -> str:
         return f"{self.name} … {self.same[-1]}" if self.same else self.name
 
-    def look(self) -> tuple:
+    def look(self) -> tuple[Any, ...]:
         """What has to be equal for two siblings to fold into one line."""
         inside = tuple((c.name, len(c.same), *c.look()) for c in self.children)
         sets = (self.parameters, self.takes, self.gives, self.backward, self.makes)
@@ -86,45 +87,60 @@ def _above(full: str) -> Iterable[str]:
 
 
 def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tuple[str, Finding]]) -> None:
+    """Writes into each module what its parameters, ops and findings are."""
     around = {full: tuple(_above(full)) for full in known}
     around[""] = ()
     for p in recording.parameters:
         for full in _above(p.name.rpartition(".")[0]):
             if full in known:
                 known[full].parameters.add(p.dtype)
-    used_inside: set[int] = set()
     for op in recording.ops:
-        own = around.get(op.module, ())
-        floats = [d for d in op.outputs if d in FLOATING]
-        for full in own:
-            known[full].ops += op.count
-            known[full].makes.update(floats)
-            if op.phase == "backward":
-                known[full].backward.update(floats)
+        _count(op, [known[full] for full in around.get(op.module, ())])
+    _fill_streams(recording, known, around)
+    for anchor, finding in anchors:
+        if module := _module_of(finding, known):
+            module.findings.append(anchor)
+
+
+def _count(op: Op, own: Sequence[Module]) -> None:
+    """Counts an op, and the floating dtypes that it made, in the modules that it ran in."""
+    floats = [d for d in op.outputs if d in FLOATING]
+    for module in own:
+        module.ops += op.count
+        module.makes.update(floats)
+        if op.phase == "backward":
+            module.backward.update(floats)
+
+
+def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
+    """Which floating dtypes came into each module in forward, and which went out of it."""
+    used: set[int] = set()
+    for op in recording.ops:
         if op.phase != "forward":
             continue
+        own = around.get(op.module, ())
         for operand in op.inputs:
             if operand.dtype in FLOATING and operand.holder is None:
                 made = recording.ops[operand.producer] if 0 <= operand.producer < len(recording.ops) else None
                 there = around.get(made.module, ()) if made is not None else ()
-                for full in own[: len(own) - _common(own, there)]:
+                shared = _common(own, there)
+                for full in own[: len(own) - shared]:
                     known[full].takes.add(operand.dtype)
-                for full in there[: len(there) - _common(own, there)]:
+                for full in there[: len(there) - shared]:
                     known[full].gives.add(operand.dtype)
-                used_inside.add(operand.producer)
+                used.add(operand.producer)
     for number, op in enumerate(recording.ops):
-        if op.phase == "forward" and number not in used_inside:
+        if op.phase == "forward" and number not in used:  # nothing watched used it: it left the model
             for full in around.get(op.module, ()):
                 known[full].gives.update(d for d in op.outputs if d in FLOATING)
-    for anchor, finding in anchors:
-        # the optimizer knows no variable's name, and leaves it out
-        named = (
-            [finding.module]
-            if finding.module in known
-            else [n for n in known if finding.module and n.endswith(f".{finding.module}")]
-        )
-        if len(named) == 1:
-            known[named[0]].findings.append(anchor)
+
+
+def _module_of(finding: Finding, known: dict[str, Module]) -> Module | None:
+    """The module that a finding names. The optimizer knows no variable's name and leaves it out."""
+    if finding.module in known:
+        return known[finding.module]
+    ending = [m for name, m in known.items() if finding.module and name.endswith(f".{finding.module}")]
+    return ending[0] if len(ending) == 1 else None
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
@@ -149,7 +165,7 @@ def _fold(module: Module) -> None:
     for child in module.children:
         _fold(child)
     kept: list[Module] = []
-    look: tuple = ()
+    look: tuple[Any, ...] = ()
     for child in module.children:
         own = child.look()
         alike = (

@@ -23,7 +23,8 @@ _WIDE = 110
 
 
 def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
-    """Verdict, first findings and folded module tree, under 60 KB: the drawings are left out first, then the modules."""
+    """Verdict, first findings and folded module tree, under 60 KB: the drawings are left out first, then the
+    modules."""
     for drawn, modules in ((2, _MOST_MODULES), (0, _MOST_MODULES), (0, 0)):
         pictures = Pictures(recording)
         shown_cards = [
@@ -34,9 +35,14 @@ def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
             module_tree.tree(recording, [(f.code, f) for f in findings], most=modules, unfolded=0) if modules else []
         )
         shown = _fragment(
-            verdict=html_report.verdict(findings), tone=findings[0].severity if findings else "clean", summary=html_report.over(recording),
-            cards=shown_cards, more=len(findings) - len(shown_cards), not_seen=recording.not_seen, modules=roots,
-        )  # fmt: skip
+            verdict=html_report.verdict(findings),
+            tone=findings[0].severity if findings else "clean",
+            summary=html_report.over(recording),
+            cards=shown_cards,
+            more=len(findings) - len(shown_cards),
+            not_seen=recording.not_seen,
+            modules=roots,
+        )
         if len(shown.encode()) < MOST_BYTES:
             break
     return shown

@@ -1,17 +1,18 @@
-"""The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows stay small.
+"""The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows
+stay small.
 
-A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text, dtypes,
-number, bytes, flop, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting order) and ``at`` (for each row the
-entry's index); a group of one number column has its numbers in ``at`` and no ``values``. ``at`` holds differences, as
-neighbours often have the same entry. The first column of a group of
-texts is front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before.
-"""
+A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text,
+dtypes, number, bytes, flop, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting
+order) and ``at`` (for each row the entry's index); a group of one number column has its numbers in ``at`` and no
+``values``. ``at`` holds differences, as neighbours often have the same entry. The first column of a group of texts is
+front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 from ..records import Place, Recording
@@ -19,10 +20,16 @@ from . import census, listings, wording
 from .svg import shortened
 
 _LONGEST = 160
+"""Characters of a name or path in a table: the middle of a longer one is left out."""
+_MOST_DTYPES = 6
+"""Dtypes of one call that a table names: an optimizer's op takes hundreds of tensors."""
+_Entry = tuple[Any, ...]
+"""One row of a group of columns."""
 
 
 def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[str, Any]]:
-    """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left out."""
+    """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left
+    out."""
     short = _Short()
     made = [
         _operators(recording),
@@ -36,11 +43,12 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
 
 
 class _Short:
-    """Places as the two columns of a table, each worked out once: the user's own line, and the one below it that it led to."""
+    """Places as the two columns of a table, each worked out once: the user's own line, and the one below it that it
+    led to."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
-        self._known: dict[int, tuple[tuple, tuple]] = {}
+        self._known: dict[int, tuple[tuple[str, int], tuple[str, int]]] = {}
 
     def __call__(self, place: Place) -> tuple[tuple[str, int], tuple[str, int]]:
         known = self._known.get(id(place))
@@ -60,14 +68,17 @@ class _Short:
         return known
 
 
-def _table(name: str, title: str, about: str, sort: tuple[int, int], groups: list[dict], rows: int) -> dict[str, Any]:
+def _table(
+    name: str, title: str, about: str, sort: tuple[int, int], groups: list[dict[str, Any]], rows: int
+) -> dict[str, Any]:
     return {"id": name, "title": title, "about": about, "sort": list(sort), "rows": rows, "groups": groups}
 
 
 def _group(
-    columns: Sequence[tuple[str, str]], entries: Sequence[tuple], written: Callable[[tuple], Sequence] = tuple
+    columns: Sequence[tuple[str, str]], entries: Sequence[_Entry], written: Callable[[_Entry], Sequence[Any]] = tuple
 ) -> dict[str, Any]:
-    """Rows as numbers into their distinct entries, which are sorted as Python sorts them and then written as the page shows them."""
+    """Rows as numbers into their distinct entries, which are sorted as Python sorts them and then written as the page
+    shows them."""
     distinct = sorted(set(entries))
     index = {e: n for n, e in enumerate(distinct)}
     values = [list(column) for column in zip(*map(written, distinct))]
@@ -94,7 +105,7 @@ def _front_coded(texts: Sequence[str]) -> list[int | str]:
     return coded
 
 
-def _line(entry: tuple) -> tuple[str]:
+def _line(entry: _Entry) -> tuple[str]:
     file, line = entry
     return (f"{file}:{line}" if file else "",)
 
@@ -110,17 +121,13 @@ def _figure(number: float) -> float | None:
 
 def _joined(dtypes: Sequence[str]) -> str:
     """Dtypes in words, repeats counted: ``float16, 3 float32``."""
-    told: list[list] = []
-    for d in dtypes:
-        if told and told[-1][1] == d:
-            told[-1][0] += 1
-        else:
-            told.append([1, d])
-    return ", ".join(f"{n} {d}" if n > 1 else d for n, d in told[:6]) + (", …" if len(told) > 6 else "")
+    runs = [(len(list(same)), dtype) for dtype, same in groupby(dtypes)]
+    words = ", ".join(f"{n} {dtype}" if n > 1 else dtype for n, dtype in runs[:_MOST_DTYPES])
+    return words + (", …" if len(runs) > _MOST_DTYPES else "")
 
 
 def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
-    told = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
+    entries: list[_Entry] = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
     kinds = [
         ("op", "text"),
         ("phase", "text"),
@@ -130,9 +137,9 @@ def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
         ("autocast", "text"),
     ]
     if not any(r.autocast for r in rows):
-        told, kinds = [t[:-1] for t in told], kinds[:-1]
+        entries, kinds = [entry[:-1] for entry in entries], kinds[:-1]
     groups = [
-        _group(kinds, told),
+        _group(kinds, entries),
         _group([("module", "text")], [_module(r.module) for r in rows]),
         _group([("your line", "text")], [short(r.place)[0] for r in rows], _line),
         _group([("in", "text")], [short(r.place)[1] for r in rows], _line),
@@ -161,7 +168,10 @@ def _operators(recording: Recording) -> dict[str, Any]:
             groups.append(_numbers(label, [getattr(r, name) for r in rows]))
     if any(r.flops for r in rows):
         groups.append(_numbers("FLOP", [r.flops for r in rows], "flop"))
-    about = "Calls of each operator that computes, by the dtype of its result, the costliest first. What only moves or casts numbers is left out."
+    about = (
+        "Calls of each operator that computes, by the dtype of its result, the costliest first. "
+        "What only moves or casts numbers is left out."
+    )
     return _table("operators", "Operators by dtype", about, (-1, 1), groups, len(rows))
 
 
@@ -177,7 +187,10 @@ def _casts(recording: Recording, rows: Sequence[listings.OpRow], short: _Short) 
         _numbers("times", [c.count for c in casts]),
         *([_numbers("bytes", [c.bytes for c in casts], "bytes")] if any(c.bytes for c in casts) else ()),
     ]
-    about = "Every cast of a floating tensor. A round trip casts a value back that had just been cast, with nothing computed between."
+    about = (
+        "Every cast of a floating tensor. "
+        "A round trip casts a value back that had just been cast, with nothing computed between."
+    )
     return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
 
 
@@ -206,7 +219,10 @@ def _gradients(recording: Recording) -> dict[str, Any]:
             ("mean weight", "figure"),
         ]
         groups.append(_group(columns, measured, lambda entry: [_figure(n) for n in entry]))
-    about = "Each parameter that an optimizer holds: its gradient's dtype and, where values were measured, what the steps did to it."
+    about = (
+        "Each parameter that an optimizer holds: its gradient's dtype and, "
+        "where values were measured, what the steps did to it."
+    )
     return _table("gradients", "Gradients", about, (-1, 1), groups, len(rows))
 
 

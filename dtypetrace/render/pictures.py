@@ -1,4 +1,5 @@
-"""What a drawing of a flow shows: small networkx graphs of nodes and edges with their words, for ``render.svg`` to lay out.
+"""What a drawing of a flow shows: small networkx graphs of nodes and edges with their words, for ``render.svg`` to
+lay out.
 
 A finding's picture follows its flow from the birth to the place where it hurts, with the other operands beside it. A
 slice's picture is made of ops: runs that keep a dtype contract to one node, casts and promotions never do.
@@ -56,7 +57,7 @@ class Pictures:
             self._spine(graph, f.flow, last, self._witness_producers(f))
         else:
             _put(graph, "end", last)
-        shown = set()
+        shown: set[tuple[Any, ...]] = set()
         told = {f.flow[0].place} if f.flow else set()
         for operand in f.operands:
             if f.flow and (operand is f.culprit or operand.origin.place in told and operand.dtype == f.flow[0].to):
@@ -70,7 +71,7 @@ class Pictures:
         for index, step in enumerate(flow):
             final = last is not None and index == len(flow) - 1
             name = "end" if final else ("step", index)
-            _put(graph, name, last if final else _step_node(step, index))
+            _put(graph, name, last if final and last is not None else _step_node(step, index))
             if before is not None:
                 source = flow[index - 1]
                 attribute = step.how == "attribute"
@@ -94,7 +95,7 @@ class Pictures:
                     _join(graph, ("stream", index, other), name, other)
             before = name
 
-    def _beside(self, graph: nx.DiGraph, operand: Operand, shown: set) -> None:
+    def _beside(self, graph: nx.DiGraph, operand: Operand, shown: set[tuple[Any, ...]]) -> None:
         key = (operand.origin.kind, operand.origin.place.stack[:1], operand.dtype)
         if key in shown or len(shown) >= 6:
             return
@@ -161,7 +162,7 @@ class Pictures:
     def chains(self, chains: Iterable[Chain]) -> nx.DiGraph:
         """How some tensors came by their dtypes; those of one story share it."""
         graph = nx.DiGraph()
-        stories: dict[tuple, list[str]] = {}
+        stories: dict[tuple[Any, ...], list[str]] = {}
         for chain in chains:
             stories.setdefault((chain.dtype, chain.flow), []).append(chain.name)
         for number, ((dtype, flow), names) in enumerate(list(stories.items())[: MOST_NODES // 4]):
@@ -197,49 +198,52 @@ class Pictures:
         return sorted(seen)
 
     def _contracted(self, numbers: Sequence[int], end: int) -> nx.DiGraph:
-        """Quiet ops, that is such as keep the one dtype that they take, are one with the quiet ops that they follow.
-
-        Only ops with as many changes of dtype above them are joined, so what leaves a run never comes back to it.
-        """
-        ops, level, head = self._recording.ops, {}, {}
+        """The graph of some ops, each run of quiet ops as one node; ``end`` is the op that the picture is about."""
+        ops = self._recording.ops
+        node_of, quiet = self._runs(numbers, end)
         members: dict[int, list[int]] = {}
-        inside = set(numbers)
         for number in numbers:
-            above = [i.producer for i in ops[number].inputs if i.producer in inside and i.producer < number]
-            quiet = _quiet(ops[number]) and number != end
-            level[number] = max((level[p] + (head[p] is None) for p in above), default=0)
-            joined = [head[p] for p in above if head[p] is not None and level[p] == level[number]] if quiet else []
-            head[number] = (joined[0] if joined else number) if quiet else None
-            for other in dict.fromkeys(joined[1:]):
-                if other != joined[0]:
-                    for member in members.pop(other):
-                        head[member] = joined[0]
-                        members[joined[0]].append(member)
-            members.setdefault(number if head[number] is None else head[number], []).append(number)
+            members.setdefault(node_of[number], []).append(number)
         graph = nx.DiGraph()
         for name, own in members.items():
-            _put(graph, name, self._op_node(own, name == end))
-        for name, own in members.items():
-            for number in own:
-                for operand in ops[number].inputs:
-                    producer = operand.producer
-                    above = (
-                        (producer if head[producer] is None else head[producer])
-                        if producer in inside and producer < number
-                        else None
-                    )
-                    if above is not None and above != name:
-                        _join(graph, above, name, operand.dtype, main=True)
-                    elif (
-                        above is None
-                        and operand.step >= 0
-                        and operand.dtype in FLOATING
-                        and (head[number] is None or operand.holder is None)
-                    ):
-                        self._origin(graph, operand, name)
+            _put(graph, name, self._op_node(own))
+        for number in numbers:
+            name = node_of[number]
+            for operand in ops[number].inputs:
+                seen = operand.producer in node_of and operand.producer < number
+                if seen and node_of[operand.producer] != name:
+                    _join(graph, node_of[operand.producer], name, operand.dtype, main=True)
+                born = operand.step >= 0 and operand.dtype in FLOATING
+                if not seen and born and (number not in quiet or operand.holder is None):
+                    self._origin(graph, operand, name)
         return graph
 
-    def _op_node(self, own: Sequence[int], end: bool) -> Node:
+    def _runs(self, numbers: Sequence[int], end: int) -> tuple[dict[int, int], set[int]]:
+        """The node that each op belongs to, named by its first op, and which ops are quiet: they keep the one dtype
+        that they take.
+
+        Quiet ops join the quiet ops that they follow, but only those with as many changes of dtype above them, so that
+        what leaves a run never comes back to it.
+        """
+        ops = self._recording.ops
+        changes_above: dict[int, int] = {}
+        node_of: dict[int, int] = {}
+        quiet: set[int] = set()
+        for number in numbers:
+            above = [i.producer for i in ops[number].inputs if i.producer in node_of and i.producer < number]
+            changes_above[number] = max((changes_above[p] + (p not in quiet) for p in above), default=0)
+            node_of[number] = number
+            if number == end or not _quiet(ops[number]):
+                continue
+            runs = [node_of[p] for p in above if p in quiet and changes_above[p] == changes_above[number]]
+            quiet.add(number)
+            if runs:
+                node_of[number] = runs[0]
+                if joined := set(runs[1:]) - {runs[0]}:
+                    node_of.update({n: runs[0] for n, run in node_of.items() if run in joined})
+        return node_of, quiet
+
+    def _op_node(self, own: Sequence[int]) -> Node:
         op = self._recording.ops[own[0]]
         dtype = next((d for d in op.outputs if d in FLOATING), op.outputs[0] if op.outputs else "")
         if len(own) > 1:
@@ -275,7 +279,8 @@ def _spot(place: Place) -> str:
 
 
 def _quiet(op: Op) -> bool:
-    """Whether an op keeps a dtype: that of its floating tensors where it has any, as an index beside them is none of the stream."""
+    """Whether an op keeps a dtype: that of its floating tensors where it has any, as an index beside them is none of
+    the stream."""
     taken, given = {i.dtype for i in op.inputs}, set(op.outputs)
     if given & FLOATING:
         return len((taken | given) & FLOATING) == 1 and (not taken or bool(taken & FLOATING))
@@ -284,8 +289,8 @@ def _quiet(op: Op) -> bool:
 
 _BORN = {
     "factory": "made here", "cast": "cast here", "conversion": "converted here", "parameter": "a module's constructor",
-    "load": "loaded", "input": "from before the watching", "worker": "from a DataLoader worker", "autocast": "cast by autocast",
-    "reinterpret": "bits viewed so", "promotion": "computed from integers",
+    "load": "loaded", "input": "from before the watching", "worker": "from a DataLoader worker",
+    "autocast": "cast by autocast", "reinterpret": "bits viewed so", "promotion": "computed from integers",
 }  # fmt: skip
 
 

@@ -16,15 +16,21 @@ from .layout import columns
 from .listings import family
 from .pictures import Node
 
+_Edge = tuple[Any, Any]
+"""The names of the nodes that an edge joins."""
 _CHARACTER = 7.3
 """Width of a character of the monospaced 12 px font."""
 _SMALL = 6.7
 """The same of the 11 px font on the edges."""
 _LONGEST = 46
 _NOTE = 24
+_TITLE = 200
+"""Characters of what a screen reader reads of a node or of the drawing."""
 _LINE = 16
 _GAP_X, _GAP_Y = 26, 46
 _SWEEPS = 6
+"""Passes that order the ranks: drawings of 60 nodes change no more after four."""
+_PASSING_WIDTH = 14
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
@@ -35,11 +41,15 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
     return text[: longest - end - 1] + "…" + text[-end:]
 
 
+_PASSING = Node("pass", "", "")
+"""In place of a node, where a long edge passes a rank."""
+
+
 @dataclass
 class _Box:
-    """A node's place in the drawing; the stand-ins by which long edges pass a rank have no node and no size."""
+    """A node's place in the drawing; where a long edge passes a rank, its node is ``_PASSING``."""
 
-    node: Node | None
+    node: Node
     rank: int
     lines: list[str] = field(default_factory=list)
     width: float = 0
@@ -70,17 +80,18 @@ def draw(graph: nx.DiGraph, title: str) -> str:
             boxes[n].rank = min(below) - 1
     for above, _, data in graph.edges(data=True):  # wide enough for the words below it
         boxes[above].width = max(boxes[above].width, columns(_edge_text(data)) * _SMALL)
-    ways = _ways(graph, boxes)
-    ranks = _ordered(boxes, ways)
-    width, height = _placed(ranks, ways)
+    routes = _routes(graph, boxes)
+    ranks = _ordered(boxes, routes)
+    width, height = _placed(ranks)
     parts = [
-        f'<svg class="flow" role="img" aria-label="{escape(shortened(title, 200))}" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" style="--w:{width:.0f}px" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
-        f'font-size="12" xmlns="http://www.w3.org/2000/svg">'
+        f'<svg class="flow" role="img" aria-label="{escape(shortened(title, _TITLE))}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" style="--w:{width:.0f}px" '
+        'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
+        'font-size="12" xmlns="http://www.w3.org/2000/svg">'
     ]
-    parts += [_edge(graph.edges[e], [boxes[n] for n in way]) for e, way in ways.items()]
-    parts += [_shape(b) for b in boxes.values() if b.node is not None]
-    parts += [_edge_words(graph.edges[e], [boxes[n] for n in way]) for e, way in ways.items()]
+    parts += [_edge(graph.edges[e], [boxes[n] for n in route]) for e, route in routes.items()]
+    parts += [_shape(b) for b in boxes.values() if b.node is not _PASSING]
+    parts += [_edge_words(graph.edges[e], [boxes[n] for n in route]) for e, route in routes.items()]
     return "".join(parts) + "</svg>"
 
 
@@ -91,28 +102,28 @@ def _without_circles(graph: nx.DiGraph) -> nx.DiGraph:
     return graph
 
 
-def _ways(graph: nx.DiGraph, boxes: dict[Any, _Box]) -> dict[tuple, list]:
+def _routes(graph: nx.DiGraph, boxes: dict[Any, _Box]) -> dict[_Edge, list[Any]]:
     """For each edge the boxes that it passes, stand-ins on the ranks between included."""
-    ways = {}
+    routes: dict[_Edge, list[Any]] = {}
     for above, below in graph.edges:
-        way = [above]
+        route = [above]
         for rank in range(boxes[above].rank + 1, boxes[below].rank):
             name = ("pass", above, below, rank)
-            boxes[name] = _Box(None, rank, width=14)
-            way.append(name)
-        ways[above, below] = [*way, below]
-    return ways
+            boxes[name] = _Box(_PASSING, rank, width=_PASSING_WIDTH)
+            route.append(name)
+        routes[above, below] = [*route, below]
+    return routes
 
 
-def _ordered(boxes: dict[Any, _Box], ways: dict[tuple, list]) -> list[list[_Box]]:
+def _ordered(boxes: dict[Any, _Box], routes: dict[_Edge, list[Any]]) -> list[list[_Box]]:
     """The ranks, each ordered by the barycentre of its neighbours, sweeping down and up."""
-    names: list[list] = [[] for _ in range(max(b.rank for b in boxes.values()) + 1)]
+    names: list[list[Any]] = [[] for _ in range(max(b.rank for b in boxes.values()) + 1)]
     for name, box in boxes.items():
         names[box.rank].append(name)
-    up: dict[Any, list] = {n: [] for n in boxes}
-    down: dict[Any, list] = {n: [] for n in boxes}
-    for way in ways.values():
-        for above, below in zip(way, way[1:]):
+    up: dict[Any, list[Any]] = {n: [] for n in boxes}
+    down: dict[Any, list[Any]] = {n: [] for n in boxes}
+    for route in routes.values():
+        for above, below in zip(route, route[1:]):
             up[below].append(above)
             down[above].append(below)
     position = {n: i for rank in names for i, n in enumerate(rank)}
@@ -125,7 +136,7 @@ def _ordered(boxes: dict[Any, _Box], ways: dict[tuple, list]) -> list[list[_Box]
     return [[boxes[n] for n in rank] for rank in names]
 
 
-def _placed(ranks: list[list[_Box]], ways: dict[tuple, list]) -> tuple[float, float]:
+def _placed(ranks: list[list[_Box]]) -> tuple[float, float]:
     """Gives every box its place, each rank centred; returns the drawing's width and height in pixels."""
     wide = [sum(b.width for b in rank) + _GAP_X * (len(rank) - 1) for rank in ranks]
     whole, y = max(wide), 6.0
@@ -168,32 +179,24 @@ def _shape(box: _Box) -> str:
                 f'<rect x="{x + 3:.0f}" y="{y + 3:.0f}" width="{w - 6:.0f}" height="{h - 6:.0f}" rx="2" {common}/>'
             )
     words = "".join(
-        f'<text x="{x + w / 2:.0f}" y="{y + 20 + _LINE * i:.0f}" text-anchor="middle" fill="#223" class="l{i if i < 2 else 2}">{escape(line)}</text>'
+        f'<text x="{x + w / 2:.0f}" y="{y + 20 + _LINE * i:.0f}" text-anchor="middle" fill="#223" '
+        f'class="l{min(i, 2)}">{escape(line)}</text>'
         for i, line in enumerate(box.lines)
     )
-    told = ", ".join(
-        t
-        for t in (
-            node.kind,
-            shortened(node.label, 200),
-            node.dtype,
-            shortened(node.place, 200),
-            shortened(node.detail, 200),
-        )
-        if t
-    )
-    return f'<g class="n {node.kind} {colour}"><title>{escape(told)}</title>{outline}{words}</g>'
+    facts = (node.kind, node.label, node.dtype, node.place, node.detail)
+    title = ", ".join(shortened(fact, _TITLE) for fact in facts if fact)
+    return f'<g class="n {node.kind} {colour}"><title>{escape(title)}</title>{outline}{words}</g>'
 
 
-def _points(way: list[_Box]) -> list[tuple[float, float]]:
+def _points(route: list[_Box]) -> list[tuple[float, float]]:
     """Where an edge leaves, passes and arrives."""
-    first, last = way[0], way[-1]
-    between = [(b.x + b.width / 2, b.y) for b in way[1:-1]]
+    first, last = route[0], route[-1]
+    between = [(b.x + b.width / 2, b.y) for b in route[1:-1]]
     return [(first.x + first.width / 2, first.y + first.height), *between, (last.x + last.width / 2, last.y)]
 
 
-def _edge(data: dict, way: list[_Box]) -> str:
-    points = _points(way)
+def _edge(data: dict[str, Any], route: list[_Box]) -> str:
+    points = _points(route)
     path = f"M{points[0][0]:.0f},{points[0][1]:.0f}"
     for (ax, ay), (bx, by) in zip(points, points[1:]):
         middle = (ay + by) / 2
@@ -205,21 +208,23 @@ def _edge(data: dict, way: list[_Box]) -> str:
     return f'<path class="e {family(data["dtype"]) or "none"}{kind}" d="{path}{tip}" fill="none" stroke="#667"/>'
 
 
-def _edge_text(data: dict) -> str:
+def _edge_text(data: dict[str, Any]) -> str:
     note = (
         data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]
     )  # the end of a parameter's name tells most
     return " · ".join(t for t in (data["dtype"], note) if t)
 
 
-def _edge_words(data: dict, way: list[_Box]) -> str:
-    (ax, ay), (bx, _) = _points(way)[:2]
+def _edge_words(data: dict[str, Any], route: list[_Box]) -> str:
+    (ax, ay), (bx, _) = _points(route)[:2]
     text = _edge_text(data)
     if not text:
         return ""
     x, y = ax + (bx - ax) * 0.2, ay + 21  # near where it leaves: edges that meet in one box are apart there
     wide = columns(text) * _SMALL + 10
     return (
-        f'<rect class="under" x="{x - wide / 2:.0f}" y="{y - 12:.0f}" width="{wide:.0f}" height="16" rx="3" fill="#fff"/>'
-        f'<text class="w {family(data["dtype"]) or "none"}" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" font-size="11" fill="#223">{escape(text)}</text>'
+        f'<rect class="under" x="{x - wide / 2:.0f}" y="{y - 12:.0f}" width="{wide:.0f}" height="16" rx="3" '
+        'fill="#fff"/>'
+        f'<text class="w {family(data["dtype"]) or "none"}" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" '
+        f'font-size="11" fill="#223">{escape(text)}</text>'
     )

@@ -96,6 +96,7 @@ def _drawing(phase: str, rows: Sequence[OpRow], told: str) -> str:
     paths = "".join(f'<path class="s {name or "none"}" d="{"".join(parts)}"/>' for name, parts in bars.items())
     ticks = "".join(f"M{c} {_HEIGHT + 3}h1v4h-1z" for c in casts)
     return (
-        f'<svg class="strip" role="img" aria-label="{phase}: {told}" viewBox="0 0 {_COLUMNS} {_HEIGHT + 8}" preserveAspectRatio="none">'
+        f'<svg class="strip" role="img" aria-label="{phase}: {told}" viewBox="0 0 {_COLUMNS} {_HEIGHT + 8}" '
+        'preserveAspectRatio="none">'
         f'{paths}<path class="tick" d="{ticks}"/></svg>'
     )

@@ -1,4 +1,5 @@
-"""The words for a finding that every view shares: what its lines are labelled with, where a place is, what the other side is."""
+"""The words for a finding that every view shares: what its lines are labelled with, where a place is, what the other
+side is."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ _ALONE = frozenset({"DT108", "DT109"})
 
 
 def _other(f: Finding) -> Operand | None:
-    """The operand that the culprit disagrees with: a floating one where the culprit floats, as an index beside it is no rival."""
+    """The operand that the culprit disagrees with: a floating one where the culprit floats, as an index beside it is
+    no rival."""
     if f.culprit is None:
         return None
     floats = f.culprit.dtype in FLOATING or f.culprit.dtype.startswith("python")

@@ -69,9 +69,15 @@ def test_headings_that_are_linked_are_there(page):
 
 def test_the_house_is_drawn_as_it_is():
     """CONTRIBUTING lists each package and each file beside them, and no other."""
-    drawn = set(re.findall(r"`(\w+/|[\w/]+(?:/|\.py|\.json))`", (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## The words")[0]))
+    drawn = set(
+        re.findall(
+            r"`(\w+/|[\w/]+(?:/|\.py|\.json))`", (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## The words")[0]
+        )
+    )
     drawn = {name for name in drawn if not name.startswith("tests/")}
-    assert {name for name in drawn if not any((above / name).exists() for above in (ROOT / "dtypetrace", ROOT))} == set()
+    assert {
+        name for name in drawn if not any((above / name).exists() for above in (ROOT / "dtypetrace", ROOT))
+    } == set()
     files = {p.name for p in (ROOT / "dtypetrace").glob("*.py")} - {"__init__.py"}
     folders = {f"{p.name}/" for p in (ROOT / "dtypetrace").iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert files | folders <= drawn

@@ -406,6 +406,8 @@ class Finding:
     notes: tuple[str, ...] = ()
     """Facts that led to the verdict, one sentence each."""
     reach: Reach | None = None
+    principle: str = ""
+    """Name of the principle that judged a collision (``rules.principles``); empty for what nothing refused."""
 
 
 # ---------------------------------------------------------------- JSON

@@ -1,8 +1,10 @@
-"""Recordings made by hand, for the tests of what is shown: large ones, one with every kind of finding, hostile ones."""
+"""Recordings made by hand, without torch: of a few lines, large ones, one with every kind of finding, hostile ones."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dtypetrace.records import (
     Edit,
@@ -17,8 +19,11 @@ from dtypetrace.records import (
     Parameter,
     Place,
     Raised,
+    Read,
     Recording,
+    Refused,
     Step,
+    Witness,
 )  # fmt: skip
 
 KINDS = (
@@ -173,3 +178,144 @@ def hostile(text: str) -> tuple[Recording, tuple[Finding, ...]]:
         meta={**recording.meta, "torch": text},
     )
     return shown, (found,)
+
+
+# ---------------------------------------------------------------- recordings of a few lines
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor of a recording in the making: its dtype, the step that decided it, the op that made it."""
+
+    dtype: str
+    step: int
+    producer: int = -1
+    name: str = ""
+    holder: str | None = None
+    shape: tuple[int, ...] = (4, 4)
+    trained: bool = False
+    changed: bool = False
+
+    def as_parameter(self, name: str, *, trained: bool = False, changed: bool = False) -> Made:
+        return replace(self, name=name, holder="parameter", trained=trained, changed=changed)
+
+
+class RecordingBuilder:
+    """Makes a recording line by line: every event stands on a line of its own of one program.
+
+    >>> b = RecordingBuilder()
+    >>> x, w = b.made("float32"), b.made("float16", "cast", explicit=True).as_parameter("weight")
+    >>> b.refused("linear", x, w)
+    >>> [w.dtype for w in b.recording.refused[0].witnesses]
+    ['float32', 'float16']
+    """
+
+    def __init__(self, file: str = "/p/train.py") -> None:
+        self.file = file
+        self.places: list[Place] = []
+        self.steps: list[Step] = []
+        self.ops: list[Op] = []
+        self.refusals: list[Refused] = []
+        self.parameters: list[Parameter] = []
+        self.meta: dict[str, object] = {"torch": "2.13.0", "steps": 1}
+
+    def line(self, *, library: str = "", same: bool = False, below: int = -1) -> int:
+        """A new place, or the last one again; in a library's function that the program's line calls, where one is named.
+
+        ``below``: the number of the place whose call the program is in.
+        """
+        if same and self.places:
+            return len(self.places) - 1
+        own = Frame(self.file, len(self.places) + 1, "main", True, 5, len(self.places) + 1, 40)
+        inner = (Frame(f"/site-packages/{library}.py", 7, library, False, 1, 7, 9),) if library else ()
+        outer = self.places[below].stack[-1:] if below >= 0 else ()
+        self.places.append(Place((*inner, *(outer if library and outer else (own, *outer)))))
+        return len(self.places) - 1
+
+    def made(
+        self, dtype: str, how: str = "factory", op: str = "", *, of: Made | None = None, explicit: bool = False, module: str = "",
+        library: str = "", below: int = -1, reads: tuple[Read, ...] = (), default: int = -1, shape: tuple[int, ...] = (4, 4),
+    ) -> Made:  # fmt: skip
+        """A tensor whose dtype is decided here; ``of``: the tensor that it is made from."""
+        names = {"factory": "ones", "cast": "to", "conversion": "from_numpy", "parameter": "Linear", "load": "load"}
+        place = self.line(library=library, below=below)
+        source = (of.dtype,) if of is not None else ()
+        parents = (of.step,) if of is not None and how in ("promotion", "form") else ()
+        step = Step(how, op or names.get(how, how), place, module, source, dtype, parents, reads, "", default, explicit)
+        self.steps.append(step)
+        return Made(dtype, len(self.steps) - 1, shape=shape)
+
+    def widened(self, narrow: Made, wide: Made, op: str = "mul") -> Made:
+        """What an op makes of two dtypes: the wider one, by promotion."""
+        place = self.line()
+        self.steps.append(
+            Step("promotion", op, place, "", (narrow.dtype, wide.dtype), wide.dtype, (narrow.step, wide.step))
+        )
+        inputs = tuple(Input(m.dtype, m.step, m.producer, m.name, m.holder, m.shape) for m in (narrow, wide))
+        self.ops.append(Op(op, f"{op}.Tensor", "forward", "", place, inputs, (wide.dtype,), 1, shape=narrow.shape))
+        return Made(wide.dtype, len(self.steps) - 1, len(self.ops) - 1)
+
+    def ran(
+        self, op: str, *operands: Made, out: str = "", module: str = "", phase: str = "forward", autocast: str = "", aten: str = "",
+        count: int = 1, same: bool = False, of: int = -1, at: int | None = None,
+    ) -> Made:  # fmt: skip
+        """A call that ran; ``same``: on the line before; ``at``: on the line of that number; ``out``: its result's dtype."""
+        place = self.line(same=same) if at is None else at
+        inputs = tuple(Input(m.dtype, m.step, m.producer, m.name, m.holder, m.shape) for m in operands)
+        made = out or (operands[0].dtype if operands else "float32")
+        self.ops.append(
+            Op(
+                op, aten or f"{op}.default", phase, module, place, inputs, (made,), count, autocast, of, operands[0].shape if operands else (4, 4)
+            )
+        )  # fmt: skip
+        step = next((m.step for m in operands if m.dtype == made), operands[0].step if operands else -1)
+        return Made(made, step, len(self.ops) - 1)
+
+    def refused(
+        self, op: str, *operands: Made, code: str = "DT101", wants: str = "agree", module: str = "net", phase: str = "forward",
+        arguments: tuple[str, ...] = ("input", "weight", "bias"), model: tuple[Parameter, ...] = (), run: Mapping[str, int] | None = None,
+        autocast: str = "", left: bool = True, at: int | None = None, library: str = "", below: int = -1, **more: Any,
+    ) -> None:  # fmt: skip
+        """The call that is refused, on the last line; ``more`` is what else a :class:`Refused` has."""
+        place = self.line(library=library, below=below) if at is None else at
+        witnesses = tuple(
+            Witness(
+                n, arguments[n] if n < len(arguments) else f"operand {n}", m.dtype, m.shape, "cpu", m.step, m.producer, m.name, m.holder,
+                changed=m.changed, trained=m.trained,
+            )
+            for n, m in enumerate(operands)
+        )  # fmt: skip
+        values = {"exception": "RuntimeError", "message": "no", "pattern": "p", **more}
+        self.refusals.append(
+            Refused(
+                op, f"{op}.default", phase, module, place, witnesses, code=code, wants=wants, autocast=autocast, left=left, model=model,
+                run=tuple((run or {}).items()), after=len(self.ops), **values,
+            )
+        )  # fmt: skip
+
+    @property
+    def recording(self) -> Recording:
+        return Recording(
+            tuple(self.places),
+            tuple(self.steps),
+            tuple(self.ops),
+            tuple(self.refusals),
+            parameters=tuple(self.parameters),
+            meta=self.meta,
+        )
+
+    @property
+    def swapped(self) -> Recording:
+        """The same recording with the two sides of the last refused call swapped: each stands where the other stood."""
+        return swapped(self.recording)
+
+
+def swapped(recording: Recording) -> Recording:
+    """A recording whose last refused call has its first two operands swapped, with all that they are."""
+    refused = recording.refused[-1]
+    one, other, *rest = refused.witnesses
+    places = [
+        replace(other, index=one.index, argument=one.argument),
+        replace(one, index=other.index, argument=other.argument),
+    ]
+    return replace(recording, refused=(*recording.refused[:-1], replace(refused, witnesses=(*places, *rest))))

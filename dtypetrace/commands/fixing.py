@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from .. import report, rules
-from ..autofix import Outcome, Repair, RunFailed, Runner, Verdict, describe
+from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..lora.verdict import Retraining
 from ..program import UsageError
 from ..render import retraining as retraining_views
@@ -67,7 +67,7 @@ def fix(
     return _written(repair, verdict, again, write, force) or status
 
 
-def _tell(repair: Repair, verdict: Verdict) -> None:
+def _tell(repair: Repair, verdict: Proof) -> None:
     """Each cause and its change, the diff, whether it is proven."""
     for problem in repair.problems:
         for line in describe(problem):
@@ -109,7 +109,7 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     return retraining.confirmed, retraining
 
 
-def _written(repair: Repair, verdict: Verdict | None, words: list[str], write: bool, force: bool) -> int:
+def _written(repair: Repair, verdict: Proof | None, words: list[str], write: bool, force: bool) -> int:
     """Writes the patch where that was asked for; 1 where it was and could not be done, or there is none. ``words``: the
     command's, for another time."""
     if verdict is None:

@@ -163,7 +163,7 @@ class Healer(Ahead):
     def _decide(self, call: Call, arguments: list) -> _Plan | None:
         recording: Recording = snapshot(self.recorder, whole=False)
         refused: Refused = recording.refused[call.refusal]
-        in_line, _ = judgement.in_line(recording, refused)
+        in_line = judgement.verdict(recording, refused).expected
         culprit = judgement.culprit(refused, in_line)
         if culprit is None or refused.code in _NEVER:
             return None

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..program import AfterImport, Program, show
 from ..source.patch import show_patched
+from .runs import Ended, Pass
 
 _MOST_VALUES = 10_000
 
@@ -31,7 +32,7 @@ class PatchedFiles:
     def __init__(self, texts: Mapping[str, bytes]) -> None:
         self.texts = texts
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:  # those before it ask it in their turn
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
@@ -50,7 +51,7 @@ class _PatchedLoader(SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         return self.text if path == self.path else super().get_data(path)
 
-    def get_code(self, fullname: str):
+    def get_code(self, fullname: str) -> Any:
         return compile(self.text, self.path, "exec", dont_inherit=True)
 
 
@@ -63,7 +64,7 @@ def main() -> None:
     program.text = encoded.get(program.file)
     show_patched(texts)
     sys.meta_path.insert(0, PatchedFiles(encoded))
-    ledger: list[dict] = []
+    ledger: list[Pass] = []
     run = _Run(request, program, ledger)
     # a program that draws other numbers in every run could not be compared with itself
     random.seed(0)
@@ -84,7 +85,7 @@ def main() -> None:
     ending = show(error)
     answer: dict[str, Any] = {
         "status": ending.code if isinstance(ending, SystemExit) else 130,
-        "error": _told(error),
+        "error": _ended(error),
         "ledger": ledger,
         "failure": run.failure,
         "stdin": asked.was,
@@ -97,7 +98,7 @@ def main() -> None:
 
 
 class _Asked(io.FileIO):
-    """Standard input, which knows whether anybody read it."""
+    """Standard input that remembers whether anybody read it."""
 
     was = False
 
@@ -110,17 +111,17 @@ class _Asked(io.FileIO):
         return super().readall()
 
 
-def _told(error: BaseException | None) -> dict | None:
+def _ended(error: BaseException | None) -> Ended | None:
     if error is None or isinstance(error, SystemExit) and not error.code:
         return None
-    frames = [[f.filename, f.lineno] for f in traceback.extract_tb(error.__traceback__)]
+    frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)]
     return {"type": type(error).__name__, "message": str(error), "frames": frames[::-1]}
 
 
 class _Run:
     """The trace of the run, begun once the program has imported torch."""
 
-    def __init__(self, request: dict, program: Program, ledger: list[dict]) -> None:
+    def __init__(self, request: dict[str, Any], program: Program, ledger: list[Pass]) -> None:
         self.request, self.program, self.ledger = request, program, ledger
         self.trace: Any = None
         self.adapters: Any = None
@@ -150,11 +151,11 @@ class _Run:
 
     def measured(self, error: BaseException | None) -> Any:
         """What the run did to its adapters, while their tensors are known; None where it trains none."""
-        told = _told(error)
+        ended = _ended(error)
         try:
             if self.adapters is not None:
                 self.adapters.remove()
-                return self.adapters.read(f"{told['type']}: {told['message']}" if told else "")
+                return self.adapters.read(f"{ended['type']}: {ended['message']}" if ended else "")
         except Exception:
             self.failure = traceback.format_exc()
         return None
@@ -168,19 +169,21 @@ class _Run:
         return self.trace
 
 
-def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, float], None]) -> type:
-    """The healer, writing down the value that each backward pass begins from and the gradients' norm after it; ``began``
-    is told of each value, too."""
+def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, float], None]) -> type:
+    """The healer, which also writes down the value that each backward pass begins from and the gradients' norm after it.
+
+    ``began`` is called with each value, too.
+    """
     import torch
 
     from ..capture import private
 
     class Ledger(healer):
         depth = 0
-        entry: dict | None = None
-        leaves: list = []
+        entry: Pass | None = None
+        leaves: list[Any] = []
 
-        def before_backward(self, thread: Any, frame: Any, args: tuple, kwargs: dict) -> None:
+        def before_backward(self, thread: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             super().before_backward(thread, frame, args, kwargs)
             self.depth += 1
             if self.depth > 1:
@@ -213,7 +216,7 @@ def _keeping_ledger(healer: type, ledger: list[dict], began: Callable[[Any, floa
     return Ledger
 
 
-def _leaves(values: list) -> list:
+def _leaves(values: list[Any]) -> list[Any]:
     """The tensors into whose ``.grad`` a backward pass from these values will add."""
     found: dict[int, Any] = {}
     seen, waiting = set(), [v.grad_fn for v in values if v.grad_fn is not None]

@@ -1,14 +1,15 @@
-"""What is wrong with that: from refusals to findings, and the judgement of who is out of line.
+"""Findings: from refused calls and silent changes to one list, the worst first.
 
-Each refusal becomes a finding: its operands with their origins, the culprit (``rules.judgement``), the
-flow from its birth, the remedy (``rules.remedies``). Findings of one cause are told once.
+Each refused call becomes a case (``rules.case``): its operands with their origins, the verdict of a principle
+(``rules.judgement``), the culprit and the flow from its birth. The case becomes a finding with its remedy
+(``rules.remedies``). Findings of one cause are grouped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from .. import graph
@@ -16,39 +17,41 @@ from ..records import Finding, FlowStep, Operand, Origin, Place, Raised, Reach, 
 from ..source import expressions
 from ..tables import refusals
 from ..tables.codes import TITLES
-from ..tables.dtypes import COUNTERPART, FLOATING
-from . import changes, consequences, judgement, no_gradient, plans, ranges, training
+from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
+from . import consequences, judgement
+from .case import Case
+from .principles import Verdict
+from .registry import RULES
 from .remedies import remedy, short
+from .silent import Run
 
 _SEVERITY = {"error": 0, "warning": 1, "note": 2}
+_AGREEING = ("agree", "kernel", "other", "fits")
+"""What an operation can want of its operands together; else it wants one of them to be of a kind."""
 
 
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
-    told = [refused for refused in recording.refused if refused.left or not _asked_only(refused)]
-    healed = any(refused.healed for refused in told)
-    if healed:  # what the program handles by itself was none of healing's business
-        told = [refused for refused in told if refused.healed or refused.left]
-    found = _grouped((judge(recording, refused) for refused in told), healed)
-    silent = (
-        find(recording)
-        for find in (ranges.find, training.find, no_gradient.find, training.lost_changes, plans.find, changes.find)
-    )
-    found += consequences.left_out(found, chain.from_iterable(silent))
+    collisions = [refused for refused in recording.refused if refused.left or not _asked_only(refused)]
+    healed = any(refused.healed for refused in collisions)
+    if healed:  # what the program handles by itself did not need healing
+        collisions = [refused for refused in collisions if refused.healed or refused.left]
+    found = _grouped((judge(recording, refused) for refused in collisions), healed)
+    run = Run(recording)
+    found += consequences.left_out(found, chain.from_iterable(rule.find(run) for rule in RULES))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
-    return tuple(
-        sorted(found, key=lambda f: (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *_rank(f)))
-    )
+    return tuple(sorted(found, key=_order))
 
 
-def _rank(f: Finding) -> tuple[int, ...]:
-    """Collisions first, then settings, which are older than what they do; then by reach: what costs a matmul costs most."""
+def _order(f: Finding) -> tuple[float, ...]:
+    """What ended the run first; collisions, then settings, which are older than what they do; then by severity and reach."""
     reach = f.reach or Reach(0, 0, 0)
-    return f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, -f.count
+    rank = (f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, -f.count)
+    return (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *rank)
 
 
 def _asked_only(refused: Refused) -> bool:
-    """Whether torch merely asked a tensor if it can be an index: it takes no for an answer and looks at other overloads."""
+    """Whether torch only asked a tensor if it can be an index: it takes no for an answer and tries other overloads."""
     return refused.op == "index" and refused.aten is None and refused.exception == "TypeError"
 
 
@@ -66,10 +69,10 @@ def _silenced(recording: Recording, finding: Finding) -> bool:
 _IGNORE = re.compile(r"#\s*dtypetrace:\s*ignore\[([^\]]*)\]")
 
 
-def cause(origin: Origin, name: str = "") -> tuple:
+def cause(origin: Origin, name: str = "") -> tuple[object, ...]:
     """What tells one cause from another: the user's own line of the birth and, below it, the library's function."""
     user, inner = origin.place.user_frame, origin.place.stack[0] if origin.place.stack else None
-    if inner is None:
+    if inner is None or user is None:
         return (origin.kind, origin.name or name)
     if user is inner or origin.kind in ("parameter", "load"):  # all of a model is made by one line
         return user.file, user.line
@@ -79,21 +82,11 @@ def cause(origin: Origin, name: str = "") -> tuple:
 def _grouped(findings: Iterable[Finding], healed: bool) -> list[Finding]:
     """One finding per cause: the same refusal with the same culprit and origin, counted.
 
-    A run that was healed meets what one cause does again and again, in one call after another: that is told once.
+    A run that was healed meets what one cause does in one call after another: that is one finding.
     """
-    kept: dict[tuple, Finding] = {}
+    kept: dict[tuple[object, ...], Finding] = {}
     for f in findings:
-        culprit = f.culprit
-        if healed and culprit is not None:
-            key = cause(culprit.origin, culprit.name)
-        else:
-            key = (
-                f.code,
-                f.kind,
-                f.site.stack,
-                f.phase,
-                culprit and (culprit.origin.kind, culprit.origin.place.stack[:1], culprit.name),
-            )
+        key = _key(f, healed)
         if key in kept:
             worst = min(kept[key].severity, f.severity, key=_SEVERITY.__getitem__)
             kept[key] = replace(kept[key], count=kept[key].count + f.count, severity=worst)
@@ -102,44 +95,69 @@ def _grouped(findings: Iterable[Finding], healed: bool) -> list[Finding]:
     return list(kept.values())
 
 
+def _key(f: Finding, healed: bool) -> tuple[object, ...]:
+    culprit = f.culprit
+    if healed and culprit is not None:
+        return cause(culprit.origin, culprit.name)
+    birth = culprit and (culprit.origin.kind, culprit.origin.place.stack[:1], culprit.name)
+    return f.code, f.kind, f.site.stack, f.phase, birth
+
+
 # ---------------------------------------------------------------- one refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One refused call with its verdict and operands; ``case`` is None where there is no culprit."""
+
+    verdict: Verdict
+    site: Place
+    operands: tuple[Operand, ...]
+    case: Case | None
+
+
+def judged(recording: Recording, refused: Refused) -> Judged:
+    """Verdict, operands and, where an operand is the culprit, the case that its remedy is decided from."""
+    verdict = judgement.verdict(recording, refused)
+    chosen = judgement.culprit(refused, verdict.expected)
+    measure = _measure(refused, chosen, verdict.expected)
+    site = graph.place_of(recording, refused.place)
+    operands = tuple(_operand(recording, w, measure, site, refused) for w in refused.witnesses)
+    culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
+    if chosen is None or culprit is None:
+        return Judged(verdict, site, operands, None)
+    flow = graph.flow(recording, chosen.step, measure)
+    if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
+        flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
+    meets = FlowStep(site, refused.op, refused.module, chosen.dtype, verdict.expected or chosen.dtype, "value")
+    return Judged(verdict, site, operands, Case(recording, refused, verdict, culprit, chosen, (*flow, meets), site))
+
+
+def _measure(refused: Refused, chosen: Witness | None, expected: str | None) -> str | None:
+    """The dtype against which a lineage is followed: an index that became floating is wrong by its own cast."""
+    if chosen is not None and (refused.wants == "complex" or chosen.dtype == expected and chosen.dtype in COMPLEX):
+        # alone and yet refused for being complex, or for being real
+        if chosen.dtype in COUNTERPART:
+            return COUNTERPART[chosen.dtype]
+    if refused.wants in _AGREEING:
+        return expected
+    return chosen.dtype if chosen is not None and chosen.device else None
 
 
 def judge(recording: Recording, refused: Refused) -> Finding:
     """The finding of one refused call: operands, culprit, flow, remedy."""
-    in_line, reason = judgement.in_line(recording, refused)
-    chosen = judgement.culprit(refused, in_line)
-    # what a lineage is judged against: an index that became floating is wrong by its own cast
-    measure = (
-        in_line
-        if refused.wants in ("agree", "kernel", "other", "fits")
-        else chosen.dtype
-        if chosen and chosen.device
-        else None
-    )
-    if chosen and (refused.wants == "complex" or chosen.dtype == in_line and chosen.dtype.startswith("complex")):
-        measure = COUNTERPART.get(chosen.dtype, measure)  # alone and yet refused for being complex, or for being real
-    site = graph.place_of(recording, refused.place)
-    operands = tuple(_operand(recording, w, measure, site, refused) for w in refused.witnesses)
-    culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
-    flow = graph.flow(recording, chosen.step, measure) if chosen else ()
-    if chosen is not None:
-        meets = FlowStep(site, refused.op, refused.module, chosen.dtype, in_line or chosen.dtype, "value")
-        if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
-            flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
-        flow = (*flow, meets)
-    if refused.left or refused.healed:
-        severity = "error"
-    elif refused.count > 1 and 1 < int(recording.meta.get("steps", 0)) <= refused.count:
-        severity = "warning"
-    else:
-        severity = "note"
+    return finding_of(recording, refused, judged(recording, refused))
+
+
+def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Finding:
+    """The finding of a refused call that was judged."""
+    case = judged.case
     # what an optimizer compares are weights, gradients and its own state, whichever function does it
     code = "DT115" if refused.phase == "optimizer" and refused.wants == "agree" else refused.code
     return Finding(
         code=code,
         kind="collision",
-        severity=severity,
+        severity=_severity(recording, refused),
         title=TITLES.get(code, "an operation was refused because of a dtype"),
         phase=refused.phase,
         op=refused.op,
@@ -147,17 +165,26 @@ def judge(recording: Recording, refused: Refused) -> Finding:
         module=refused.module,
         count=refused.count,
         predicted=refused.predicted,
-        site=site,
-        operands=operands,
-        culprit=culprit,
-        flow=flow,
-        fix=remedy(recording, refused, culprit, chosen, flow, in_line, site),
+        site=judged.site,
+        operands=judged.operands,
+        culprit=case.culprit if case else None,
+        flow=case.flow if case else (),
+        fix=remedy(case) if case else None,
         exception=None if refused.predicted else Raised(refused.exception, refused.message),
-        notes=tuple(_notes(refused, culprit, operands, flow, in_line, reason)),
+        notes=tuple(_notes(refused, judged)),
+        principle=judged.verdict.principle,
     )
 
 
-def _operand(recording: Recording, witness: Witness, in_line: str | None, site: Place, refused: Refused) -> Operand:
+def _severity(recording: Recording, refused: Refused) -> str:
+    """An error where it ended or would have ended the run; a warning where the program handles it in every step."""
+    if refused.left or refused.healed:
+        return "error"
+    in_every_step = refused.count > 1 and 1 < int(recording.meta.get("steps", 0)) <= refused.count
+    return "warning" if in_every_step else "note"
+
+
+def _operand(recording: Recording, witness: Witness, measure: str | None, site: Place, refused: Refused) -> Operand:
     name, written, handed = witness.name or witness.argument, "", ""
     if not witness.name and site.stack and not refused.derived:
         frame = site.stack[0]
@@ -166,15 +193,7 @@ def _operand(recording: Recording, witness: Witness, in_line: str | None, site: 
         elif frame.user:
             written = expressions.argument(frame, refused.op, refused.module, witness.argument, witness.index)
         else:
-            node = expressions.operand_node(frame, refused.op, refused.module, witness.argument, witness.index)
-            node = expressions.passed_node(frame, witness.passed, witness.position) if witness.passed else node
-            made = (
-                graph.place_of(recording, recording.ops[witness.producer].place)
-                if witness.producer >= 0
-                else graph.NOWHERE
-            )
-            handed = expressions.plain(expressions.handed(site, refused.module, node, made))
-            written = handed or expressions.plain(node)
+            written, handed = _handed_on(recording, witness, site, refused)
     if witness.dtype.startswith("python"):
         place = graph.scalar_place(site, witness.name)
         name = expressions.written(place.stack[0], witness.name) or name if place.stack else name
@@ -184,49 +203,56 @@ def _operand(recording: Recording, witness: Witness, in_line: str | None, site: 
         name = called or name
         origin = Origin("conversion", name, None, place)
     else:
-        origin = graph.origin(recording, witness.step, in_line, witness.name or None)
+        origin = graph.origin(recording, witness.step, measure, witness.name or None)
     return Operand(
         witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
     )
 
 
-# ---------------------------------------------------------------- who is out of line
+def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:
+    """How an operand of a library's call is written: there, and in the program's own call that passed it on, if any did."""
+    frame = site.stack[0]
+    if witness.passed:
+        node = expressions.passed_node(frame, witness.passed, witness.position)
+    else:
+        node = expressions.operand_node(frame, refused.op, refused.module, witness.argument, witness.index)
+    made = graph.NOWHERE
+    if witness.producer >= 0:
+        made = graph.place_of(recording, recording.ops[witness.producer].place)
+    handed = expressions.plain(expressions.handed(site, refused.module, node, made))
+    return handed or expressions.plain(node), handed
 
 
-def _notes(
-    refused: Refused,
-    culprit: Operand | None,
-    operands: tuple[Operand, ...],
-    flow: tuple[FlowStep, ...],
-    in_line: str | None,
-    reason: str,
-) -> Iterable[str]:
-    # operands that are out of line as well, by another birth: each has to be mended
-    others = {
-        (o.shown, o.dtype, o.origin)
-        for o in operands
-        if culprit is not None
-        and refused.wants in ("agree", "other")
-        and o.dtype in FLOATING
-        and culprit.dtype != in_line
-        and o.dtype != in_line
-        and o.origin.place.stack[:1] != culprit.origin.place.stack[:1]
-        and o.origin.place.stack
-    }
-    if (
-        reason
-        and culprit is not None
-        and culprit.dtype != in_line
-        and refused.wants not in ("fits", "integer", "bool", "float")
-    ):
-        yield f"{culprit.shown} is {culprit.dtype}; {reason}"
-    for name, dtype, origin in sorted(others, key=lambda o: o[0]):
-        yield f"{name} is {dtype} too, since {short(origin.place)}"
-    for step in flow:
-        if step.how == "attribute":
-            yield f"{culprit.shown if culprit else 'it'} took its dtype from {step.via or 'an attribute'}, not from a value"
-            break
+# ---------------------------------------------------------------- the facts behind a verdict
+
+
+def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
+    case, verdict = judged.case, judged.verdict
+    if case is not None:
+        differs = case.culprit.dtype != verdict.expected
+        if verdict.reason and differs and refused.wants not in ("fits", "integer", "bool", "float"):
+            yield f"{case.culprit.shown} is {case.culprit.dtype}; {verdict.reason}"
+        if differs and refused.wants in ("agree", "other"):
+            yield from _others(case, judged.operands)
+    step = next((step for step in case.flow if step.how == "attribute"), None) if case else None
+    if case is not None and step is not None:
+        yield f"{case.culprit.shown} took its dtype from {step.via or 'an attribute'}, not from a value"
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
     if not refused.witnesses and refused.dtypes:
         yield f"no tensor of it was seen; the message names {refusals.in_words(dict(refused.dtypes))}"
+
+
+def _others(case: Case, operands: tuple[Operand, ...]) -> Iterable[str]:
+    """Operands of a wrong dtype by another birth: each has to be changed, too."""
+    culprit = case.culprit
+    others = {
+        (o.shown, o.dtype, o.origin)
+        for o in operands
+        if o.dtype in FLOATING
+        and o.dtype != case.verdict.expected
+        and o.origin.place.stack
+        and o.origin.place.stack[:1] != culprit.origin.place.stack[:1]
+    }
+    for name, dtype, origin in sorted(others, key=lambda o: o[0]):
+        yield f"{name} is {dtype} too, since {short(origin.place)}"

@@ -18,8 +18,9 @@ from torch import nn
 import dtypetrace
 from dtypetrace import autofix
 from dtypetrace.autofix import compare
-from dtypetrace.records import Frame, Place
-from dtypetrace.repair.candidates import Problem
+from dtypetrace.records import Frame, Place, Recording
+from dtypetrace.repair.candidates import Problem, gather
+from dtypetrace.source.patch import Patch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -494,11 +495,11 @@ total.index_add_(0, torch.tensor([0, 1]), soft.amax(-1))
 def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
     text = "x = torch.ones(2, 4)\nnet = nn.Linear(4, 4).half()\ny = net(x.float())\n"
     p = healed(tmp_path, text + "import torch")
-    patch = autofix.Patch()
-    problems = autofix.gather(p.recording, patch)
+    patch = Patch()
+    problems = gather(p.recording, patch)
     repair = autofix.Repair(None, patch, problems)
     (problem,) = problems
-    while problem.chosen != "call":
+    while problem.chosen != "at call":
         assert problem.choose_next()
     patch.set(problem.chosen_changes)
     file = next(iter(patch.texts))
@@ -515,7 +516,7 @@ def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
 
     assert repair._maker(born(line.rindex(")") + 1)) is problem and repair._maker(born(line.index(")") + 2)) is None
     problem.withdraw()
-    assert problem.chosen is None and "call" in problem.tried and problem.choose_next() and problem.chosen != "call"
+    assert problem.chosen is None and "at call" in problem.tried and problem.choose_next() and problem.chosen != "at call"
 
 
 def test_a_cast_of_several_values_is_left_where_another_of_them_needs_it(tmp_path):
@@ -543,10 +544,10 @@ net(**batch)
 
 def test_a_change_that_others_make_needless_is_left_out():
     def outcome(refused):
-        said = autofix.Recording(refused=refused) if refused else autofix.Recording()
+        said = Recording(refused=refused) if refused else Recording()
         return autofix.Outcome(said, 0, None, (), "")
 
-    class Sheets(autofix.Patch):
+    class Sheets(Patch):
         def set(self, changes):
             self.now = list(changes)
 
@@ -580,8 +581,8 @@ def test_two_runs_are_compared_by_their_largest_relative_difference():
 
 def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
     p = healed(tmp_path, "import torch\nnet = nn.Linear(4, 2).half()\nx = torch.ones(1, 4)\nnet(x)")
-    patch = autofix.Patch()
-    (problem,) = autofix.gather(p.recording, patch)
+    patch = Patch()
+    (problem,) = gather(p.recording, patch)
     problem.choose_next()
     first, second, *others = autofix.describe(problem)
     assert first == "DT101: x is float32, refused in linear"
@@ -592,8 +593,8 @@ def test_a_value_that_nothing_takes_is_not_cast(tmp_path):
     text = "import torch\ndef main():\n    net = nn.Linear(4, 2).half()\n    return net(torch.ones(1, 4))\n"
     edited = {}
     for last in ("y = main()", "main()"):
-        patch = autofix.Patch()
-        (problem,) = autofix.gather(healed(tmp_path, text + last).recording, patch)
+        patch = Patch()
+        (problem,) = gather(healed(tmp_path, text + last).recording, patch)
         originals = {c.file: patch.sheets[c.file].original for cs in problem.changes.values() for c in cs}
         pieces = [(c.file, p) for cs in problem.changes.values() for c in cs for p in c.pieces]
         edited[last] = {originals[file].count("\n", 0, p.start) + 1 for file, p in pieces}

@@ -5,6 +5,9 @@ from __future__ import annotations
 import programs
 import pytest
 
+from dtypetrace.repair.candidates import gather
+from dtypetrace.source.patch import Patch
+
 HALF = "import torch\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\nx = torch.ones(2, 4).half()\n"
 
 
@@ -205,9 +208,9 @@ class Model(Scale):
 @pytest.mark.parametrize(
     ("text", "kind", "label", "why", "after"),
     [
-        ("scale = lib.Scale(4)  #!\nscale(x)", "parameter", "in lib.Scale(): the module's constructor makes", "cast what lib.Scale() gives to float16 here", "lib.Scale(4).to(torch.float16)"),
-        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast what lib.table() gives to float16 here", "lib.table(4).to(torch.float16)"),
-        ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded so", "load it as float16, which lib.Model.from_pretrained() can be told", None),
+        ("scale = lib.Scale(4)  #!\nscale(x)", "parameter", "in lib.Scale(): the module's constructor makes", "cast what lib.Scale() makes to float16 here", "lib.Scale(4).to(torch.float16)"),
+        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast what lib.table() returns to float16 here", "lib.table(4).to(torch.float16)"),
+        ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded so", "load it as float16, by the dtype argument of lib.Model.from_pretrained()", None),
         (
             "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call says so",
             "load it as float16", "torch.float16",
@@ -419,7 +422,7 @@ def test_autocast_is_told_with_the_line_that_has_it(tmp_path):
             "cast mask to float32 at the call",
             "mask.to(torch.float32)",
         ),
-        ("mask = torch.ones(4) > 0\n1 - mask  #!", "or turn a mask round with ~", "mask.to(torch.int64)"),
+        ("mask = torch.ones(4) > 0\n1 - mask  #!", "or invert a mask with ~", "mask.to(torch.int64)"),
         (
             "y = torch.ones(4)\ny.bitwise_and(y)  #!",
             "bitwise_and takes integers or booleans: cast y to int64 or bool",
@@ -456,14 +459,12 @@ def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(t
 
 def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx @ w", before=HALF).only
-    assert f.fix.alternatives == ("cast w at the call, program.py:2, which mends this use alone",)
+    assert f.fix.alternatives == ("cast w at the call, program.py:2, which fixes only this call",)
     f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
-    assert f.fix.alternatives == (
-        "cast what is written to float32 at the call, program.py:2, where it is to stay float32",
-    )
+    assert f.fix.alternatives == ("cast the written value to float32 at program.py:2, if it is to stay float32",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
     assert f.fix.alternatives == (
-        "cast all of net.0 to float16 instead, once it is put together, so that nothing in it disagrees",
+        "cast all of net.0 to float16 instead, once it is complete, so that nothing in it disagrees",
     )
 
 
@@ -544,13 +545,11 @@ def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown
     )
 
 
-def ways(tmp_path, text):
-    """Kinds of the ways to repair a program's one cause, each with what it writes instead."""
-    from dtypetrace import autofix
-
+def candidates(tmp_path, text):
+    """The candidates for a repair of a program's one cause, each with the lines that it writes instead."""
     p = programs.run(tmp_path, text, autofix=True)
-    patch = autofix.Patch()
-    (problem,) = autofix.gather(p.recording, patch)
+    patch = Patch()
+    (problem,) = gather(p.recording, patch)
     made = {}
     for kind, changes in problem.changes.items():
         patch.set(changes)
@@ -572,10 +571,10 @@ def ways(tmp_path, text):
     ],
 )
 def test_what_a_call_writes_into_is_not_cast_in_it(text, written, tmp_path):
-    problem, made = ways(
+    problem, made = candidates(
         tmp_path, "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))\nnet(torch.ones(1, 2))\n" + text
     )
-    assert problem.findings[0].culprit.shown == "table" and made["call"] == [written]
+    assert problem.findings[0].culprit.shown == "table" and made["written value"] == [written]
     assert not any("table.to(" in line for lines in made.values() for line in lines)
 
 
@@ -588,21 +587,23 @@ def test_what_a_call_writes_into_is_not_cast_in_it(text, written, tmp_path):
     ],
 )
 def test_an_edit_calls_torch_as_the_file_does(head, born, after, tmp_path):
-    _, made = ways(tmp_path, f"{head}\nnet = nn.Linear(4, 2).half()\nx = {born}\nnet(x)")
-    assert made["birth"] == [f"+x = {after}"]
+    _, made = candidates(tmp_path, f"{head}\nnet = nn.Linear(4, 2).half()\nx = {born}\nnet(x)")
+    assert made["at origin"] == [f"+x = {after}"]
 
 
 def test_a_call_of_torch_by_another_name_is_no_method(tmp_path):
     text = "import torch as th\nm = th.eye(2)\nv = th.ones(2, dtype=th.float64)\nout = th.addmv(m[0], m, v)"
-    problem, made = ways(
+    problem, made = candidates(
         tmp_path, "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))\nnet(torch.ones(1, 2))\n" + text
     )
-    assert problem.findings[0].culprit.shown == "v" and made["call"] == ["+out = th.addmv(m[0], m, v.to(th.float32))"]
+    assert problem.findings[0].culprit.shown == "v" and made["at call"] == [
+        "+out = th.addmv(m[0], m, v.to(th.float32))"
+    ]
 
 
 def test_integer_casts_are_edited_like_others(tmp_path):
-    _, made = ways(tmp_path, "import torch\nt = torch.tensor([1, 0])\nF.nll_loss(torch.zeros(2, 3), t.int())")
-    assert made["birth"] == ["+F.nll_loss(torch.zeros(2, 3), t.to(torch.int64))"]
+    _, made = candidates(tmp_path, "import torch\nt = torch.tensor([1, 0])\nF.nll_loss(torch.zeros(2, 3), t.int())")
+    assert made["at origin"] == ["+F.nll_loss(torch.zeros(2, 3), t.to(torch.int64))"]
 
 
 def test_a_cast_that_a_library_hands_on_is_edited_in_the_user_s_line(tmp_path):
@@ -751,4 +752,4 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     model(torch.ones(1, 2, dtype=torch.int64), past_key_values=cache)
     """
     _, f = found(tmp_path, text)
-    assert f.fix.why == "have cache.early_initialization() make it bfloat16, by what it is given here"
+    assert f.fix.why == "have cache.early_initialization() make it bfloat16, by the arguments it gets here"

@@ -450,10 +450,10 @@ def test_a_refusal_of_which_nothing_was_seen_is_still_a_finding(wants):
 def test_where_nothing_was_seen_or_one_complex_number_the_model_still_speaks(model):
     parameters = (Parameter("bias", model, 4, 0),)
     for witnesses in ((), (Witness(0, "input", "complex64", (2,), "cpu", -1),)):
-        in_line, why = judgement.in_line(
+        verdict = judgement.verdict(
             Recording(PLACES, STEPS, (), ()), dataclasses.replace(REFUSED, witnesses=witnesses, model=parameters)
         )
-        assert in_line == model and f"the model's other parameters are {model}" in why
+        assert verdict.expected == model and f"the model's other parameters are {model}" in verdict.reason
 
 
 @pytest.mark.parametrize("wants", ["agree", "kernel", "integer", "bool", "float", "fits", "other"])

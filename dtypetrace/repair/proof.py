@@ -1,0 +1,52 @@
+"""What shows that a patch repairs a program: the values of two runs, compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..records import Recording
+from ..tables.dtypes import FLOATING
+from .runs import Pass
+
+TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float16": 0.02, "float32": 1e-3}
+"""Relative, by the coarsest dtype that takes part: some ten roundings of it, as the two runs cast at different places."""
+_FINEST = 1e-6
+"""For runs in float64 alone, whose sums may still be taken in another order."""
+_MEASURES: tuple[Literal["value", "norm"], ...] = ("value", "norm")
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The result of a repair. ``proven``: the patched program ran without a refusal, and as the healed one did."""
+
+    proven: bool
+    why: str
+    rounds: int = 0
+
+
+def tolerance(recording: Recording) -> float:
+    """How far apart, relative, two runs may be whose values agree."""
+    seen = {dtype for op in recording.ops for dtype in (*op.outputs, *(i.dtype for i in op.inputs))} & FLOATING
+    return max((TOLERANCE.get(dtype, _FINEST) for dtype in seen), default=_FINEST)
+
+
+def compare(healed: Sequence[Pass], patched: Sequence[Pass]) -> float | None:
+    """The largest relative difference between two runs' values and gradient norms, over the passes that both made; None for none."""
+    pairs = [(a[key], b[key]) for a, b in zip(healed, patched) for key in _MEASURES]
+    return max((_apart(x, y) for x, y in pairs if x is not None and y is not None), default=None)
+
+
+def _apart(x: float, y: float) -> float:
+    if x == y or math.isnan(x) and math.isnan(y):
+        return 0.0
+    if not math.isfinite(x) or not math.isfinite(y):
+        return math.inf
+    return abs(x - y) / max(abs(x), abs(y))
+
+
+def percent(share: float) -> str:
+    """A share as text; below a hundredth of a per cent by its power of ten."""
+    return "nothing" if share == 0 else f"{share:.2%}" if share >= 1e-4 else f"{share:.0e}"

@@ -1,0 +1,130 @@
+"""Healed runs of a program, each in a process of its own: how one is started, and how it went."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from os import environ
+from pathlib import Path
+from typing import Any, TypedDict
+
+from .. import saved
+from ..lora.verdict import AS_THEY_ARE, Measured
+from ..records import Recording
+from ..source.patch import Patch
+
+
+class Ended(TypedDict):
+    """The exception that a run ended with; ``frames`` are file and line, innermost first."""
+
+    type: str
+    message: str
+    frames: list[tuple[str, int]]
+
+
+class Pass(TypedDict):
+    """One backward pass: the value that it began from, and the norm of all gradients after it."""
+
+    value: float | None
+    norm: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one healed run of the program went."""
+
+    recording: Recording
+    status: int
+    error: Ended | None
+    ledger: tuple[Pass, ...]
+    root: str
+    """The folder that holds the user's own code; empty where nothing was watched."""
+    adapters: Measured | None = None
+    """What the run did to adapters; None where it trains none."""
+    stdin: bool = False
+    """Whether it read standard input, of which it is given none."""
+
+    @property
+    def left(self) -> bool:
+        """Whether a refusal that could not be healed ended it."""
+        return any(r.left for r in self.recording.refused)
+
+    @property
+    def refused(self) -> bool:
+        return any(r.healed or r.left for r in self.recording.refused)
+
+
+class RunFailed(RuntimeError):
+    """A run that gave no answer. The text says why."""
+
+
+@dataclass
+class Runner:
+    """Starts the program in a process of its own. ``words`` and ``as_module`` are what ``dtypetrace run`` takes."""
+
+    words: list[str]
+    as_module: bool = False
+    steps: int | None = None
+    source: str | None = None
+    numerics: bool = False
+    """Whether to measure values in the run that is shown."""
+
+    def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
+        """Runs it with a patch.
+
+        ``shown``: what it prints goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
+        this is. Raises RunFailed where the run gives no answer.
+        """
+        with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
+            request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
+            asked = {
+                "words": self.words,
+                "as_module": self.as_module,
+                "steps": self.steps,
+                "source": self.source,
+                "adapters": adapters,
+                "numerics": self.numerics and shown,
+                "texts": patch.texts,
+                "encodings": {file: patch.sheets[file].encoding for file in patch.texts},
+                "answer": str(answer),
+                "trace": str(trace),
+            }
+            request.write_text(json.dumps(asked), "utf-8")
+            status = _start(request, shown)
+            if not answer.exists():
+                raise RunFailed(
+                    f"the run ended without an answer (exit status {status}), as when a program ends its own process"
+                )
+            return _outcome(json.loads(answer.read_text("utf-8")), trace)
+
+
+def _start(request: Path, shown: bool) -> int:
+    """The exit status of a run, which writes its answer to where the request says."""
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # what -W, -X and the like were
+    sys.stderr.flush()
+    return subprocess.run(
+        [sys.executable, *options, "-m", "dtypetrace.repair.healed_run", str(request)],
+        stdin=subprocess.DEVNULL,
+        stdout=2 if shown else subprocess.DEVNULL,
+        stderr=None if shown else subprocess.DEVNULL,
+        env={"PYTHONHASHSEED": "0", **environ},
+    ).returncode
+
+
+def _outcome(answer: dict[str, Any], trace: Path) -> Outcome:
+    """What a run answered. Raises RunFailed where dtypetrace itself failed in it."""
+    if answer["failure"]:
+        raise RunFailed(f"internal error; please report this:\n{answer['failure']}")
+    recording = saved.load(trace)[0] if trace.exists() else Recording()
+    return Outcome(
+        replace(recording, sources=None),
+        answer["status"],
+        answer["error"],
+        tuple(answer["ledger"]),
+        answer.get("root", ""),
+        saved.unpacked(Measured, answer["adapters"]) if answer["adapters"] else None,
+        answer["stdin"],
+    )

@@ -1,0 +1,246 @@
+"""The search for a patch: run the program healed, patch each cause, run the patched program, look again.
+
+A candidate that does not repair its cause makes room for the next one. The search ends when nothing is refused any more;
+then the patched run is compared with the healed one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from .. import graph
+from ..records import Place
+from ..source.patch import Change, Patch, Piece, forget_patched, objection, show_patched
+from .candidates import Problem, gather
+from .proof import Proof, compare, percent, tolerance
+from .runs import Ended, Outcome
+
+MOST_ROUNDS = 12
+"""A program with more causes than that, each hidden behind the one before, is repaired in several calls of ``fix``."""
+_SAME_PROGRAM = 0.1
+"""Two runs of one patch that differ by this share of the tolerance: the program itself is not deterministic."""
+
+
+def changes_of(problems: Sequence[Problem]) -> list[Change]:
+    """The changes of all problems' chosen candidates."""
+    return [change for problem in problems for change in problem.chosen_changes]
+
+
+@dataclass
+class Repair:
+    """Finds, patches and proves. ``run`` makes one run of the program."""
+
+    run: Callable[..., Outcome]
+    patch: Patch = field(default_factory=Patch)
+    problems: list[Problem] = field(default_factory=list)
+    objections: dict[str, str] = field(default_factory=dict)
+    found: Outcome | None = None
+    """The first run, healed and not patched."""
+    healed: Outcome | None = None
+    """The run that patched ones are compared with."""
+    patched: Outcome | None = None
+    """The last run of the patched program."""
+
+    def find(self) -> Outcome:
+        """Runs the program healed, once, and gathers the causes that it met."""
+        self.found = self.healed = self.run(self.patch, shown=True)
+        self.problems = self._gather(self.healed)
+        return self.healed
+
+    def _gather(self, outcome: Outcome) -> list[Problem]:
+        show_patched(self.patch.texts)
+        try:
+            problems = gather(outcome.recording, self.patch)
+        finally:
+            forget_patched(self.patch.texts)
+        for problem in problems:
+            for name, changes in problem.changes.items():
+                problem.changes[name] = [c for c in changes if not self._objects(c.file)]
+        return problems
+
+    def _objects(self, file: str) -> bool:
+        if file not in self.objections:
+            self.objections[file] = objection(file, self.healed.root if self.healed else "") or ""
+        return bool(self.objections[file])
+
+    # ------------------------------------------------------------ rounds
+
+    def prove(self) -> Proof:
+        """Patches and runs until nothing is refused any more, then compares with the healed run."""
+        for problem in self.problems:
+            problem.choose_next()
+        for number in range(1, MOST_ROUNDS + 1):
+            self.patch.set(changes_of(self.problems))
+            if not self.patch.texts:  # nothing is known, or what did not help was withdrawn: the next candidate, then
+                if not any([problem.choose_next() for problem in self.problems]):
+                    return Proof(False, self._without_edit(), number)
+                self.patch.set(changes_of(self.problems))
+            patched = self.patched = self.run(self.patch, shown=False)
+            if self.healed and self.healed.left and not patched.left and patched.error is None:
+                self.healed = patched  # the first healed run that came to its end is what to compare with
+            if not patched.refused and not self._broken(patched):
+                return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
+            if not self._go_on(patched):
+                self.patch.set(changes_of(self.problems))
+                return Proof(False, self._still(patched), number)
+        return Proof(False, f"gave up after {MOST_ROUNDS} runs", MOST_ROUNDS)
+
+    def _pruned(self, patched: Outcome, most: int) -> Outcome:
+        """Leaves out the changes that others, found after a candidate that did not help, have made needless."""
+        if not any(p.tried for p in self.problems):
+            chosen = []
+        else:
+            chosen = [p for p in self.problems if p.chosen is not None]
+        for problem in chosen[:most]:
+            rest = [p for p in self.problems if p is not problem]
+            if not changes_of(rest):
+                break
+            trial = self._tried(changes_of(rest))
+            apart = compare(patched.ledger, trial.ledger)
+            agree = apart is None or apart <= tolerance(patched.recording)
+            if not trial.refused and not self._broken(trial) and agree:
+                self.problems, patched = rest, trial
+        self.patch.set(changes_of(self.problems))
+        self.patched = patched
+        return patched
+
+    def _broken(self, patched: Outcome) -> bool:
+        """Whether it ends with an error of another kind, that the healed run did not end with."""
+        if patched.error is None or patched.left:
+            return False
+        before = self.healed.error if self.healed else None
+        after = patched.error
+        return before is None or (before["type"], before["message"]) != (after["type"], after["message"])
+
+    def _go_on(self, patched: Outcome) -> bool:
+        """Takes up what is still wrong: new causes as they are, what its candidate did not repair with its next one."""
+        if patched.error is not None and self._broken(patched):
+            problem = self._at_fault(patched.error)
+            if problem is not None:
+                problem.choose_next()
+            return problem is not None
+        known = {problem.key: problem for problem in self.problems}
+        return any([self._take_up(found, known.get(found.key)) for found in self._gather(patched)])
+
+    def _take_up(self, found: Problem, problem: Problem | None) -> bool:
+        """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, as it was known."""
+        own = self._maker(found)
+        if own is not None:  # what the patch itself put there is wrong: it goes, and what it was for is seen anew
+            own.withdraw()
+            return True
+        if problem is None:
+            self.problems.append(found)
+            return found.choose_next()
+        if problem.chosen is None:
+            return problem.choose_next()
+        # more calls that the same candidate repairs, or a candidate that does not help
+        before = len(problem.chosen_changes)
+        fix = found.fixes.get(problem.chosen, problem.fixes[problem.chosen])
+        problem.offer(problem.chosen, fix, tuple(found.changes.get(problem.chosen, ())))
+        if len(problem.chosen_changes) == before:
+            problem.choose_next()
+        return True
+
+    # ------------------------------------------------------------ which change is to blame
+
+    def _maker(self, found: Problem) -> Problem | None:
+        """The problem whose patch made the expression that gave a tensor its dtype: a cast of the patch's own, or a call whose
+        dtype the patch changed, where that is refused by a call that was right before."""
+        frame = found.born.stack[0] if found.born.stack else None
+        sheet = self.patch.sheets.get(frame.file) if frame else None
+        if frame is None or sheet is None or not frame.end_column or not frame.end_line:
+            return None
+        end = frame.end_line, frame.end_column - 1
+        piece = sheet.made(*end) or (None if self._refused_before(found) else sheet.told(*end))
+        return self._owners(frame.file).get(piece[:4]) if piece else None
+
+    def _owners(self, file: str) -> dict[tuple[object, ...], Problem]:
+        """For each piece of a file's patch, the problem that it is for."""
+        return {
+            p[:4]: problem
+            for problem in self.problems
+            for change in problem.chosen_changes
+            if change.file == file
+            for p in change.pieces
+        }
+
+    def _refused_before(self, problem: Problem) -> bool:
+        """Whether each of its calls was refused in the first run, too. Edits move no lines."""
+        refused = self.found.recording.refused if self.found else ()
+        first = {(r.op, r.module, *_line(graph.place_of(self.found.recording, r.place))) for r in refused if self.found}
+        return all((f.op, f.module, *_line(f.site)) in first for f in problem.findings)
+
+    def _at_fault(self, error: Ended) -> Problem | None:
+        """The problem whose patch an error most likely comes from: one that changed the innermost line of the traceback
+        that was changed at all."""
+        for file, line in error["frames"]:
+            for problem in reversed(self.problems):
+                for change in problem.chosen_changes:
+                    text = self.patch.sheets[change.file].original
+                    same = os.path.realpath(change.file) == os.path.realpath(file)
+                    if same and line in _lines(text, change.pieces):
+                        return problem
+        return None
+
+    def _tried(self, changes: Sequence[Change]) -> Outcome:
+        """A run with other changes than those that are chosen."""
+        self.patch.set(changes)
+        try:
+            return self.run(self.patch, shown=False)
+        finally:
+            self.patch.set(changes_of(self.problems))
+
+    # ------------------------------------------------------------ the verdict
+
+    def _without_edit(self) -> str:
+        objections = [text for text in self.objections.values() if text]
+        return objections[0] if objections else "no source edit is known for it"
+
+    def _still(self, patched: Outcome) -> str:
+        error = patched.error
+        if error is not None and self._broken(patched) and not patched.refused:
+            return f"the patched program ends with {error['type']}: {next(iter(error['message'].splitlines()), '')}"
+        return "the patched program is still refused"
+
+    def _compared(self, patched: Outcome, rounds: int) -> Proof:
+        healed = self.healed
+        if healed is None or healed is patched:
+            why = "nothing is refused; no healed run came to its end whose values could be compared"
+            return Proof(True, why, rounds)
+        allowed = tolerance(patched.recording)
+        worst = compare(healed.ledger, patched.ledger)
+        if worst is None:
+            return Proof(True, "nothing is refused; no backward pass ran whose values could be compared", rounds)
+        drawn = ""
+        if worst > allowed and (closer := self._with_same_draws(healed)) is not None and closer <= allowed:
+            worst, drawn = closer, " for the same random numbers (in another dtype torch draws others)"
+        if worst <= allowed:
+            count = min(len(healed.ledger), len(patched.ledger))
+            agree = f"agree with the healed run's within {percent(worst)}" if worst else "are those of the healed run"
+            passes = f"{count} backward pass{'es' if count != 1 else ''} and gradient norms {agree}{drawn}"
+            return Proof(True, f"nothing is refused; {passes}", rounds)
+        own = compare(patched.ledger, self.run(self.patch, shown=False).ledger)
+        if own is not None and own > allowed * _SAME_PROGRAM:
+            return Proof(True, "nothing is refused; values not comparable: not deterministic", rounds)
+        apart = f"{percent(worst)} (tolerance {percent(allowed)})"
+        return Proof(False, f"nothing is refused, but its values differ from the healed run's by {apart}", rounds)
+
+    def _with_same_draws(self, healed: Outcome) -> float | None:
+        """How far values are apart where the patch leaves random numbers as they were drawn; None where it does already."""
+        same = [c for p in self.problems for c in p.same_draws]
+        if same == changes_of(self.problems):
+            return None
+        twin = self._tried(same)
+        return None if twin.refused or self._broken(twin) else compare(healed.ledger, twin.ledger)
+
+
+def _line(place: Place) -> tuple[object, ...]:
+    return (place.stack[0].file, place.stack[0].line) if place.stack else ()
+
+
+def _lines(text: str, pieces: Sequence[Piece]) -> range:
+    """The lines that pieces of a change lie on."""
+    lines = {text.count("\n", 0, p.start) + 1 for p in pieces}
+    return range(min(lines), max(lines) + 1)

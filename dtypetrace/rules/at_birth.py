@@ -1,0 +1,127 @@
+"""Remedies where a dtype was born: it was an oversight there, or everything made from it shall change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import graph
+from ..records import Edit, Fix, Place
+from ..source import editing, expressions
+from .at_use import birth_words
+from .case import Case, one, short, spell
+
+
+def unknown(case: Case) -> Iterator[Fix]:
+    """Where the run shows no dtype that would do, the words say so."""
+    if not case.disagrees:
+        why = f"{case.refused.op} does not take {case.culprit.dtype}: make it another dtype here"
+        yield Fix("dtype", case.here, (), False, why, case.others)
+
+
+def leaves_autocast(case: Case) -> Iterator[Fix]:
+    """What autocast made is cast where it leaves the region."""
+    body = graph.in_region(case.origin.place) if case.origin.kind == "autocast" else None
+    if body is None or not case.disagrees or case.born is None:
+        return
+    own = body == case.origin.place or editing.assigns(body, case.culprit.written)
+    edit = editing.at_birth(case.recording, "autocast", body, case.born) if own else None
+    yield Fix("dtype", body, one(edit), True, birth_words("autocast", case.born), case.others)
+
+
+def default_dtype(case: Case) -> Iterator[Fix]:
+    """A default dtype that was set is a matter of the whole program: it is shown, and no edit is made."""
+    if case.origin.op != "set_default_dtype" or not case.disagrees or case.born is None:
+        return
+    # the step after the setting is the factory that fell into it; the last step is the refused call
+    made = case.flow[1] if len(case.flow) > 2 else None
+    alone = (f"give it dtype={spell(case.born)} where it is made, {short(made.place)}",) if made else ()
+    why = f"leave the default dtype alone here, or make it {case.born}"
+    yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
+
+
+def library_value(case: Case) -> Iterator[Fix]:
+    """A library is not the program's to edit: its value is cast where the program's own line gets it."""
+    place = case.origin.place
+    inside = bool(place.stack) and not place.stack[0].user and place.user_frame is not place.stack[0]
+    if case.origin.kind == "worker" or not inside or not case.disagrees or case.born is None:
+        return
+    own, wanted = editing.from_user(place), case.born
+    called = expressions.called(place)
+    if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
+        # the library only passed the program's cast on
+        yield Fix("dtype", own, (edit,), True, birth_words("cast", wanted), case.others)
+        return
+    if case.origin.op == "from_pretrained":
+        edit = editing.dtype_keyword(case.recording, own, wanted)
+        why = f"load it as {wanted}, by the dtype argument of {called}(), or cast it after loading"
+        yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
+        return
+    a_class = called.rpartition(".")[2][:1].isupper()  # it makes the module, or an object that holds the tensor
+    if case.origin.kind == "parameter":
+        edit = editing.at_birth(case.recording, "parameter", own, wanted) if a_class else None
+        given = f"{called}() makes"
+    else:
+        own, edit = _result(case, own, wanted)
+        given = f"is taken from {called}()" if a_class else f"{called}() returns"
+    why = f"cast what {given} to {wanted} here"
+    if edit is None and editing.dropped(own):
+        why = f"have {called}() make it {wanted}, by the arguments it gets here"
+    yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
+
+
+def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
+    """Where a library's value is in the program's hands, and the edit that casts it there."""
+    out = graph.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
+    if not out.stack and own.stack and any(editing.assigns(own, name) for name in _names(case)):
+        out = own
+    edit = editing.at_widening(case.recording, out, wanted) if out.stack else None
+    return (out, edit) if edit is not None else (own, None)
+
+
+def _names(case: Case) -> list[str]:
+    """How the program writes the value where it uses it first: what is a tensor there is one where its name is assigned."""
+    steps = (s.place.stack[0] for s in case.flow[1:-1] if s.how == "promotion" and s.place.stack)
+    used = next((frame for frame in steps if frame.user), None)
+    if used is not None:
+        return expressions.taken(used)
+    return [case.culprit.written] if case.culprit.handed else []
+
+
+def before_optimizer(case: Case) -> Iterator[Fix]:
+    """Weights that were cast after their optimizer's state was made: the order of the two is to change, in words."""
+    refused, recording = case.refused, case.recording
+    if refused.phase != "optimizer" or refused.wants != "agree" or case.origin.kind != "cast" or not case.disagrees:
+        return
+    cast = (p.step for p in refused.model or recording.parameters if p.step >= 0)
+    if not any(graph.place_of(recording, recording.steps[step].place) == case.here for step in cast):
+        return
+    why = (
+        "leave this cast out, or make it before the optimizer is made: "
+        "the optimizer's state keeps the dtype that the weights had"
+    )
+    yield Fix("dtype", case.here, (), False, why)
+
+
+def ready_table(case: Case) -> Iterator[Fix]:
+    """A table that needs its width while it is computed is cast when it is ready, before it meets the rest."""
+    if not case.disagrees or not case.narrows or case.born is None:
+        return
+    ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)
+    edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
+    if edit is not None:
+        why = f"keep computing it in {case.culprit.dtype}, and cast it to {case.born} here, before it meets the rest"
+        narrow = f"compute in {case.born} from {short(case.here)} on, where range and precision allow"
+        yield Fix("cast", ready, (edit,), True, why, (narrow,))
+
+
+def birth(case: Case) -> Iterator[Fix]:
+    """A dtype that was an oversight is changed where it was born."""
+    if not case.disagrees or case.born is None:
+        return
+    kind = case.origin.kind
+    if kind == "load" and editing.loads_state(case.here):
+        edit = editing.at_load(case.recording, case.here, case.born)
+    else:
+        edit = editing.at_birth(case.recording, kind, case.here, case.born)
+    words = birth_words(kind, case.born, case.origin.op)
+    yield Fix("dtype", case.here, one(edit), True, words, case.others)

@@ -1,0 +1,223 @@
+"""Remedies where a value is used: its dtype is right where it was made, or only the refused call can be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import graph
+from ..records import Edit, Fix, Operand, Place
+from ..source import editing, expressions
+from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
+from ..tables.operators import TAKES_DTYPE
+from .case import Case, one, short, spell
+
+
+def half_gradients(case: Case) -> Iterator[Fix]:
+    """A loss scaler refuses float16 gradients: the trained weights stay in float32 and autocast computes in half."""
+    if case.refused.code != "DT116":
+        return
+    # where the forward runs under autocast, the cast of the weights is all that keeps them from float32
+    edit = None
+    if case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
+        edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
+    why = "keep the trainable weights in float32 and let autocast compute in half"
+    yield Fix("plan", case.here, one(edit), True, why)
+
+
+def trained_under_autocast(case: Case) -> Iterator[Fix]:
+    """Weights that an optimizer trains are not cast: the forward runs under autocast, in words.
+
+    An edit that casts the weights would change what they are trained in.
+    """
+    if not case.autocast or not case.witness.trained:
+        return
+    words = f"{birth_words(case.origin.kind, case.born, case.origin.op)}, {short(case.here)}" if case.born else ""
+    alternatives = tuple(other for other in (words, case.at_site) if other)
+    place = case.here if case.witness.dtype in HALF else case.site
+    yield Fix("plan", place, (), False, case.autocast, alternatives)
+
+
+def integer_parameter(case: Case) -> Iterator[Fix]:
+    """An integer that was made on purpose is no trained parameter: it stays out of training."""
+    if not case.passed or case.refused.pattern != "grad.requires_grad_int" or not case.origin.explicit:
+        return
+    shown = case.culprit.shown
+    why = f"{case.culprit.dtype} cannot be trained: keep {shown} out of training with requires_grad=False"
+    yield Fix("plan", case.site, (), True, why)
+
+
+def leaves_torch(case: Case) -> Iterator[Fix]:
+    """What numpy or another library has no dtype for is cast as it leaves torch."""
+    if case.passed and case.refused.code == "DT120" and case.refused.wants == "kernel":
+        yield _cast_here(case, "float32", f"cast {case.culprit.shown} to float32 before it leaves torch")
+
+
+def assigned(case: Case) -> Iterator[Fix]:
+    """A gradient or ``.data`` that the program assigns is cast in that assignment."""
+    refused = case.refused
+    if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or case.wanted is None:
+        return
+    if refused.op in ("grad", "data") and refused.aten is None:
+        yield _cast_here(case, case.wanted, f"cast {case.culprit.shown} to {case.wanted} as it is assigned")
+
+
+def right_elsewhere(case: Case) -> Iterator[Fix]:
+    """A value that has its dtype on purpose elsewhere is cast in this call: class numbers, masks, stored formats, indices."""
+    wanted, refused = case.wanted, case.refused
+    if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or wanted is None:
+        return
+    if refused.wants == "float" or case.culprit.dtype in STORAGE_ONLY or _mask(case) or _no_floating_module(case):
+        yield _cast_here(case, wanted, f"cast {case.culprit.shown} to {wanted} at the call")
+    elif refused.wants in ("integer", "bool"):
+        # born as an integer or boolean, it would be floating again where it is used
+        if not graph.keeps(case.recording, case.witness.producer, case.witness.step, wanted):
+            yield _cast_here(case, wanted, f"cast {case.culprit.shown} to {wanted} at the call")
+
+
+def _mask(case: Case) -> bool:
+    return case.culprit.dtype == "bool" and case.wanted in FLOATING
+
+
+def _no_floating_module(case: Case) -> bool:
+    """Whether a parameter is to be of a dtype that no module can be cast to."""
+    return case.origin.kind == "parameter" and case.wanted not in FLOATING
+
+
+def _cast_here(case: Case, dtype: str, why: str) -> Fix:
+    elsewhere = f"keep {case.culprit.dtype} from being chosen at {short(case.origin.place)}"
+    return Fix("cast", case.site, case.cast_at_call(dtype), True, why, (elsewhere,))
+
+
+def scalar_limit(case: Case) -> Iterator[Fix]:
+    """A number that the dtype cannot hold is replaced by the dtype's own limit."""
+    if case.refused.wants != "fits":
+        return
+    edit = editing.scalar(case.recording, case.site, case.culprit.name)
+    limit = edit.after if edit else _limit(case, case.culprit)
+    yield Fix("scalar", case.site, one(edit), True, f"use a value that the dtype can hold, such as {limit}")
+
+
+def _limit(case: Case, number: Operand) -> str:
+    """The lowest or highest number of the dtype that refused one, as the program would write it."""
+    refused, site = case.refused, case.site
+    tensors = (w for w in refused.witnesses if not w.dtype.startswith("python"))
+    frame, dtype = site.stack[0] if site.stack else None, dict(refused.dtypes).get("type", "")
+    names = (
+        w.name or frame and expressions.argument(frame, refused.op, refused.module, w.argument, w.index)
+        for w in tensors
+    )
+    name = next((f"{name}.dtype" for name in names if name), spell(dtype) if dtype else "x.dtype")
+    return f"torch.{'iinfo' if 'int' in dtype else 'finfo'}({name}).{'min' if number.name.startswith('-') else 'max'}"
+
+
+def no_kernel(case: Case) -> Iterator[Fix]:
+    """Where an operation has no kernel for a dtype, its operand is cast in the call.
+
+    Half precision is computed in float32 and its result comes back; other dtypes do not.
+    """
+    if case.refused.wants != "kernel":
+        return
+    why, number = _without_kernel(case)
+    edits = case.cast_at_call(number) if case.passed and number else ()
+    if case.passed and not number and case.culprit.dtype in HALF:
+        given = case.witness.passed, case.witness.position
+        edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
+        if len(edits) == 1:
+            why = f"compute {case.refused.op} in float32, and cast its result where {case.culprit.dtype} is needed"
+    elsewhere = f"keep {case.culprit.dtype} from being chosen at {short(case.here)}"
+    called = expressions.callee(case.site.stack[0]) if case.passed and not edits else None
+    if called and not case.refused.op.endswith(called.rpartition(".")[2]):
+        why = f"{elsewhere}: {case.refused.op} runs inside {called}(), which is not the program's to change"
+        yield Fix("dtype", case.here, (), False, why)
+        return
+    yield Fix("cast", case.site, edits, True, why, (elsewhere,))
+
+
+def _without_kernel(case: Case) -> tuple[str, str]:
+    """What to do, and the dtype to cast to in the call where that is all."""
+    found, op, expected = case.culprit.dtype, case.refused.op, case.verdict.expected
+    shown = case.culprit.shown
+    if found in COMPLEX:
+        return f"{op} takes real numbers: pass it .real, .imag or .abs() of {shown}", ""
+    if found in FLOATING and found not in HALF and not found.startswith("float8"):
+        return f"{op} takes integers or booleans: cast {shown} to int64 or bool at the call", ""
+    if found in FLOATING:
+        return f"compute {op} in float32 and cast its result back", ""
+    number = "int64" if found == "bool" or found in STORAGE_ONLY else "float32"
+    number = expected if expected in FLOATING and expected else number
+    invert = ", or invert a mask with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
+    return f"cast {shown} to {number} at the call{invert}", number
+
+
+def wide_island(case: Case) -> Iterator[Fix]:
+    """What computes wide on purpose stays wide: its result is cast back where it widens the rest, else where it is refused."""
+    wanted = case.wanted
+    if not case.island or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
+        return
+    if (case.origin.place.file, case.origin.place.line) == (case.site.file, case.site.line):
+        return
+    widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
+    if widened is not None:
+        edits = one(editing.at_widening(case.recording, widened, wanted))
+    else:
+        edits = case.cast_at_call(wanted)
+    if not edits and (not case.passed or widened is not None):
+        return
+    where = "where it widens the rest" if widened is not None else "here"
+    why = f"{case.culprit.dtype} is on purpose at {short(case.here)}: cast the result back to {wanted} {where}"
+    narrow = f"compute in {wanted} at {short(case.here)}, where range and precision allow"
+    yield Fix("cast", widened if widened is not None else case.site, edits, True, why, (narrow,))
+
+
+def _own(place: Place) -> bool:
+    return bool(place.stack) and place.stack[0].user
+
+
+def kept_wide(case: Case) -> Iterator[Fix]:
+    """An average or a sum stays wide where it is updated: its values are cast where they replace the model's weights."""
+    if not case.disagrees or not case.kept_wide or case.wanted is None:
+        return
+    place, edit = editing.at_lent(case.recording, case.site, case.wanted) or (case.here, None)
+    why = (
+        f"{case.culprit.dtype} is on purpose at {short(case.here)}, where it is updated: "
+        f"cast it to {case.wanted} where it becomes {case.culprit.shown}"
+    )
+    yield Fix("cast", place, one(edit), edit is not None, why, case.others)
+
+
+def frozen_half(case: Case) -> Iterator[Fix]:
+    """The result of weights that are kept in half and not trained is widened where the trained side takes it."""
+    culprit, wanted = case.culprit, case.wanted
+    if not case.disagrees or not case.passed or wanted is None or case.writes_into or culprit.holder is not None:
+        return
+    widens = culprit.dtype in HALF and wider(wanted, culprit.dtype)
+    if not widens or case.origin.kind != "cast":
+        return
+    edits: tuple[Edit, ...] = ()
+    if graph.frozen_island(case.recording, case.witness.producer, culprit.dtype):
+        edits = case.cast_at_call(wanted)
+    if edits:
+        why = (
+            f"{culprit.shown} comes from weights that are kept in {culprit.dtype} and not trained: "
+            f"cast it to {wanted} here"
+        )
+        yield Fix("cast", case.site, edits, True, why, (f"compute in {wanted} from {short(case.here)} on",))
+
+
+def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
+    """What to change where a dtype was born, by the kind of origin."""
+    dtype = spell(wanted or "")
+    if kind == "factory" and op is not None and op not in TAKES_DTYPE:
+        return f"cast it to {wanted} where it is made"
+    return {
+        "factory": f"give it dtype={dtype} where it is made",
+        "conversion": f"make it {wanted} where it is converted",
+        "promotion": f"cast the result to {wanted} where it is computed",
+        "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
+        "load": f"load it as {wanted}, or cast it after loading",
+        "cast": f"cast to {wanted} here, or leave the cast out",
+        "autocast": f"cast the result to {wanted} where it leaves the autocast region",
+        "reinterpret": f"view it as {wanted}",
+        "worker": f"make it {wanted} in the dataset or collate function",
+        "input": f"make it {wanted} before it is passed in",
+    }.get(kind, f"make it {wanted}")

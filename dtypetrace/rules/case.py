@@ -1,0 +1,204 @@
+"""The case that a remedy is decided from: a judged collision, with what several strategies ask of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import graph
+from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
+from ..source import editing, expressions
+from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
+from ..tables.operators import is_destination
+from .principles import Verdict
+
+SHARED = frozenset({"parameter", "load", "autocast"})
+"""Kinds of origin that decide the dtype of more than one value: a module's parameters, a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A refused call with its culprit, as it was judged."""
+
+    recording: Recording
+    refused: Refused
+    verdict: Verdict
+    culprit: Operand
+    witness: Witness
+    """The culprit as it was seen when the call was refused."""
+    flow: tuple[FlowStep, ...]
+    site: Place
+
+    @property
+    def origin(self) -> Origin:
+        return self.culprit.origin
+
+    @property
+    def here(self) -> Place:
+        """Where the culprit's dtype was born, else where it was refused."""
+        return self.origin.place if self.origin.place.stack else self.site
+
+    # ------------------------------------------------------------ dtypes
+
+    @cached_property
+    def wanted(self) -> str | None:
+        """The dtype that the culprit is to have where it is refused; None where the run shows none."""
+        return wanted_dtype(self.refused, self.culprit, self.verdict.expected)
+
+    @cached_property
+    def born(self) -> str | None:
+        """The dtype to be born in: real numbers of that precision, where they became complex between birth and refusal."""
+        became = self.flow and self.wanted in COMPLEX and self.flow[0].to not in COMPLEX
+        return COUNTERPART.get(self.wanted, self.wanted) if became and self.wanted else self.wanted
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the culprit is to have another dtype than it has."""
+        return self.born is not None and self.born != self.culprit.dtype
+
+    @property
+    def narrows(self) -> bool:
+        """Whether the culprit is wider than it is to be."""
+        return narrower(self.born or "", self.culprit.dtype)
+
+    # ------------------------------------------------------------ where it can be changed
+
+    @cached_property
+    def reached(self) -> bool:
+        """Whether a cast in the call can help: it cannot for a gradient, an optimizer's state or a destination."""
+        refused = self.refused
+        return (
+            not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and bool(self.site.stack)
+        )
+
+    @cached_property
+    def passed(self) -> bool:
+        """Whether the program's own line makes the refused call, so that the operand can be cast there."""
+        if not self.reached or self.site.stack[0] is not self.site.user_frame:
+            return False
+        return not expressions.raises(self.site.stack[0])
+
+    @cached_property
+    def writes_into(self) -> bool:
+        """Whether the call writes into the culprit."""
+        return is_destination(self.refused.op, self.witness.argument, self.witness.index)
+
+    @cached_property
+    def island(self) -> bool:
+        """Whether the culprit was widened on purpose and something was computed in it."""
+        on_purpose = self.origin.kind == "cast" and self.origin.explicit and self.narrows
+        return on_purpose and graph.computes(self.recording, self.origin, self.culprit.dtype)
+
+    @cached_property
+    def kept_wide(self) -> bool:
+        """Whether a weight is wide on purpose where it was made: an average or a sum, changed little by little there."""
+        held = self.island and self.culprit.holder == "parameter"
+        return held and graph.updated(self.recording, self.origin, self.culprit.dtype)
+
+    @cached_property
+    def call(self) -> tuple[Place, str, str, str, int]:
+        """The refused call as ``source.editing`` takes it: place, operation, module, argument and its number."""
+        w = self.witness
+        return self.site, self.refused.op, self.refused.module, w.argument, w.index
+
+    def cast_at_call(self, dtype: str) -> tuple[Edit, ...]:
+        """The edit that casts the culprit in the refused call; empty where the text does not show how."""
+        given = self.witness.passed, self.witness.position
+        return one(editing.at_call(self.recording, *self.call, dtype, given))
+
+    # ------------------------------------------------------------ second best
+
+    @cached_property
+    def at_site(self) -> str:
+        """The second best remedy in words, in the call itself, with what speaks against it; empty where there is none."""
+        if not self.passed and not (self.reached and self.culprit.handed):
+            return ""
+        return _at_site(self)
+
+    @cached_property
+    def autocast(self) -> str:
+        """The autocast region that would mend it, in words; empty where it is no matter of autocast."""
+        return _under_autocast(self)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return tuple(other for other in (self.autocast, self.at_site) if other)
+
+
+def wanted_dtype(refused: Refused, culprit: Operand, expected: str | None) -> str | None:
+    """The dtype that an operand is to have; None where the run shows none."""
+    if refused.wants == "complex":
+        return COUNTERPART.get(culprit.dtype, "complex64")
+    if refused.code == "DT111":  # a destination is to be what is written into it
+        named = dict(refused.dtypes)
+        written = (named[k] for k in ("result", "expected", "desired") if named.get(k, culprit.dtype) != culprit.dtype)
+        return next(written, expected)
+    if refused.wants == "float":
+        return expected if expected in FLOATING else "float32"
+    return {"integer": "int64", "bool": "bool"}.get(refused.wants, expected)
+
+
+def _at_site(case: Case) -> str:
+    refused, culprit = case.refused, case.culprit
+    writes = refused.op == "setitem" or refused.op.endswith("_")
+    if refused.code == "DT107" and case.witness.argument == "self" and writes:
+        return f"cast the written value to {culprit.dtype} at {short(case.site)}, if it is to stay {culprit.dtype}"
+    if refused.code == "DT117" and case.writes_into:
+        return ""
+    if culprit.holder not in ("parameter", "buffer") or not refused.module:
+        return f"cast {culprit.shown} at the call, {short(case.site)}, which fixes only this call"
+    if case.origin.kind in ("parameter", "load"):
+        return ""
+    whole = all(p.dtype == culprit.dtype for p in refused.model)  # then one layer of it is not enough
+    scope = refused.module.partition(".")[0] if whole else refused.module
+    return f"cast all of {scope} to {case.wanted} instead, once it is complete, so that nothing in it disagrees"
+
+
+def _under_autocast(case: Case) -> str:
+    """Where trained weights meet half precision: autocast computes in half and leaves the weights in float32.
+
+    A half weight is as fine as 2**-8 or 2**-11 of itself, and an update smaller than half of that is lost.
+    """
+    recording, refused = case.recording, case.refused
+    weight = next((w for w in refused.witnesses if w.trained), None)
+    half = {w.dtype for w in refused.witnesses if w.dtype in HALF}
+    floating = {w.dtype for w in refused.witnesses if w.dtype in FLOATING}
+    if weight is None or refused.autocast or refused.phase != "forward" or refused.wants != "agree":
+        return ""
+    if len(half) != 1 or floating - half != {"float32"}:
+        return ""
+    region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={spell(*half)})'
+    if weight.dtype in half:
+        return f"keep trained weights in float32 and run the forward under {region}: {weight.dtype} loses small updates"
+    if _half_elsewhere(case, half):
+        return ""
+    region_before = (o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module))
+    before = next(region_before, None)
+    body = graph.in_region(graph.place_of(recording, before.place)) if before is not None else None
+    like = f"as {short(body)} does" if body else "which leaves the trained weights in float32"
+    return f"run this under {region}, {like}"
+
+
+def _half_elsewhere(case: Case, half: set[str]) -> bool:
+    """Whether a float32 weight stands among weights that are trained in half, or was half in this call before."""
+    if any(p.trained and p.dtype in half for p in case.refused.model):
+        return True
+    key = (case.refused.op, case.refused.module, "")
+    same = (o for o in case.recording.ops if (o.op, o.module, o.autocast) == key)
+    return any(i.holder == "parameter" and i.dtype in half for o in same for i in o.inputs)
+
+
+def one(edit: Edit | None) -> tuple[Edit, ...]:
+    """An edit that may be missing, as a tuple."""
+    return (edit,) if edit is not None else ()
+
+
+def spell(dtype: str) -> str:
+    return f"torch.{dtype}"
+
+
+def short(place: Place) -> str:
+    """The user's line, as ``train.py:12``."""
+    frame = place.user_frame
+    return f"{os.path.basename(frame.file)}:{frame.line}" if frame else ""

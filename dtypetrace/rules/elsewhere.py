@@ -1,0 +1,125 @@
+"""Further remedies, which ``dtypetrace fix`` tries where the best one does not repair the program.
+
+Each changes one place on the value's path, from its birth to the refused call and the calls around it. They are not shown
+as advice: whether they are right is found by running them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..records import Fix, Place
+from ..source import editing
+from ..tables.dtypes import FLOATING
+from .case import SHARED, Case, one, short
+
+MOST_FRAMES = 4
+"""So many of the program's own calls around a library's value are tried: further out, a value is part of something larger."""
+
+
+def target(case: Case) -> str | None:
+    """The dtype to repair with; None where nothing is known to try."""
+    if case.refused.wants == "kernel" or case.refused.code == "DT116":
+        wanted: str | None = "float32"
+    else:
+        wanted = case.wanted
+    # a Python number has no dtype to change; narrowing an average would lose what it gathers
+    if wanted == case.culprit.dtype or case.culprit.dtype.startswith("python") or case.kept_wide:
+        return None
+    return wanted
+
+
+def computed_in_float32(case: Case) -> Iterator[Fix]:
+    """An operation without a kernel is computed in float32, and its result cast back."""
+    wanted = target(case)
+    if wanted is None or case.refused.wants != "kernel":
+        return
+    given = case.witness.passed, case.witness.position
+    edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, wanted, given)
+    yield Fix("cast", case.site, edits, True, f"compute {case.refused.op} in {wanted} and cast its result back")
+
+
+def at_origin(case: Case) -> Iterator[Fix]:
+    """The value is made in the wanted dtype, whatever speaks for leaving it."""
+    wanted, place = target(case), case.origin.place
+    if wanted is None or not place.stack or not place.stack[0].user:
+        return
+    dtype = case.born if wanted == case.wanted and case.born is not None else wanted
+    kind = "cast" if case.origin.op == "set_default_dtype" else case.origin.kind
+    edit = editing.at_birth(case.recording, kind, place, dtype)
+    yield Fix("dtype", place, one(edit), case.origin.kind not in SHARED, f"make it {dtype} where it is born")
+
+
+def on_its_path(case: Case) -> Iterator[Fix]:
+    """The value is cast at a step between its birth and the refused call, the last step first."""
+    wanted = target(case)
+    if wanted is None:
+        return
+    steps = [s.place for s in case.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
+    for place in reversed(steps):
+        edit = editing.at_own_line(case.recording, place, wanted)
+        yield Fix("cast", place, one(edit), True, f"cast it to {wanted} on its path")
+
+
+def written_value(case: Case) -> Iterator[Fix]:
+    """Where the culprit is written into, the value that is written is cast to its dtype."""
+    if target(case) is None or not case.writes_into:
+        return
+    dtype, refused = case.culprit.dtype, case.refused
+    edits = [
+        editing.at_call(case.recording, case.site, refused.op, refused.module, w.argument, w.index, dtype)
+        for w in refused.witnesses
+        if w.dtype in FLOATING and w.dtype != dtype and dtype in FLOATING
+    ]
+    found = tuple(edit for edit in edits if edit is not None)
+    yield Fix("cast", case.site, found, True, f"cast the written value to {dtype} at the call")
+
+
+def at_call(case: Case) -> Iterator[Fix]:
+    """The operand is cast in the refused call."""
+    wanted = target(case)
+    if wanted is not None and not case.writes_into:
+        why = f"cast {case.culprit.shown} to {wanted} at the call"
+        yield Fix("cast", case.site, case.cast_at_call(wanted), True, why)
+
+
+def like_the_other(case: Case) -> Iterator[Fix]:
+    """The operand is cast in the refused call to the dtype of the other operand, whatever that is."""
+    wanted, witness = target(case), case.witness
+    if wanted is None or case.writes_into or witness.passed:
+        return
+    other = next((w for w in case.refused.witnesses if w.dtype == wanted and w.index != witness.index), None)
+    edit = editing.at_call_like(case.recording, *case.call, (other.argument, other.index)) if other else None
+    why = f"cast {case.culprit.shown} at the call to the dtype of the other operand"
+    yield Fix("cast", case.site, one(edit), True, why)
+
+
+def at_callers(case: Case) -> Iterator[Fix]:
+    """The value is cast further out, where the program passes it on to the line that is refused."""
+    wanted = target(case)
+    if wanted is None or case.writes_into:
+        return
+    given = case.witness.passed, case.witness.position
+    for place, edit in editing.at_callers(case.recording, *case.call, wanted, given):
+        yield Fix("cast", place, (edit,), True, f"cast {edit.before} to {wanted} where it is passed on")
+
+
+def loaded_values(case: Case) -> Iterator[Fix]:
+    """All floating values of a checkpoint are cast as they are loaded."""
+    wanted = target(case)
+    if wanted is None or case.origin.kind != "load":
+        return
+    edit = editing.at_load(case.recording, case.origin.place, wanted)
+    yield Fix("dtype", case.origin.place, one(edit), False, f"cast what is loaded to {wanted}")
+
+
+def own_lines(case: Case) -> Iterator[Fix]:
+    """What one of the program's own lines gets from a library is cast there, the innermost line first."""
+    wanted = target(case)
+    if wanted is None:
+        return
+    stack = case.origin.place.stack
+    places = [Place(stack[i:]) for i, frame in enumerate(stack) if frame.user][:MOST_FRAMES]
+    for place in places:
+        edit = editing.at_own_line(case.recording, place, wanted)
+        yield Fix("dtype", place, one(edit), False, f"cast the result of this line to {wanted}, {short(place)}")

@@ -1,0 +1,308 @@
+"""The principles by which a refused call is judged, in the order in which they are asked.
+
+Each is a function from a collision to a verdict, or to None where it has nothing to say; the first that answers decides.
+Its first sentence is its reason. What happened comes first (which side changed, what autocast decides here, what a library
+chose); counts of dtypes come last. Swap the two sides of a collision and every verdict swaps with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import graph
+from ..records import Parameter, Step, Witness
+from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
+from .collision import Collision
+
+_ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
+"""Kinds of origin that decide a dtype although nobody named one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The dtype that an operation was meant to have, the fact that shows it, and the principle that says so."""
+
+    expected: str | None
+    """None where nothing at all was seen."""
+    reason: str = ""
+    principle: str = ""
+
+
+Principle = Callable[[Collision], Verdict | None]
+
+
+# ---------------------------------------------------------------- what happened
+
+
+def storage_format(case: Collision) -> Verdict | None:
+    """A dtype to store numbers in (float8, unsigned integers) is wrong where it meets one to compute in."""
+    computing = case.present - STORAGE_ONLY
+    if case.refused.wants != "agree" or len(computing) != 1 or computing == case.present:
+        return None
+    return Verdict(next(iter(computing)), "that is a format to store in, not to compute in")
+
+
+def changed_later(case: Collision) -> Verdict | None:
+    """A tensor whose dtype was changed after another had been made from it is wrong, and what was made before is right.
+
+    An optimizer's state and an average keep the dtype that the weights had.
+    """
+    changed = {w.dtype for w in case.sides if w.changed}
+    if len(changed) != 1 or len(case.present) != 2:
+        return None
+    reason = "what was made from it before its dtype was changed did not follow"
+    return Verdict(case.other(changed.pop()), reason)
+
+
+def named_by_exception(case: Collision) -> Verdict | None:
+    """Where only one side was seen, the exception's text names the dtype that it met."""
+    named = {dtype for _, dtype in case.refused.dtypes}
+    if case.refused.wants != "agree" or len(case.present) != 1 or len(named) != 2 or not case.present < named:
+        return None
+    return Verdict(next(iter(named - case.present)), "that is what the exception says it met")
+
+
+def autocast_region(case: Collision) -> Verdict | None:
+    """Under autocast the dtype that autocast computes in is right."""
+    compute = case.refused.autocast.partition(":")[2]
+    return Verdict(compute, f"autocast computes in {compute} here") if compute in case.present else None
+
+
+def ran_before(case: Collision) -> Verdict | None:
+    """Where this very call ran before, the operands that have not changed since are right.
+
+    Where all of them have changed (a model was cast after a first try), the past says nothing.
+    """
+    refused, known = case.refused, _past_operands(case)
+    old = {w.dtype for w in case.sides if (w.dtype, w.step) in known}
+    if len(old) != 1:
+        return None
+    dtype = old.pop()
+    return Verdict(dtype, f"the same {refused.op} ran with that {dtype} operand before; the other has changed since")
+
+
+def _past_operands(case: Collision) -> set[tuple[str, int]]:
+    """Dtype and step of each floating operand with which the refused call ran before."""
+    recording, refused = case.recording, case.refused
+    site = graph.place_of(recording, refused.place).stack[:1]
+    # a healed call runs after it was refused: that is not its past
+    past = list(recording.ops[: refused.after if refused.after >= 0 else None])
+    # nor are the other calls that one line makes inside torch, such as an attention's three projections
+    while past and graph.place_of(recording, past[-1].place).stack[:1] == site:
+        past.pop()
+    known: set[tuple[str, int]] = set()
+    for op in past:
+        if (op.op, op.module, op.autocast) != (refused.op, refused.module, ""):
+            continue
+        if op.phase not in ("forward", "recompute"):
+            continue
+        operands = [(i.dtype, i.step) for i in op.inputs if i.dtype in FLOATING]
+        # a transpose and the like have one operand; they ran as a part of the refused call, too
+        if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
+            known.update(operands)
+    return known
+
+
+def library_argument(case: Collision) -> Verdict | None:
+    """What a library passes to a function of the program's own is right: the library is not the program's to change.
+
+    It counts where the value was born below a call of the program's that has not returned yet.
+    """
+    stack = graph.place_of(case.recording, case.refused.place).stack
+    if len(case.present) != 2 or not stack or not stack[0].user or any(w.holder for w in case.sides):
+        return None
+    running = set(stack[1:])
+    passed = set()
+    for w in case.sides:
+        line = graph.lineage(case.recording, w.step)
+        if line is None:
+            continue
+        born = graph.place_of(case.recording, line.root.place)
+        if born.stack and not born.stack[0].user and line.root.explicit and born.user_frame in running:
+            passed.add(w.dtype)
+    if len(passed) != 1:
+        return None
+    dtype = passed.pop()
+    return Verdict(dtype, f"the library that calls this function passes it {dtype}")
+
+
+# ---------------------------------------------------------------- what the parameters say
+
+
+def float64_from_numpy(case: Collision) -> Verdict | None:
+    """Parameters that are float64 only because numpy's numbers are do not decide for float64."""
+    most = case.majority
+    if most is None or most.dtype != "float64" or len(case.present) != 2:
+        return None
+    lines = (graph.lineage(case.recording, p.step) for p in case.refused.model if p.dtype == "float64")
+    roots = [line.root for line in lines if line is not None]
+    if not roots or not all(root.how == "conversion" and not root.explicit and root.default < 0 for root in roots):
+        return None
+    return Verdict(case.other("float64"), f"the {most.scope}'s parameters are float64 only as numpy made them so")
+
+
+def default_yields(case: Collision) -> Verdict | None:
+    """Parameters that are float32 by default only give way to a half dtype that the run decided on in several places.
+
+    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and weights
+    that are trained in float32 beside frozen half ones are meant to be so.
+    """
+    most = case.majority
+    rivals = case.present & HALF
+    if most is None or most.dtype in HALF or len(rivals) != 1 or case.refused.phase not in ("forward", "recompute"):
+        return None
+    rival = next(iter(rivals))
+    parameters = [w for w in case.sides if w.holder == "parameter"]
+    if not any(w.dtype == most.dtype for w in parameters) or any(w.dtype == rival for w in parameters):
+        return None
+    if any(w.dtype == most.dtype and w.trained for w in case.sides):
+        return None
+    if not all(_by_default(case, p, rival) for p in case.refused.model):
+        return None
+    if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
+        return None
+    reason = f"the {most.scope}'s parameters are {most.dtype} by default only, while the run decided on {rival}"
+    return Verdict(rival, reason)
+
+
+def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
+    """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype."""
+    line = graph.lineage(case.recording, parameter.step)
+    return (
+        parameter.dtype != rival
+        and line is not None
+        and not line.root.explicit
+        and line.root.how not in ("input", "load")
+    )
+
+
+def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
+    """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes none."""
+    recording = case.recording
+    named = [s for s in recording.steps if s.explicit and s.to == dtype and not s.module]
+    repeats = {s.place for s in named if any(graph.linked(recording, s, r) for r in s.reads)}
+    return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
+
+
+def most_parameters(case: Collision) -> Verdict | None:
+    """A model agrees with itself: the dtype of most of its other parameters is right, else that of the run's."""
+    most = case.majority
+    if most is None:
+        return None
+    return Verdict(most.dtype, f"the {most.scope}'s other parameters are {most.shown} ({most.share:.0%})")
+
+
+# ---------------------------------------------------------------- what the operation wants
+
+
+def float8_multiplied(case: Collision) -> Verdict | None:
+    """Where an operation does not promote float8, the one dtype beside it is right."""
+    wide = {dtype for dtype in case.present if not dtype.startswith("float8")}
+    if case.refused.code != "DT112" or len(wide) != 1:
+        return None
+    return Verdict(wide.pop(), "float8 is a format to store in and to multiply matrices of")
+
+
+def destination(case: Collision) -> Verdict | None:
+    """Where the refusal names one argument (a destination, an index), what meets that argument is right."""
+    refused = case.refused
+    if refused.wants != "other":
+        return None
+    named = [w for w in case.sides if w.argument.split("[")[0] == refused.argument]
+    named = named or [w for w in case.sides if ("out", w.dtype) in refused.dtypes]
+    rest = [w.dtype for w in case.sides if w not in named]
+    return Verdict(rest[0], f"what meets it is {rest[0]}") if named and rest else None
+
+
+def trained_weights(case: Collision) -> Verdict | None:
+    """Weights that are trained are right where only float64 meets them: a wider input gains them nothing."""
+    trained = {w.dtype for w in case.sides if w.trained}
+    floating = {w.dtype for w in case.sides if w.dtype in FLOATING}
+    if len(trained) != 1 or floating - trained != {"float64"}:
+        return None
+    return Verdict(trained.pop(), "the weights that are trained are, and a wider input gains them nothing")
+
+
+def floating_over_integers(case: Collision) -> Verdict | None:
+    """Where one floating dtype meets integers or booleans, the floating dtype is right."""
+    floating = [w.dtype for w in case.sides if w.dtype in FLOATING]
+    if len(set(floating)) != 1 or len(floating) == len(case.sides):
+        return None
+    return Verdict(floating[0], "what meets it is floating point")
+
+
+# ---------------------------------------------------------------- counts, and how each dtype was chosen
+
+
+def most_operands(case: Collision) -> Verdict | None:
+    """The dtype of most operands is right; what a module holds counts once, and a tensor of no dimensions not at all."""
+    held = ("parameter", "buffer")
+    voices = Counter(
+        dtype for dtype, _ in {(w.dtype, -1 if w.holder in held else w.index) for w in case.sides if w.shape}
+    )
+    if len(voices) != 2:
+        return None
+    (dtype, count), (_, fewer) = voices.most_common(2)
+    return Verdict(dtype, f"most operands are {dtype}") if count > fewer else None
+
+
+def chosen_on_purpose(case: Collision) -> Verdict | None:
+    """A dtype that the program or autocast chose is right, and one that fell out of a default is not."""
+    chosen = {w.dtype for w in case.sides if _on_purpose(case, w)}
+    fallen = case.present - chosen
+    if len(chosen) != 1 or not fallen:
+        return None
+    dtype = chosen.pop()
+    return Verdict(dtype, f"{dtype} was chosen on purpose, {' and '.join(sorted(fallen))} fell out of a default")
+
+
+def _on_purpose(case: Collision, witness: Witness) -> bool:
+    line = graph.lineage(case.recording, witness.step)
+    if line is None:
+        return False
+    root: Step = line.root
+    return root.explicit or root.how not in _ACCIDENTS
+
+
+def more_operands(case: Collision) -> Verdict | None:
+    """Where nothing was chosen, the dtype of more operands is right, each counted for itself."""
+    ranked = Counter(w.dtype for w in case.sides).most_common(2)
+    if len(ranked) < 2 or ranked[0][1] == ranked[1][1]:
+        return None
+    return Verdict(ranked[0][0], f"most operands are {ranked[0][0]}")
+
+
+def narrower(case: Collision) -> Verdict | None:
+    """Last, the narrowest of the dtypes that most operands have is right: a stray wide tensor is the commonest mistake."""
+    counts = Counter(w.dtype for w in case.sides)
+    most = [dtype for dtype, count in counts.items() if count == max(counts.values())]
+    return Verdict(min(most, key=bytes_of)) if most else None
+
+
+PRINCIPLES: tuple[Principle, ...] = (
+    storage_format,
+    changed_later,
+    named_by_exception,
+    autocast_region,
+    ran_before,
+    library_argument,
+    float64_from_numpy,
+    default_yields,
+    most_parameters,
+    float8_multiplied,
+    destination,
+    trained_weights,
+    floating_over_integers,
+    most_operands,
+    chosen_on_purpose,
+    more_operands,
+    narrower,
+)
+"""In the order in which they are asked."""
+
+
+def name_of(principle: Principle) -> str:
+    """A principle's name as findings, JSON and CONTRIBUTING have it: ``most parameters``."""
+    return principle.__name__.replace("_", " ")

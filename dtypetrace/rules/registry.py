@@ -1,0 +1,36 @@
+"""The rules for what nothing refused, one entry for each family of codes, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..records import Finding, Recording
+from . import downcasts, narrow_tables, no_gradient, plans, promotions, ranges, round_trips, training
+from .silent import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One family of silent findings: the codes it can give, and the function that looks for them."""
+
+    codes: tuple[str, ...]
+    find: Callable[[Run], Iterable[Finding]]
+
+
+def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Iterable[Finding]]:
+    """For a rule that asks nothing but the recording."""
+    return lambda run: find(run.recording)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(("DT301", "DT302"), _of(ranges.find)),
+    Rule(("DT301", "DT303", "DT304", "DT305", "DT306"), _of(training.find)),
+    Rule(("DT305",), _of(no_gradient.find)),
+    Rule(("DT307",), _of(training.lost_changes)),
+    Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
+    Rule(("DT201",), promotions.find),
+    Rule(("DT203",), downcasts.find),
+    Rule(("DT202", "DT205"), round_trips.find),
+    Rule(("DT204",), narrow_tables.find),
+)

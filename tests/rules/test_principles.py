@@ -1,0 +1,270 @@
+"""Each principle of the judgement on a recording of a few lines, and with the two sides swapped: the verdict swaps, too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from recordings import Made, RecordingBuilder, swapped
+
+from dtypetrace.records import Parameter, Read, Recording
+from dtypetrace.rules import judgement
+from dtypetrace.rules.collision import Collision
+from dtypetrace.rules.principles import PRINCIPLES, name_of
+
+HALVES = ("float16", "bfloat16")
+
+
+def decided(recording: Recording) -> tuple[str, str | None, str | None]:
+    """Principle, the dtype that is right, the dtype of the culprit."""
+    refused = recording.refused[-1]
+    verdict = judgement.verdict(recording, refused)
+    culprit = judgement.culprit(refused, verdict.expected)
+    return verdict.principle, verdict.expected, culprit.dtype if culprit else None
+
+
+def both_ways(b: RecordingBuilder, principle: str, right: str, wrong: str) -> None:
+    """The verdict, whichever side each operand stands on."""
+    assert decided(b.recording) == (principle, right, wrong)
+    assert decided(b.swapped) == (principle, right, wrong)
+
+
+def weights(dtype: str, made: Made, count: int = 3) -> tuple[Parameter, ...]:
+    return tuple(Parameter(f"layer.{n}.weight", dtype, 16, made.step) for n in range(count))
+
+
+# ---------------------------------------------------------------- what happened
+
+
+@pytest.mark.parametrize("stored", ["float8_e4m3fn", "float8_e5m2", "uint16"])
+def test_storage_format(stored):
+    b = RecordingBuilder()
+    b.refused("matmul", b.made(stored, "cast", explicit=True), b.made("bfloat16"))
+    both_ways(b, "storage format", "bfloat16", stored)
+
+
+def test_two_storage_formats_are_judged_by_something_else():
+    b = RecordingBuilder()
+    b.refused("matmul", b.made("float8_e5m2"), b.made("float8_e4m3fn"))
+    assert decided(b.recording)[0] != "storage format"
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_changed_later(half):
+    b = RecordingBuilder()
+    state = b.made("float32")
+    weight = b.made(half, "cast", of=state, explicit=True).as_parameter("weight", changed=True)
+    b.refused("lerp_", state, weight, phase="optimizer")
+    both_ways(b, "changed later", "float32", half)
+
+
+def test_named_by_exception():
+    b = RecordingBuilder()
+    b.refused("linear", b.made("float32"), dtypes=(("found", "float32"), ("expected", "float16")))
+    assert decided(b.recording) == ("named by exception", "float16", "float32")
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_autocast_region(half):
+    b = RecordingBuilder()
+    b.refused("index_add", b.made("float32"), b.made(half, "autocast", "linear"), autocast=f"cpu:{half}")
+    both_ways(b, "autocast region", half, "float32")
+
+
+@pytest.mark.parametrize(("old", "new"), [("float32", "float16"), ("float16", "float32")])
+def test_ran_before(old, new):
+    b = RecordingBuilder()
+    first, weight = b.made(old), b.made(old, "parameter").as_parameter("weight")
+    b.ran("linear", first, weight, module="net")
+    b.ran("relu", first)
+    b.refused("linear", b.made(new), weight, at=b.ops[0].place)
+    both_ways(b, "ran before", old, new)
+
+
+def test_what_has_changed_on_both_sides_since_says_nothing():
+    b = RecordingBuilder()
+    b.ran("linear", b.made("float32"), b.made("float32", "parameter").as_parameter("weight"), module="net")
+    b.ran("relu", b.made("float32"))
+    b.refused("linear", b.made("float64"), b.made("float16").as_parameter("weight"), at=b.ops[0].place)
+    assert decided(b.recording)[0] != "ran before"
+
+
+@pytest.mark.parametrize(("a", "b_"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_library_argument(a, b_):
+    b = RecordingBuilder()
+    calling = b.line()
+    passed = b.made(b_, "cast", explicit=True, library="generate", below=calling)
+    own = b.made(a, explicit=True)
+    b.refused("scatter_add", passed, own, below=calling)
+    both_ways(b, "library argument", b_, a)
+
+
+# ---------------------------------------------------------------- what the parameters say
+
+
+def test_float64_from_numpy():
+    b = RecordingBuilder()
+    numpy = b.made("float64", "conversion")
+    b.refused(
+        "linear",
+        b.made("float32"),
+        numpy.as_parameter("weight"),
+        model=weights("float64", b.made("float64", "conversion")),
+    )
+    both_ways(b, "float64 from numpy", "float32", "float64")
+
+
+def test_float64_by_name_is_a_decision():
+    b = RecordingBuilder()
+    model = weights("float64", b.made("float64", explicit=True))
+    b.refused("linear", b.made("float32"), b.made("float64").as_parameter("weight"), model=model)
+    both_ways(b, "most parameters", "float64", "float32")
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_default_yields(half):
+    b = RecordingBuilder()
+    forgotten = b.made("float32", "parameter").as_parameter("weight")
+    b.made(half, "cast", explicit=True)
+    x = b.made(half, explicit=True)
+    model = (Parameter("weight", "float32", 16, forgotten.step), *weights("float32", b.made("float32", "parameter")))
+    b.refused("linear", x, forgotten, model=model)
+    both_ways(b, "default yields", half, "float32")
+
+
+def test_one_cast_alone_is_no_decision_for_the_run():
+    b = RecordingBuilder()
+    model = weights("float32", b.made("float32", "parameter"))
+    b.refused("linear", b.made("float16", "cast", explicit=True), b.made("float32").as_parameter("weight"), model=model)
+    both_ways(b, "most parameters", "float32", "float16")
+
+
+def test_a_cast_to_the_dtype_of_another_repeats_a_decision():
+    b = RecordingBuilder()
+    first = b.made("float16", "cast", explicit=True)
+    read = Read("float16", b.line(), first.step, -1)
+    x = b.made("float16", "cast", explicit=True, reads=(read,))
+    model = weights("float32", b.made("float32", "parameter"))
+    b.refused("linear", x, b.made("float32", "parameter").as_parameter("weight"), model=model)
+    both_ways(b, "most parameters", "float32", "float16")
+
+
+@pytest.mark.parametrize(("most", "one"), [("float32", "float16"), ("bfloat16", "float32"), ("float32", "float64")])
+def test_most_parameters(most, one):
+    b = RecordingBuilder()
+    odd = b.made(one, "cast", explicit=True).as_parameter("odd.weight")
+    model = (Parameter("odd.weight", one, 10**6, odd.step), *weights(most, b.made(most, "cast", explicit=True)))
+    b.refused("linear", b.made(most, explicit=True), odd, model=model)
+    both_ways(b, "most parameters", most, one)  # however many numbers the operand holds: its dtype is in question
+
+
+def test_most_parameters_of_the_run_where_no_model_runs():
+    b = RecordingBuilder()
+    b.refused("matmul", b.made("float16"), b.made("float32"), run={"float16": 1000, "float32": 10})
+    both_ways(b, "most parameters", "float16", "float32")
+    assert "the run's other parameters" in judgement.verdict(b.recording, b.refusals[0]).reason
+
+
+def test_real_weights_speak_for_complex_numbers():
+    b = RecordingBuilder()
+    model = (Parameter("scale", "float64", 4, b.made("float64", "cast", explicit=True).step),)
+    b.refused("matmul", b.made("complex64"), b.made("complex128"), model=model)
+    both_ways(b, "most parameters", "complex128", "complex64")
+
+
+# ---------------------------------------------------------------- what the operation wants
+
+
+def test_float8_multiplied():
+    b = RecordingBuilder()
+    b.refused("add", b.made("float8_e4m3fn"), b.made("bfloat16"), code="DT112", wants="other")
+    both_ways(b, "float8 multiplied", "bfloat16", "float8_e4m3fn")
+
+
+def test_destination():
+    b = RecordingBuilder()
+    b.refused("index_put_", b.made("float32"), b.made("float16"), wants="other", argument="input", code="DT107")
+    assert decided(b.recording) == ("destination", "float16", "float32")
+    assert decided(b.swapped) == ("destination", "float32", "float16")  # the role is blamed, whoever plays it
+
+
+def test_trained_weights():
+    b = RecordingBuilder()
+    b.refused("linear", b.made("float64"), b.made("bfloat16", "parameter").as_parameter("weight", trained=True))
+    both_ways(b, "trained weights", "bfloat16", "float64")
+
+
+def test_floating_over_integers():
+    b = RecordingBuilder()
+    b.refused("linear", b.made("int64"), b.made("float16").as_parameter("weight"))
+    both_ways(b, "floating over integers", "float16", "int64")
+
+
+# ---------------------------------------------------------------- counts, and how each dtype was chosen
+
+
+@pytest.mark.parametrize(("many", "one"), [("float32", "float16"), ("float16", "float32")])
+def test_most_operands(many, one):
+    b = RecordingBuilder()
+    b.refused("scaled_dot_product_attention", b.made(many), b.made(one), b.made(many))
+    both_ways(b, "most operands", many, one)
+
+
+def test_what_a_module_holds_counts_once():
+    b = RecordingBuilder()
+    made = b.made("float32", "parameter")
+    b.refused(
+        "linear", b.made("float16", "cast", explicit=True), made.as_parameter("weight"), made.as_parameter("bias")
+    )
+    both_ways(b, "chosen on purpose", "float16", "float32")
+
+
+@pytest.mark.parametrize(("chosen", "fallen"), [("float16", "float32"), ("float64", "float32"), ("float32", "float64")])
+def test_chosen_on_purpose(chosen, fallen):
+    b = RecordingBuilder()
+    b.refused("matmul", b.made(chosen, explicit=True), b.made(fallen, "conversion"))
+    both_ways(b, "chosen on purpose", chosen, fallen)
+
+
+def test_more_operands():
+    b = RecordingBuilder()
+    made = b.made("float32", "parameter")
+    b.refused("linear", b.made("float16"), made.as_parameter("weight"), made.as_parameter("bias"))
+    both_ways(b, "more operands", "float32", "float16")
+
+
+def test_narrower():
+    b = RecordingBuilder()
+    b.refused("matmul", b.made("float64"), b.made("float32"))
+    both_ways(b, "narrower", "float32", "float64")
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def test_nothing_seen_is_no_verdict():
+    b = RecordingBuilder()
+    b.refused("matmul")
+    assert decided(b.recording) == ("", None, None)
+
+
+def test_every_principle_is_tested_here():
+    tested = set(re.findall(r"def test_(\w+)\(", Path(__file__).read_text("utf-8")))
+    assert {p.__name__ for p in PRINCIPLES} <= tested
+
+
+def test_a_verdict_carries_the_name_of_the_first_principle_that_answers():
+    b = RecordingBuilder()
+    b.refused("matmul", b.made("float64"), b.made("float32"), autocast="cpu:float64")
+    case = Collision(b.recording, b.refusals[0])
+    answers = [name_of(p) for p in PRINCIPLES if p(case) is not None]
+    assert answers[0] == judgement.verdict(b.recording, b.refusals[0]).principle == "autocast region"
+    assert len(answers) > 1
+
+
+def test_swapping_twice_changes_nothing():
+    b = RecordingBuilder()
+    b.refused("matmul", b.made("float64"), b.made("float32"))
+    assert swapped(b.swapped) == b.recording and replace(b.recording) == b.recording

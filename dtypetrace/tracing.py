@@ -125,6 +125,10 @@ class Trace(View):
         if self._recording is None or recorder.broken:
             self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
 
+    def not_seen(self, what: str) -> None:
+        """Notes a limit of this trace, told under ``not seen``."""
+        self._watch.recorder.not_seen[what] = None
+
     def _tell(self, error: BaseException) -> None:
         from . import report
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
+from ..signals import FatalSignals
 from . import arguments
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
@@ -24,7 +25,8 @@ class RunCommand:
     """Run a script as python would, and report which line made which tensor the wrong dtype.
 
     The script sees its own arguments, __main__, traceback and exit status. The report goes to
-    stderr when the script ends, whatever ends it: its last line, an exception, sys.exit or Ctrl-C.
+    stderr when the script ends, whatever ends it: its last line, an exception, sys.exit, Ctrl-C, or
+    a signal like SIGTERM.
     Nothing is written to disk unless asked for.
 
     With several ranks, start dtypetrace inside the launcher:
@@ -100,10 +102,18 @@ class RunCommand:
         stderr = sys.stderr  # the script may put another stream there
         owner = os.getpid()
 
+        def ended_by(name: str) -> None:
+            watch.ended_by(name)
+            with _apart_from(program, warn=False):
+                watch.report(stderr if rank == 0 else None, program.name, files, operators=options.operators)
+
+        signals = FatalSignals(ended_by)
         watch.arm()
+        signals.install()
         try:
             error = program.execute()
         except UsageError:
+            signals.remove()
             watch.stop(None)
             raise
         with interrupts_held() as late, _apart_from(program, warn=True):
@@ -112,8 +122,9 @@ class RunCommand:
         del error  # this frame is among those that its traceback holds, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that came back through its parent's frames
             return ending
-        with interrupts_held() as later, _apart_from(program, warn=False):
+        with signals.held(), interrupts_held() as later, _apart_from(program, warn=False):
             findings = watch.report(stderr if rank == 0 else None, program.name, files, operators=options.operators)
+        signals.remove()
         if late or later:
             return KeyboardInterrupt()
         if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
@@ -158,6 +169,7 @@ class ScriptWatch:
         self._owner = os.getpid()
         self._trace: Any = None
         self._failure: Exception | None = None
+        self._dying = False
         self._unseen = "never imported torch, so there was nothing to watch"
         self._import = AfterImport("torch", self._start)
 
@@ -194,6 +206,16 @@ class ScriptWatch:
         except Exception as failure:
             self._failure = self._failure or failure
 
+    def ended_by(self, name: str) -> None:
+        """Ends the trace because a signal ends the process, whose streams lose what is in their buffers."""
+        self._dying = True
+        try:
+            if self._trace is not None:
+                self._trace.not_seen(f"what the script would have done after {name}, which ended it")
+        except Exception as failure:
+            self._failure = self._failure or failure
+        self.stop(None)
+
     def report(self, stream: Any, name: str, files: Sequence[Output], *, operators: bool = False) -> Sequence[Any]:
         """Prints the findings to ``stream`` (None: nowhere), writes the files, and returns the findings."""
         try:
@@ -224,7 +246,8 @@ class ScriptWatch:
         try:
             from .. import report
 
-            _flush(sys.stdout)  # so that what the script printed stands above the report
+            if not self._dying:
+                _flush(sys.stdout)  # so that what the script printed stands above the report
             report.console(self._trace, file=stream)
             if operators:
                 say(stream, f"\n{report.operators_text(self._trace.recording)}")

@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 
 from ..records import Frame, Place
 from ..source import expressions
+from ..source.lines import lines_of, universal
 from .private import TORCH_FOLDER
 
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -244,7 +245,7 @@ def _command(code: CodeType) -> str | None:
     text = sys.orig_argv[sys.orig_argv.index("-c") + 1]
     if code not in _compiled(text):
         return None
-    linecache.cache.setdefault("-c", (len(text), None, text.splitlines(keepends=True), "-c"))
+    linecache.cache.setdefault("-c", (len(text), None, lines_of(universal(text)), "-c"))
     return "-c"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..records import Frame, Place
+from .lines import lines_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def _parse(text: str) -> Text | None:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    lines = tuple(text.splitlines(keepends=True))
+    lines = tuple(lines_of(text))
     ends: dict[tuple[int, int], list[ast.expr]] = {}
     parents: dict[ast.AST, ast.AST] = {}
     for node in ast.walk(tree):

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..records import Edit
+from .lines import lines_of, universal
 
 
 class Piece(NamedTuple):
@@ -296,9 +297,7 @@ def _beside(path: Path, data: bytes) -> str:
 
 
 def _unified(before: str, after: str, name: str) -> Iterable[str]:
-    for line in difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    ):
+    for line in difflib.unified_diff(lines_of(before), lines_of(after), f"a/{name}", f"b/{name}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
@@ -316,7 +315,7 @@ def show_patched(texts: Mapping[str, str]) -> None:
         linecache.cache[file] = (
             len(text),
             None,
-            io.StringIO(text, newline=None).read().splitlines(keepends=True),
+            lines_of(universal(text)),
             file,
         )
 

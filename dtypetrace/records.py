@@ -237,6 +237,19 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the rules say of one refusal to who makes the call again."""
+
+    culprit: Witness | None
+    expected: str | None
+    """The dtype that the run was meant to have at this call, None where nothing says."""
+    sides: frozenset[str]
+    """The dtypes that disagree."""
+    blamed: frozenset[int]
+    """Indices of the witnesses that owe their dtype to what the culprit owes its own to."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """Everything that was seen, as plain data."""
 

@@ -14,10 +14,12 @@ from typing import Any
 
 from torch import nn
 
+from .capture.calls import dtype_name
 from .capture.places import UserCode
 from .capture.recorder import Recorder
+from .capture.seam import MakeHealer, Opened
 from .capture.snapshot import snapshot
-from .hooks import Healer, Watch
+from .hooks import Watch
 from .records import Finding, Recording
 from .view import View
 
@@ -42,7 +44,7 @@ class Trace(View):
         script: str | os.PathLike | None = None,
         source: str | os.PathLike | None = None,
         ignore: frozenset[str] = frozenset(),
-        autofix: bool | Healer = False,
+        autofix: bool | MakeHealer = False,
         steps: int | None = None,
         trace_steps: int | None = None,
         numerics: bool = False,
@@ -58,7 +60,7 @@ class Trace(View):
         self._watch = Watch(
             model,
             user=UserCode(script, source),
-            on_refusal=_healer() if autofix is True else autofix or None,
+            healing=_healing() if autofix is True else autofix or None,
             steps=steps if trace_steps is None else trace_steps,
             on_enough=None if trace_steps is None else self.stop,
             numerics=numerics,
@@ -88,12 +90,11 @@ class Trace(View):
             raise RuntimeError("this trace was already used; make a new one with dtypetrace.trace()")
         opened_in = _caller()
         self._opened_at = f"{opened_in.f_code.co_filename}:{opened_in.f_lineno}" if opened_in else "?"
-        if self._watch.on_refusal is not None and opened_in is not None:
-            self._watch.on_refusal.opened = (id(opened_in), opened_in.f_code, opened_in.f_lineno)
+        opened = Opened(id(opened_in), opened_in.f_code, opened_in.f_lineno) if opened_in is not None else None
         self._thread = ident
         _open[ident] = self
         try:
-            self._watch.start()
+            self._watch.start(opened)
         except BaseException:
             del _open[ident]
             raise
@@ -180,13 +181,14 @@ class Trace(View):
         mark = recorder.origins.of(tensor)
         if mark is None:
             raise ValueError("this tensor took part in nothing that was watched")
-        return mark.step, recorder.dtype_name(tensor.dtype)
+        return mark.step, dtype_name(tensor.dtype)
 
 
-def _healer():
-    from .healing.healer import Healer  # with it come the rules
+def _healing() -> MakeHealer:
+    from .healing.healer import Healer
+    from .rules.healing import ruling  # with it come the rules
 
-    return Healer()
+    return partial(Healer, judge=ruling)
 
 
 def _reference(steps: int | None) -> Callable[[Recorder], Any]:

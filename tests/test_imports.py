@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "reference": BASE | {"capture"},
     "graph": BASE,
     "rules": BASE | {"graph"},
-    "healing": JUDGED | {"capture"},
+    "healing": BASE | {"capture"},
     "lora": JUDGED | {"capture"},
     "render": JUDGED | {"lora"},
     "report": JUDGED | {"render"},

@@ -1,1 +1,1 @@
-"""What the hooks use to turn a running program into records. Knows torch and private torch; knows no rule and no view."""
+"""What the hooks use: recorder, marks, births, places, values, updates, patches, workers; private torch."""

@@ -26,26 +26,25 @@ _ROLES = {
 }
 """torch's tables, and which of a Watch's hooks is called for each."""
 
-_HAS_ANY = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
+_HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
 _made: list[HookTable] = []
 
 
-class HookTable(OrderedDict):
+class HookTable(OrderedDict[Any, Any]):
     """Stands for one of torch's tables of global hooks.
 
     Reading it gives copies. Writing goes to the program's own table, which is there before and after the trace; so a
     handle to remove a hook works whenever it was made, as long as this table lives: it is kept and used again.
     """
 
-    def __init__(self, program: OrderedDict, name: str) -> None:
+    def __init__(self, program: OrderedDict[Any, Any], name: str) -> None:
         self.program = program
         self.role = _ROLES[name]
-        super().__setitem__(
-            _KEY, None
-        )  # torch asks whether a table is empty, for each call: this answers without Python
+        # torch asks whether a table is empty, for each call: this answers without Python
+        super().__setitem__(_KEY, None)
 
-    def _ours(self) -> tuple:
+    def _ours(self) -> tuple[tuple[str, Any], ...]:
         watch = threads.here()
         if watch is not None:
             return ((_KEY, getattr(watch.hooks, self.role)),)
@@ -83,7 +82,7 @@ class HookTable(OrderedDict):
         del self.program[key]
 
 
-def _for_the_program(name: str) -> Callable:
+def _for_the_program(name: str) -> Callable[..., Any]:
     def method(self: HookTable, *args: Any, **kwargs: Any) -> Any:
         return getattr(self.program, name)(*args, **kwargs)
 

@@ -8,12 +8,19 @@ table look-up an op; steps are shared between identical events, so a loop adds n
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from . import private
+
+if TYPE_CHECKING:
+    from .increments import Kept
+    from .ops import GrowingOp
+
 _DEEPEST = 24
+"""Steps above one another that are looked through for a loop: more than any tensor's story that a reader follows."""
 _ROOM = 1024
 """So many marks may be of tensors that are gone."""
 
@@ -43,7 +50,7 @@ class RawStep(NamedTuple):
     explicit: bool = False
 
 
-class Ref(weakref.ref):
+class Ref(weakref.ref[torch.Tensor]):
     """A weak reference of dtypetrace's: Python shares a plain one with the program, and torch refuses to swap tensors
     that the program holds weakly. See :func:`not_ours`."""
 
@@ -57,26 +64,35 @@ class Mark(Ref):
     """
 
     __slots__ = ("step", "op", "value", "kept", "was")
+    step: int
+    op: int
+    value: tuple[int, int]
+    kept: Kept | None
+    was: int
 
 
-def not_ours(references: list[weakref.ref]) -> list[weakref.ref]:
+def not_ours(references: Iterable[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
     """Those weak references to a tensor that are not dtypetrace's."""
     return [reference for reference in references if not isinstance(reference, Ref)]
 
 
 class Origins:
-    """Marks of live tensors and the table of steps."""
+    """Marks of live tensors and the table of steps. ``ops``: those of the recording, which grows."""
 
-    def __init__(self) -> None:
-        self.marks: dict[
-            int, Mark
-        ] = {}  # by id; an entry whose tensor is gone stays until the id is used again, or sweep()
+    def __init__(self, ops: Sequence[GrowingOp] = ()) -> None:
+        self._ops = ops
+        self.marks: dict[int, Mark] = {}
+        """By id; an entry whose tensor is gone stays until the id is used again, or :meth:`sweep`."""
         self.room = _ROOM
+        self.replaced: dict[int, set[int]] = {}
+        """Step given to a live tensor by ``.data =`` -> the steps it had before."""
         self.steps: list[RawStep] = []
         self._numbers: dict[RawStep, int] = {}
-        self._gradients: dict[int, tuple[Ref, Ref]] = {}  # by the id of whose gradient it is
+        self._gradients: dict[int, tuple[Ref, Ref]] = {}
+        """By the id of whose gradient it is."""
 
     def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
+        """Says that a step decided a tensor's dtype and that an op made it."""
         # No callback: it would run in the middle of the program, where a Ctrl-C is delivered and lost ("Exception
         # ignored in"), and most ids are used again at once.
         mark = Mark(tensor)
@@ -85,18 +101,6 @@ class Origins:
         self.marks[id(tensor)] = mark
         self.tidy()
         return mark
-
-    def swap(self, first: torch.Tensor, second: torch.Tensor) -> tuple[Mark | None, Mark | None]:
-        """Exchanges what is known of two tensors whose contents were exchanged; gives their marks."""
-        known = self.of(first), self.of(second)
-        for tensor, mark in ((first, known[1]), (second, known[0])):
-            self.marks.pop(id(tensor), None)
-            if mark is not None:
-                moved = self.marks[id(tensor)] = Mark(tensor)
-                for name in Mark.__slots__:
-                    if hasattr(mark, name):
-                        setattr(moved, name, getattr(mark, name))
-        return self.of(first), self.of(second)
 
     def tidy(self) -> None:
         """Sweeps where the table has doubled since, so that the cost is spread over the marks made in between."""
@@ -118,6 +122,76 @@ class Origins:
         """The tensor's mark. An id that was reused is told by the weak reference."""
         mark = self.marks.get(id(tensor))
         return mark if mark is not None and mark() is tensor else None
+
+    def mark_of(self, tensor: torch.Tensor, place: int = -1, name: str = "") -> Mark:
+        """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
+        mark = self.of(tensor)
+        if mark is None:
+            inner = self._inner_mark(tensor)
+            if inner is not None:
+                return self.mark(tensor, inner.step, inner.op)
+            mark = self.mark(tensor, self.step(RawStep("input", "", place, -1, (), tensor.dtype, name=name)), -1)
+        return mark
+
+    def _inner_mark(self, wrapper: torch.Tensor) -> Mark | None:
+        """The mark of what a tensor merely stands for, in the same dtype; None where it stands for itself.
+
+        That is what lies inside a wrapper (a DTensor, what vmap and grad pass to a function), or below a view that
+        nobody saw made (``as_subclass``).
+        """
+        if private.of_functorch(wrapper):
+            inner = [private.functorch_inner(wrapper)]
+        elif hasattr(wrapper, "__tensor_flatten__"):
+            inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
+        else:
+            with private.DisableTorchFunction():  # a subclass would return another object than the one that was marked
+                inner = [wrapper._base] if wrapper._base is not None else []
+        for tensor in inner:
+            mark = self.of(tensor)
+            if mark is None and private.of_functorch(tensor):
+                mark = self._inner_mark(tensor)
+            if mark is not None and tensor.dtype is wrapper.dtype:
+                return mark
+        return None
+
+    def adopt(self, tensor: torch.Tensor, place: int, forward_op: int) -> Mark:
+        """The tensor's mark. One saved by autograd comes back unmarked: it has its forward op's operand's."""
+        mark = self.of(tensor)
+        if mark is not None:
+            return mark
+        if forward_op >= 0:
+            dtype = tensor.dtype
+            for operand in self._ops[forward_op].inputs:
+                if operand.dtype is dtype and operand.step >= 0:
+                    return self.mark(tensor, operand.step, operand.producer)
+        return self.mark_of(tensor, place)
+
+    def became(self, tensor: torch.Tensor, step: int) -> None:
+        """A live tensor owes its dtype to another step from now on: its data were replaced under the same object."""
+        mark = self.of(tensor)
+        if mark is None:
+            self.mark(tensor, step, -1)
+        elif self.steps[step].to is tensor.dtype:
+            self.replaced.setdefault(step, set()).add(mark.step)
+            mark.was, mark.step = mark.step, step
+
+    def swapped(self, first: torch.Tensor, second: torch.Tensor) -> None:
+        """Two tensors exchanged their contents, as a module's conversion does with each weight and what it became.
+
+        So what is known of them is exchanged, too.
+        """
+        known = self.of(first), self.of(second)
+        for tensor, mark, own in ((first, known[1], known[0]), (second, known[0], known[1])):
+            self.marks.pop(id(tensor), None)
+            if mark is None:
+                continue
+            moved = self.marks[id(tensor)] = Mark(tensor)
+            for name in Mark.__slots__:
+                if hasattr(mark, name):
+                    setattr(moved, name, getattr(mark, name))
+            if own is not None and own.step >= 0 and own.step != mark.step:
+                self.replaced.setdefault(mark.step, set()).add(own.step)
+                moved.was = own.step
 
     def gradient(self, gradient: torch.Tensor, owner: torch.Tensor) -> None:
         """A watched thread has read or written a tensor's ``.grad``."""
@@ -159,6 +233,19 @@ class Origins:
         self.steps.append(step)
         return number
 
+    def number(self, step: RawStep) -> int | None:
+        """Number of a step that is known, else None."""
+        return self._numbers.get(step)
+
+    def same_as(self, step: RawStep, number: int) -> None:
+        """A step is another name for one that is known."""
+        self._numbers[step] = number
+
+    def step_of(self, tensor: torch.Tensor) -> int:
+        """The step that decided a tensor's dtype, -1 where it is not known."""
+        mark = self.of(tensor)
+        return mark.step if mark is not None else -1
+
     def root(self, step: int) -> int:
         """The first step of a chain, following first parents."""
         while step >= 0 and self.steps[step].parents:
@@ -166,5 +253,6 @@ class Origins:
         return step
 
     def clear(self) -> None:
+        """Forgets every tensor; the steps stay."""
         self.marks.clear()
         self._gradients.clear()

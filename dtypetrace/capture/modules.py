@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from ..records import Frame, Place
 from ..source import expressions
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
@@ -32,7 +36,7 @@ class Root:
         self.class_name = type(module).__name__
         self.classes = frozenset(kind.__name__ for kind in type(module).__mro__)
         self.place = place
-        self.numbers: dict[int, tuple[weakref.ref, int]] = {}
+        self.numbers: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         self.paths: dict[str, int] = {}
         self.holders: dict[int, int] = {}
 
@@ -86,7 +90,7 @@ class Modules:
             for name, module in top.named_modules():
                 self._enter(root, module, clean_name(name, top))
 
-    def _enter(self, root: Root, module: nn.Module, path: str) -> tuple[weakref.ref, int]:
+    def _enter(self, root: Root, module: nn.Module, path: str) -> tuple[weakref.ref[nn.Module], int]:
         number = root.paths.get(path)
         if number is None:
             number = root.paths[path] = len(self._entries)
@@ -98,12 +102,12 @@ class Modules:
         """Number of the outermost module that a module's number belongs to, -1 for none."""
         return self._entries[number][0].number if number >= 0 else -1
 
-    def names(self, places: tuple[Place, ...]) -> tuple[str, ...]:
+    def names(self, places: Sequence[Place]) -> tuple[str, ...]:
         """The name of each number: the root's variable in the frame that called it, then the path inside."""
         prefixes = self.prefixes(places)
         return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
 
-    def prefixes(self, places: tuple[Place, ...]) -> dict[Root, str]:
+    def prefixes(self, places: Sequence[Place]) -> dict[Root, str]:
         """What each outermost module is called: its variable in the frame that called it, else its class."""
         prefixes = {}
         for root in self.roots:
@@ -117,7 +121,7 @@ class Modules:
 
     @staticmethod
     def _called_upon(root: Root, stack: tuple[Frame, ...]) -> str | None:
-        """The variable of a module that calls itself: what the first frame outside its own methods calls one of them on."""
+        """The variable of a module that calls itself: on which the first frame outside calls one of its methods."""
         outside = next((f for f in stack if f.function.rpartition(".")[0].rpartition(".")[2] not in root.classes), None)
         called = (expressions.callee(outside) or "") if outside is not None else ""
         owner = called.rpartition(".")[0]
@@ -153,8 +157,8 @@ def tensor_names(root: nn.Module) -> dict[int, tuple[str, str]]:
     return names
 
 
-def gradients_of(recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Gradients with the tensors whose they are: those that the program has asked for, and those that its optimizer steps by.
+def gradients_of(recorder: Recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Gradients with their owners: those that the program has asked for, and those that its optimizer steps by.
 
     No other: a gradient that another thread's backward is writing must not be read.
     """
@@ -164,7 +168,7 @@ def gradients_of(recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield from ((p.grad, p) for p in group["params"] if isinstance(p, torch.Tensor) and p.grad is not None)
 
 
-def state_names(optimizer: object, parameters: dict[int, tuple[str, str]]) -> dict[int, tuple[str, str]]:
+def state_names(optimizer: object, parameters: Mapping[Any, tuple[str, Any]]) -> dict[int, tuple[str, str]]:
     """id of each tensor in an optimizer's state -> (``exp_avg of layer.weight``, "state")."""
     names = {}
     for parameter, state in getattr(optimizer, "state", {}).items():

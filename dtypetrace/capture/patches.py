@@ -8,16 +8,22 @@ called it (``capture.warning_places``).
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from importlib import import_module
-from typing import Any, ContextManager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from . import private, refused_calls, threads, warning_places, workers
 from .marks import not_ours
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .seam import Healer
 
 _RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
 _installed: list[Patches] = []
@@ -26,7 +32,9 @@ _installed: list[Patches] = []
 class Patches:
     """Installed and removed as one; each clean-up is a small function in a list."""
 
-    def __init__(self, recorder, modes_off: Callable[[], ContextManager], healer: Any = None) -> None:
+    def __init__(
+        self, recorder: Recorder, modes_off: Callable[[], AbstractContextManager[None]], healer: Healer | None = None
+    ) -> None:
         self.recorder = recorder
         self.modes_off = modes_off
         self.healer = healer
@@ -48,10 +56,8 @@ class Patches:
         for kind in private.SCRIPTED:
             self._keep_text(kind)
         if self.healer is not None:
-            for name in self.healer.lists:
-                self._replace(torch, name, self.healer.on_lists(getattr(torch, name)))
-            self._replace(torch._C, private.GROUPING, self.healer.on_grouping(getattr(torch._C, private.GROUPING)))
-            self._replace(torch.Tensor, "register_hook", self.healer.on_register_hook(torch.Tensor.register_hook))
+            for replacement in self.healer.replacements():
+                self._replace(replacement.owner, replacement.name, replacement.function)
         self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
         self.mind_compile()
 
@@ -81,10 +87,10 @@ class Patches:
     def _ran_eagerly(self) -> None:
         self.recorder.not_seen[_RAN_EAGERLY] = None
 
-    def _logs_use(self, original: Callable) -> Callable:
+    def _logs_use(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """torch.compile begins with this call, also where it was imported by name, and so does every optimizer."""
 
-        def _log_api_usage_once(event: str, *args) -> None:
+        def _log_api_usage_once(event: str, *args: Any) -> None:
             original(event, *args)
             if event == "python.optimizer" and threads.watched_by(self.recorder):
                 self.recorder.trains = True
@@ -97,9 +103,9 @@ class Patches:
 
         return _log_api_usage_once
 
-    def _compile(self, original: Callable) -> Callable:
+    def _compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
-        def compile(*args, **kwargs):
+        def compile(*args: Any, **kwargs: Any) -> Any:
             compiled = original(*args, **kwargs)
             if getattr(args[0] if args else None, "__name__", "") == "_cond_op_wrapper":
                 return self._captured(compiled)
@@ -107,10 +113,10 @@ class Patches:
 
         return compile
 
-    def _captured(self, compiled: Callable) -> Callable:
+    def _captured(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """``torch.cond`` captures its branches for its backward, which it cannot do while a dispatch mode is on."""
 
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> Any:
             self.recorder.not_seen["inside torch.cond: its branches are captured by torch"] = None
             with self.modes_off(), private.stance_off():
                 return compiled(*args, **kwargs)
@@ -119,12 +125,12 @@ class Patches:
 
     # ------------------------------------------------------------ TorchScript
 
-    def _keep_text(self, kind: type) -> None:
-        """TorchScript's interpreter loses the text of what is raised through a mode written in Python: it is put back."""
+    def _keep_text(self, kind: Any) -> None:
+        """TorchScript's interpreter loses the text of an exception that comes through a mode written in Python."""
         original = kind.__dict__["__call__"]
         recorder = self.recorder
 
-        def __call__(*args, **kwargs):
+        def __call__(*args: Any, **kwargs: Any) -> Any:
             if not threads.watched_by(recorder):
                 return original(*args, **kwargs)
             thread = recorder.thread_state()
@@ -135,7 +141,7 @@ class Patches:
                 text = str(error)
                 if thread.kernel is not None and text.endswith("RuntimeError: \n"):
                     error.args = (f"{text[:-1]}{thread.kernel[1]}\n",)
-                    recorder.goes_on_as(error, *thread.kernel[:2])
+                    recorder.refusals.goes_on_as(error, *thread.kernel[:2])
                 raise
 
         def restore() -> None:
@@ -147,7 +153,7 @@ class Patches:
 
     # ------------------------------------------------------------ births
 
-    def _set_default(self, original: Callable) -> Callable:
+    def _set_default(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def setter(value: Any) -> None:
             original(value)
@@ -167,11 +173,12 @@ class Patches:
         Not one level lower, at ``Tensor._make_subclass``: dynamo, imported meanwhile, registers that
         function by identity and would keep ours for good.
         """
-        original = nn.Parameter.__dict__["__new__"]
+        parameter: Any = nn.Parameter
+        original = parameter.__dict__["__new__"]
         recorder = self.recorder
 
         @wraps(original.__func__)
-        def __new__(cls, data=None, requires_grad=True):
+        def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
             try:
                 made = original.__func__(cls, data, requires_grad)
             except Exception as error:
@@ -189,11 +196,11 @@ class Patches:
                     recorder.fail("the making of a parameter")
             return made
 
-        new = nn.Parameter.__new__ = staticmethod(__new__)
+        new = parameter.__new__ = staticmethod(__new__)
 
         def restore() -> None:
-            if nn.Parameter.__dict__["__new__"] is new:
-                nn.Parameter.__new__ = original
+            if parameter.__dict__["__new__"] is new:
+                parameter.__new__ = original
 
         self._undo.append(restore)
 
@@ -206,12 +213,12 @@ class Patches:
         def _swap_tensor_impl(first: torch.Tensor, second: torch.Tensor) -> None:
             original(first, second)
             try:
-                recorder.swapped(first, second)
+                recorder.origins.swapped(first, second)
             except Exception:
                 recorder.fail("a swap of two tensors")
 
         self._replace(torch._C, private.SWAP, _swap_tensor_impl)
-        self._replace(torch.utils, "weakref", _WeakReferences(torch.utils.weakref))
+        self._replace(torch.utils, "weakref", _WeakReferences(getattr(torch.utils, "weakref")))  # noqa: B009 - private
 
 
 class _WeakReferences:
@@ -220,7 +227,7 @@ class _WeakReferences:
     def __init__(self, module: Any) -> None:
         self._module = module
 
-    def getweakrefs(self, of: Any) -> list:
+    def getweakrefs(self, of: Any) -> list[weakref.ref[Any]]:
         return not_ours(self._module.getweakrefs(of))
 
     def __getattr__(self, name: str) -> Any:

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from opcode import opmap
@@ -128,7 +129,9 @@ class Places:
             return ()
         frames, outer = self._entries[number][1], self._entries[around][1]
         inner = len(frames) - len(outer)
-        return tuple(code.co_name for code, _ in frames[:inner]) if inner > 0 and frames[inner:] == outer else ()
+        if inner <= 0 or frames[inner:] != outer:
+            return ()
+        return tuple(frame.function if isinstance(frame, Frame) else frame[0].co_name for frame in frames[:inner])
 
     def codes_between(self, number: int, around: int) -> tuple[CodeType, ...]:
         """The code of the frames between a place and one around it; of all of its frames where that is not around it."""
@@ -144,9 +147,12 @@ class Places:
         if one < 0 or other < 0:
             return None
         (outer, frames), (outside, around) = self._entries[one], self._entries[other]
-        if outer != outside or not frames or frames[1:] != around[1:] or Frame in (type(frames[0]), type(around[0])):
+        if outer != outside or not frames or not around or frames[1:] != around[1:]:
             return None
-        return frames[0][0] if frames[0][0] is around[0][0] else None
+        first, second = frames[0], around[0]
+        if isinstance(first, Frame) or isinstance(second, Frame):
+            return None
+        return first[0] if first[0] is second[0] else None
 
     @staticmethod
     def callee(code: CodeType, lasti: int) -> str:
@@ -154,7 +160,7 @@ class Places:
         called = expressions.callee(_frame(code, lasti, True)) or code.co_name
         return called.rpartition(".")[2]
 
-    def frames(self, number: int, is_user) -> tuple[Frame, ...]:
+    def frames(self, number: int, is_user: Callable[[str], bool]) -> tuple[Frame, ...]:
         """One place as files and lines, to be sent to another process."""
         found: tuple[Frame, ...] = ()
         while number >= 0:
@@ -170,7 +176,7 @@ class Places:
             self._entries.append((-1, frames))
         return number
 
-    def resolve(self, is_user) -> tuple[Place, ...]:
+    def resolve(self, is_user: Callable[[str], bool]) -> tuple[Place, ...]:
         """Every place as files, lines and columns. ``is_user(filename)`` tells the user's own code."""
         places: list[Place] = []
         # by id: equal code objects (a copied file) compare equal though their files differ
@@ -190,7 +196,7 @@ class Places:
 
 
 def _instruction(code: CodeType, lasti: int) -> int:
-    """The instruction that stands for a call: Python 3.11 has two, and a warm line calls from the first instead of the second."""
+    """The instruction that stands for a call. Python 3.11 has two; a warm line calls from the first, not the second."""
     return lasti + _TO_CALL if _PRECALL is not None and lasti >= 0 and code.co_code[lasti] == _PRECALL else lasti
 
 
@@ -214,7 +220,7 @@ def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
 
 
 def _cell(filename: str) -> str | None:
-    """What a notebook calls the cell that was compiled under this name: ``In [7]``, by which its text is found, too."""
+    """A notebook's name for the cell that was compiled under this one: ``In [7]``. Its text is found by that, too."""
     numbered = re.match(r"<ipython-input-(\d+)-", filename)
     if numbered is None and f"{os.sep}ipykernel_" not in filename:
         return None
@@ -234,7 +240,7 @@ def _cell(filename: str) -> str | None:
 def _command(code: CodeType) -> str | None:
     """``-c`` for the program that the interpreter was given there, by which its text is found, too.
 
-    Not under Python's own name for it, ``<string>``: what ``exec`` runs has that name, too, and tracebacks would change.
+    Not under Python's own name for it, ``<string>``: what ``exec`` runs has that name too, and tracebacks would change.
     """
     if (
         code.co_filename != "<string>"
@@ -282,7 +288,9 @@ class UserCode:
     the user's.
     """
 
-    def __init__(self, script: str | os.PathLike | None = None, source: str | os.PathLike | None = None) -> None:
+    def __init__(
+        self, script: str | os.PathLike[str] | None = None, source: str | os.PathLike[str] | None = None
+    ) -> None:
         if script is None:
             script = getattr(sys.modules.get("__main__"), "__file__", None)
         folder = Path(script).resolve().parent if script else Path.cwd()

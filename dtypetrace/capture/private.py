@@ -8,8 +8,9 @@ Tested with torch 2.13 (CPU).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -159,10 +160,11 @@ SEEDS_CODE = make_seeds.__code__
 ACCUMULATE_SEQUENCE = 2**64 - 1
 """Sequence number of every AccumulateGrad node: it belongs to no forward op."""
 
+_TORCH_FUNCTION = getattr(torch.Tensor.__torch_function__, "__func__", None)
 _OVERRIDE_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-def body_with_modes_on(function):
+def body_with_modes_on(function: Any) -> Callable[..., Any]:
     """A torch function written in Python, less its own ``has_torch_function`` check.
 
     A function mode is off while its handler runs, so what such a function calls would go unseen;
@@ -182,20 +184,17 @@ def body_with_modes_on(function):
     return copy
 
 
-def _never(*_args) -> bool:
+def _never(*_args: object) -> bool:
     return False
 
 
-def answers_torch_functions(kind: type) -> bool:
-    """Whether a class of tensors has a ``__torch_function__`` of its own, which sees every call that one is passed to."""
+def answers_torch_functions(kind: Any) -> bool:
+    """Whether a class of tensors has a ``__torch_function__`` of its own, which sees every call that gets one."""
     answers = kind.__torch_function__
-    return (
-        answers is not disabled_torch_function
-        and getattr(answers, "__func__", None) is not torch.Tensor.__torch_function__.__func__
-    )
+    return answers is not disabled_torch_function and getattr(answers, "__func__", None) is not _TORCH_FUNCTION
 
 
-def force_eager(ran: Callable[[], None]):
+def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
     """Run compiled functions eagerly; returns the function that restores the stance as it was.
 
     Under a dispatch mode they would run eagerly anyhow, but torch would remember that and leave
@@ -206,7 +205,7 @@ def force_eager(ran: Callable[[], None]):
 
     prior, look_up = eval_frame._set_stance(eval_frame.DynamoStance("force_eager")), eval_frame._callback_from_stance
 
-    def callback_from_stance(callback):
+    def callback_from_stance(callback: Any) -> Any:
         chosen = look_up(callback)
         if callback is not None and chosen is None and callable(callback):
             ran()
@@ -223,7 +222,7 @@ def force_eager(ran: Callable[[], None]):
 
 
 @contextmanager
-def stance_off():
+def stance_off() -> Iterator[None]:
     """The default stance for a block."""
     from torch._dynamo import eval_frame
 
@@ -244,7 +243,7 @@ class unseen:
         for guard in self._guards:
             guard.__enter__()
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: Any) -> None:
         for guard in reversed(self._guards):
             guard.__exit__(*error)
 
@@ -260,13 +259,13 @@ class below_autograd(unseen):
             guard.__enter__()
 
 
-def sharded_policy(module):
+def sharded_policy(module: Any) -> Any:
     """The ``MixedPrecisionPolicy`` that ``fully_shard`` was given for a module, None where it was not called on it."""
     state = getattr(module, "_get_fsdp_state", None)
     return getattr(state(), "_mp_policy", None) if callable(state) else None
 
 
-def bucket_facts(ddp) -> tuple[tuple[str, ...], str]:
+def bucket_facts(ddp: Any) -> tuple[tuple[str, ...], str]:
     """The C++ names of the dtypes that DDP made its buckets in, and its communication hook's name (empty for none)."""
     dtypes = ddp._get_ddp_logging_data().get("dtypes", "")
     hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(ddp, "_comm_hooks", ())]
@@ -274,7 +273,7 @@ def bucket_facts(ddp) -> tuple[tuple[str, ...], str]:
 
 
 @contextmanager
-def last_function_mode(mode):
+def last_function_mode(mode: TorchFunctionMode) -> Iterator[None]:
     """Puts a mode below all others for a block: it gets what they pass on, and is the only one left in its handler."""
     _set_function_modes([mode, *(function_mode_at(i) for i in range(function_mode_count()))])
     try:
@@ -283,12 +282,12 @@ def last_function_mode(mode):
         remove_function_mode(mode)
 
 
-def dispatch_modes() -> list:
+def dispatch_modes() -> list[Any]:
     """The dispatch modes that are on in this thread, outermost first."""
     return [_dispatch_mode_at(i) for i in range(dispatch_mode_count())]
 
 
-def push_dispatch_mode(mode) -> None:
+def push_dispatch_mode(mode: TorchDispatchMode) -> None:
     """Puts a dispatch mode on, without the flags that its ``__enter__`` would set: those are shared by all threads, and
     modes that are left in another order than they were entered would leave them wrong for good."""
     from torch.utils import _python_dispatch as dispatch
@@ -296,7 +295,7 @@ def push_dispatch_mode(mode) -> None:
     dispatch._push_mode(mode)
 
 
-def remove_function_mode(mode, below: int = 0) -> bool:
+def remove_function_mode(mode: TorchFunctionMode, below: int = 0) -> bool:
     """Takes one mode off the function-mode stack wherever it lies; others keep their order. False where it is gone.
 
     It is gone where another was left and torch took the innermost for it (a generator that was dropped inside the
@@ -308,7 +307,7 @@ def remove_function_mode(mode, below: int = 0) -> bool:
     return found
 
 
-def remove_dispatch_mode(mode, below: int = 0) -> bool:
+def remove_dispatch_mode(mode: TorchDispatchMode, below: int = 0) -> bool:
     """The same for the dispatch-mode stack."""
     from torch.utils import _python_dispatch as dispatch
 
@@ -319,7 +318,7 @@ def remove_dispatch_mode(mode, below: int = 0) -> bool:
     return found
 
 
-def _without(modes: list, mode, below: int) -> bool:
+def _without(modes: list[Any], mode: object, below: int) -> bool:
     found = [i for i, other in enumerate(modes) if other is mode]
     if found:
         del modes[found[-1]]
@@ -329,7 +328,7 @@ def _without(modes: list, mode, below: int) -> bool:
 
 
 @contextmanager
-def top_dispatch_mode_off(kind: type):
+def top_dispatch_mode_off(kind: type[TorchDispatchMode]) -> Iterator[None]:
     """Takes the innermost dispatch mode off for a block, if it is of that kind."""
     from torch.utils import _python_dispatch as dispatch
 
@@ -345,8 +344,9 @@ def top_dispatch_mode_off(kind: type):
 
 
 @contextmanager
-def modes_off(function_kind: type, dispatch_kind: type):
-    """Takes the function modes of one kind off for a block, wherever they lie, and the innermost dispatch mode of another."""
+def modes_off(function_kind: type, dispatch_kind: type[TorchDispatchMode]) -> Iterator[None]:
+    """Takes the function modes of one kind off for a block, wherever they lie, and the innermost dispatch mode if it is
+    of another."""
     modes = [function_mode_at(i) for i in range(function_mode_count())]
     _set_function_modes([m for m in modes if not isinstance(m, function_kind)])
     try:
@@ -356,7 +356,7 @@ def modes_off(function_kind: type, dispatch_kind: type):
         _set_function_modes(modes)
 
 
-def _set_function_modes(modes: list) -> None:
+def _set_function_modes(modes: list[Any]) -> None:
     while function_mode_count():
         pop_function_mode()
     for mode in modes:

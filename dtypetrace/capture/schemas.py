@@ -13,8 +13,8 @@ import torch
 def effect(func: Any) -> str:
     """``view``, ``write`` or ``new``; empty for what has no schema (a higher-order operator). Asked once per operator.
 
-    An operator that changes only its operand's shape or strides in place (``squeeze_``) is a view. One that gives new tensors
-    and writes beside them (``native_batch_norm`` its running mean) is ``new``.
+    An operator that changes only its operand's shape or strides in place (``squeeze_``) is a view. One that makes new
+    tensors and writes beside them (``native_batch_norm`` its running mean) is ``new``.
     """
     schema = getattr(func, "_schema", None)
     if schema is None:

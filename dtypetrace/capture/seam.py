@@ -1,34 +1,36 @@
-"""The one seam through which healing enters the hooks: what they ask, and what they are given.
+"""The one seam through which healing enters the hooks: what they ask of it, and what they give it.
 
-A call that raised is recorded here, and made again where healing gives it other arguments.
+A call that raised is recorded here, and made again where healing has other arguments for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import nn
 
+from ..records import Compared, Precision
 from . import private, refused_calls
-from .births import tensors_in
+from .calls import tensors_in
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from .private import TorchDispatchMode
-    from .recorder import Recorder, Thread
+    from .recorder import Recorder
+    from .running import Thread
+    from .threads import Watching
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A refused call, as healing sees it: what was called with what, and the number of its refusal."""
 
-    function: Callable
-    args: tuple
-    kwargs: dict
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     refusal: int
     error: Exception
 
@@ -37,90 +39,146 @@ class Call:
 class Remade:
     """What to call again with, and what to do with the result (None: nothing)."""
 
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     finish: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A function of torch's that is replaced while healing: ``setattr(owner, name, function)``."""
+
+    owner: Any
+    name: str
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The frame that opened the trace: its id, its code, and the line that it was at."""
+
+    frame: int
+    code: CodeType
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that healing knows of the trace.
+
+    ``unrecorded`` is a block whose operators autograd sees and the recorder does not; ``opened`` is None where the
+    command line opened the trace.
+    """
+
+    recorder: Recorder
+    unrecorded: Callable[[], AbstractContextManager[None]]
+    opened: Opened | None = None
 
 
 class Healer(Protocol):
     """Healing, as the hooks use it. See ``healing.healer``."""
 
-    recorder: Recorder
-    dispatch_mode: TorchDispatchMode
-    opened: tuple[int, CodeType, int] | None
-    """The frame that opened the trace: its id, its code and the line."""
-    lists: tuple[str, ...]
-    """Names of torch's in-place functions on lists of tensors."""
-
-    def __call__(self, call: Call) -> Remade | None:
+    def remake(self, call: Call) -> Remade | None:
         """Other arguments for a refused call, or None to let it raise."""
 
-    def before_module(self, module: nn.Module, args: tuple, thread: Thread) -> tuple | None:
+    def module_input(self, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> tuple[Any, ...] | None:
         """Other arguments for a module that would refuse these, or None."""
 
-    def before_backward(self, thread: Thread, frame: FrameType | None, args: tuple, kwargs: dict) -> None:
-        """Called before each backward pass begins, with what it was called with."""
+    def backward(
+        self, thread: Thread, frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AbstractContextManager[None]:
+        """A block around each backward pass, which was called with these arguments."""
 
-    def after_backward(self) -> None:
-        """Called when one is done."""
-
-    def on_lists(self, original: Callable) -> Callable:
-        """What stands for one of ``lists`` meanwhile."""
-
-    def on_grouping(self, original: Callable) -> Callable:
-        """What stands for the function that sorts lists of tensors by dtype meanwhile."""
-
-    def on_register_hook(self, original: Callable) -> Callable:
-        """What stands for ``Tensor.register_hook`` meanwhile."""
+    def replacements(self) -> Iterable[Replacement]:
+        """Functions of torch's to replace while the trace is open: they cannot be called again once they raised."""
 
     def function_mode(self, base: type) -> type:
         """The function mode to use, made from the one that only watches."""
 
 
-def kernel_refused(watch, func, args, kwargs, error, frame) -> tuple[tuple, dict, Any] | None:
+class Reference(Protocol):
+    """What carries values in higher precision beside the program's, as the hooks use it. See ``reference.follow``."""
+
+    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """An operator's kernel with what has to be done ahead of it."""
+
+    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """Called behind a call that was recorded as one of op ``number``."""
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """Called behind a torch function."""
+
+    def step_begins(self, optimizer: Any, place: int) -> None:
+        """Called before an optimizer's step, at a place."""
+
+    def step_ends(self, optimizer: Any) -> None:
+        """Called after an optimizer's step."""
+
+    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
+        """What was measured; waits for the device."""
+
+
+MakeHealer = Callable[[Context], Healer]
+"""Makes the healer of one trace when the trace begins."""
+
+
+def kernel_refused(
+    watch: Watching,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
+    frame: FrameType | None,
+) -> tuple[tuple[Any, ...], dict[str, Any], Any] | None:
     """Remembers which operator raised; where no torch function is around it (the engine), that is the refusal.
 
     There it may be healed here, below autograd, as long as no graph is recorded: the arguments that ran and the result.
     """
-    recorder = watch.recorder
+    recorder, healer = watch.recorder, watch.healer
+    healed = None
     try:
         thread = recorder.thread_state()
         thread.kernel = (id(error), str(error), func)
         if thread.calls:
             return None
         refused_calls.from_call(recorder, thread, func, args, kwargs, error, frame)
-        if (
-            watch.on_refusal is None
-            or torch.is_grad_enabled()
-            and any(t.requires_grad for t in tensors_in(args, kwargs))
-        ):
+        if healer is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):
             return None
-        number = recorder.number_of(error)
-        healed = watch.on_refusal(Call(func, args, kwargs, number, error)) if number is not None else None
+        number = recorder.refusals.number_of(error)
+        healed = healer.remake(Call(func, args, kwargs, number, error)) if number is not None else None
     except Exception:
-        healed = recorder.fail("the refusal of an operator")
-    if healed is not None:
-        out = func(*healed.args, **healed.kwargs)
-        return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
+        recorder.fail("the refusal of an operator")
+    if healed is None:
+        return None
+    out = func(*healed.args, **healed.kwargs)
+    return healed.args, healed.kwargs, healed.finish(out) if healed.finish else out
 
 
-def refused(mode, thread, func, args, kwargs, error, frame) -> Remade | None:
+def refused(
+    watch: Watching,
+    thread: Thread,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
+    frame: FrameType | None,
+) -> Remade | None:
     """Records a refusal and asks for healing; None where the call is to raise what it raised."""
-    recorder = mode.recorder
+    recorder, healer = watch.recorder, watch.healer
     try:
-        if recorder.knows(error):
+        if recorder.refusals.knows(error):
             return None
         refused_calls.from_call(recorder, thread, func, args, kwargs, error, frame)
-        healer = mode.watch.on_refusal
-        number = recorder.number_of(error) if healer is not None else None
-        if number is not None:
+        number = recorder.refusals.number_of(error)
+        if healer is not None and number is not None:
             with private.DisableTorchFunction():
-                return healer(Call(func, args, kwargs, number, error))
+                return healer.remake(Call(func, args, kwargs, number, error))
     except Exception:
         recorder.fail("a refusal")
+    return None
 
 
-def again(mode, func, healed: Remade):
+def again(mode: AbstractContextManager[Any], func: Any, healed: Remade) -> Any:
     """A healed call, made again where it is watched like any other."""
     with mode:
         out = func(*healed.args, **healed.kwargs)

@@ -11,17 +11,27 @@ from torch import nn
 from ..records import Parameter, Plan, Shared, Trial
 from ..tables.refusals import canonical
 from . import private
-from .births import dtype_name
+from .calls import dtype_name
 from .modules import clean_name
 
 
 def plan_of(
-    model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None, place: int = -1, step_of: Callable | None = None,
-    others: Iterable[nn.Module] = (), trials: tuple[Trial, ...] = (),
+    model: nn.Module,
+    *,
+    optimizer: Any = None,
+    scaler: Any = None,
+    autocast_dtype: torch.dtype | None = None,
+    place: int = -1,
+    step_of: Callable[[torch.Tensor], int] | None = None,
+    others: Iterable[nn.Module] = (),
+    trials: tuple[Trial, ...] = (),
     asked: bool = False,
-) -> Plan:  # fmt: skip
-    """The plan that these objects make. ``step_of`` gives the recorded step that decided a tensor's dtype; ``others`` are
-    further models whose parameters the optimizer may hold."""
+) -> Plan:
+    """The plan that these objects make.
+
+    ``step_of`` gives the recorded step that decided a tensor's dtype; ``others`` are further models whose parameters
+    the optimizer may hold.
+    """
     with private.unseen():
         named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
         floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
@@ -96,7 +106,7 @@ def _name(dtype: torch.dtype | None) -> str:
     return dtype_name(dtype) if dtype is not None else ""
 
 
-def _is_quantised(parameter) -> bool:
+def _is_quantised(parameter: Any) -> bool:
     """Weights kept as integers, be it openly or inside a wrapper that shows the dtype it computes in."""
     if not parameter.dtype.is_floating_point and not parameter.dtype.is_complex:
         return True
@@ -112,9 +122,9 @@ def _is_quantised(parameter) -> bool:
     )
 
 
-def _stale(optimizer: Any, others: Iterable[nn.Module], named: list) -> tuple[str, ...]:
-    """Shapes of what the optimizer trains and no model has, nor any gradient, where the model has another parameter of that
-    very shape which the optimizer does not hold."""
+def _stale(optimizer: Any, others: Iterable[nn.Module], named: list[tuple[str, nn.Parameter]]) -> tuple[str, ...]:
+    """Shapes of parameters that the optimizer trains, that no model has and that have no gradient, where the model has
+    another parameter of that shape which the optimizer does not hold."""
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     owned = {id(p) for _, p in named} | {id(p) for other in others for p in other.parameters()}
     left_out = {tuple(p.shape) for _, p in named if p.requires_grad and id(p) not in held}

@@ -14,42 +14,33 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Op, Parameter, Place, Read, Recording, Step
+from ..records import Parameter, Place, Read, Recording, Step
 from ..source import expressions
 from . import private
-from .births import dtype_name
+from .calls import dtype_name
+from .marks import RawStep
 from .modules import clean_name
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
+_UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", "load"})
 
 
 def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recording:
-    """Everything recorded so far, as plain data; ``whole`` is False for a verdict on one refusal, which asks for less."""
+    """Everything recorded so far, as plain data. ``whole`` is False for a verdict on one refusal, which needs less."""
     places = recorder.places.resolve(recorder.user)
     names = recorder.modules.names(places)
 
     def module(number: int) -> str:
         return names[number] if 0 <= number < len(names) else ""
 
-    steps = tuple(
-        _loaded(places, Step(
-            s.how, s.op, s.place, module(s.module), tuple(map(dtype_name, s.source)), dtype_name(s.to), s.parents,
-            tuple(Read(dtype_name(r.dtype), r.place, r.step, r.frames_up) for r in s.reads), s.name, s.default, s.explicit,
-        ))
-        for s in recorder.origins.steps
-    )  # fmt: skip
-    ops = tuple(
-        Op(
-            o.op, o.aten, o.phase, module(o.module), o.place, o.inputs, o.outputs, o.count, o.autocast, o.of, o.shape, o.device, _read(o), o.uncached,
-            recorder.modules.model_of(o.module), o.effect, o.written,
-        )
-        for o in recorder.ops
-    )  # fmt: skip
+    steps = tuple([_loaded(places, _step(s, module(s.module))) for s in recorder.origins.steps])
+    ops = tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops])
     refused = tuple(
-        replace(r, module=module(r.module) if isinstance(r.module, int) else r.module) for r in recorder.refused
+        replace(r, module=module(number)) if isinstance(number := r.module, int) else r
+        for r in recorder.refusals.records
     )
     facts = {
         "torch": torch.__version__,
@@ -79,22 +70,34 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
     )
 
 
+def _step(raw: RawStep, module: str) -> Step:
+    reads = tuple([Read(dtype_name(r.dtype), r.place, r.step, r.frames_up) for r in raw.reads])
+    return Step(
+        raw.how,
+        raw.op,
+        raw.place,
+        module,
+        tuple(map(dtype_name, raw.source)),
+        dtype_name(raw.to),
+        raw.parents,
+        reads,
+        raw.name,
+        raw.default,
+        raw.explicit,
+    )
+
+
 def _loaded(places: Sequence[Place], step: Step) -> Step:
-    """However a library's ``from_pretrained`` makes a tensor, it loads it: the checkpoint and the user's call decided its dtype."""
+    """A tensor that a library's ``from_pretrained`` makes is loaded, however it is made.
+
+    The checkpoint and the user's call decided its dtype.
+    """
     stack = places[step.place].stack if step.how in _MADE and not step.parents and 0 <= step.place < len(places) else ()
     if not any(f.function.endswith("from_pretrained") for f in takewhile(lambda f: not f.user, stack)):
         return step
     user = next((f for f in stack if f.user), None)
     named = user is not None and expressions.names_dtype(user)
     return replace(step, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
-
-
-def _read(op: Any) -> float | None:
-    """An op's peak, as a number from now on: a trace that is still open would see the reading, and wait for the device twice."""
-    if isinstance(op.peak, torch.Tensor):
-        with private.unseen():
-            op.peak = float(op.peak.item())
-    return op.peak
 
 
 def _parameters(recorder: Recorder, places: Sequence[Place]) -> tuple[Parameter, ...]:
@@ -108,7 +111,7 @@ def _parameters(recorder: Recorder, places: Sequence[Place]) -> tuple[Parameter,
                 if (
                     tensor.dtype.is_floating_point
                     and id(tensor) not in found
-                    and not isinstance(tensor, nn.parameter.UninitializedTensorMixin)
+                    and not isinstance(tensor, _UNINITIALISED)
                 ):
                     full = f"{prefix}.{clean_name(name, module)}"
                     found[id(tensor)] = Parameter(

@@ -8,31 +8,47 @@ from __future__ import annotations
 
 import os
 from threading import RLock, get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from . import private
 
-_watches: dict[int, Any] = {}  # by thread: the Watch that was started there
+if TYPE_CHECKING:
+    from .module_hooks import ModuleHooks
+    from .recorder import Recorder
+    from .seam import Healer
+
+
+class Watching(Protocol):
+    """What watches a thread: :class:`hooks.Watch`, as this package sees it."""
+
+    recorder: Recorder
+    hooks: ModuleHooks
+    healer: Healer | None
+    dispatch_mode: private.TorchDispatchMode
+
+
+_watches: dict[int, Watching] = {}
+"""By thread: what was started there."""
 _lock = RLock()
 
 
-def add(watch: Any, ident: int) -> None:
+def add(watch: Watching, ident: int) -> None:
     """Says that a Watch begins to watch a thread."""
     _watches[ident] = watch
 
 
-def discard(watch: Any) -> None:
+def discard(watch: Watching) -> None:
     """Says that it ends, whichever thread ends it."""
     for ident in [ident for ident, other in list(_watches.items()) if other is watch]:
         del _watches[ident]
 
 
-def everyone() -> list[Any]:
+def everyone() -> list[Watching]:
     """Every Watch that is running."""
     return list(_watches.values())
 
 
-def here() -> Any:
+def here() -> Watching | None:
     """The Watch of the calling thread, None where there is none.
 
     A thread of the autograd engine is watched by whoever watches the thread that called backward: the engine puts that
@@ -47,7 +63,7 @@ def here() -> Any:
     return watch
 
 
-def watched_by(recorder: Any) -> bool:
+def watched_by(recorder: Recorder) -> bool:
     """Whether the calling thread is watched for this recorder, which still records."""
     watch = here()
     return watch is not None and watch.recorder is recorder and not recorder.broken

@@ -7,18 +7,27 @@ never which optimizer it was. The sums are read once, at the end.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ..records import State, Update
 from ..tables.dtypes import DTYPES
 from . import private
+from .calls import dtype_name
 from .marks import Ref
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+Tensor = torch.Tensor
 _SAMPLE = 1024
-_ALL_STEPS = 32  # after so many steps only every sixteenth is measured
+"""Elements of a parameter that are looked at: enough to tell 1% from none."""
+_ALL_STEPS, _EACH = 32, 16
+"""After so many steps only every so-many-th is measured: a weight that cannot move does not in 32 steps either."""
 _FACTS_ONLY = 3
+"""Steps that are looked at where values are not: dtypes seldom change after the first."""
 SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
 _OFF = 0.1
 """So far may a change be from that of weight decay, relative to it, and still count as decay alone."""
@@ -27,23 +36,7 @@ _OFF = 0.1
 class _Tracked:
     """One parameter: what is known of it on the host."""
 
-    __slots__ = (
-        "ref",
-        "name",
-        "group",
-        "absent",
-        "gradient",
-        "gradient_step",
-        "declared",
-        "written",
-        "version",
-        "step",
-        "dtype",
-        "size",
-        "shape",
-    )
-
-    def __init__(self, parameter, group: dict, name: str, step: int) -> None:
+    def __init__(self, parameter: Tensor, group: dict[str, Any], name: str, step: int) -> None:
         self.ref = Ref(parameter)
         self.group = _settings(group)
         self.name, self.step = name, step
@@ -59,10 +52,10 @@ class _Tracked:
 class Updates:
     """Watches the steps of every optimizer for one recorder. numerics: whether values are looked at, or only dtypes."""
 
-    def __init__(self, recorder, numerics: bool) -> None:
+    def __init__(self, recorder: Recorder, numerics: bool) -> None:
         self._recorder = recorder
         self._numerics = numerics
-        self._watched: list[_Watched] = []
+        self._optimizers: list[_Optimizer] = []
         self.written: set[int] = set()
         """Where the memory begins that the running step wrote to."""
 
@@ -70,15 +63,15 @@ class Updates:
         """Before a step. closure: the step computes the gradients itself, those that are there now are older."""
         watched = self._of(optimizer)
         if watched is None:
-            watched = _Watched(optimizer, place, self._recorder, self._numerics)
-            self._watched.append(watched)
+            watched = _Optimizer(optimizer, place, self._recorder, self._numerics)
+            self._optimizers.append(watched)
         if watched.due():
             self.written.clear()
             with private.unseen(), torch.no_grad():
                 watched.begins(optimizer, closure)
 
-    def _of(self, optimizer: Any) -> _Watched | None:
-        return next((w for w in self._watched if w.ref() is optimizer), None)
+    def _of(self, optimizer: Any) -> _Optimizer | None:
+        return next((w for w in self._optimizers if w.ref() is optimizer), None)
 
     def steps_of(self, optimizer: Any) -> int:
         """How many steps an optimizer has begun."""
@@ -86,39 +79,43 @@ class Updates:
         return watched.steps if watched is not None else 0
 
     def ends(self, optimizer: Any) -> None:
+        """After a step."""
         watched = self._of(optimizer)
         if watched is not None:
             with private.unseen(), torch.no_grad():
                 watched.ends(optimizer, self.written)
 
     def read(self) -> tuple[Update, ...]:
+        """What the steps did, by parameter. Waits for the device."""
         with private.unseen(), torch.no_grad():
-            return tuple(update for watched in self._watched for update in watched.read(self._recorder.dtype_name))
+            return tuple(update for watched in self._optimizers for update in watched.read())
 
 
-class _Watched:
+class _Optimizer:
     """One optimizer."""
 
-    def __init__(self, optimizer: Any, place: int, recorder, numerics: bool) -> None:
+    def __init__(self, optimizer: Any, place: int, recorder: Recorder, numerics: bool) -> None:
         self.ref = weakref.ref(optimizer)
         self.kind = type(optimizer).__name__
         self.place = place
         self.recorder = recorder
         self.numerics = numerics
         self.known: dict[int, _Tracked] = {}
-        self.lanes: list[_Lane] = []
+        self.samples: list[_Samples] = []
         self.steps = 0
         self.measuring = False
         self.closure = False
         self.unnamed: list[_Tracked] = []
 
     def due(self) -> bool:
+        """Counts a step, and says whether it is looked at."""
         self.steps += 1
         if not self.numerics:
             return self.steps <= _FACTS_ONLY
-        return self.steps <= _ALL_STEPS or self.steps % 16 == 0
+        return self.steps <= _ALL_STEPS or self.steps % _EACH == 0
 
     def begins(self, optimizer: Any, closure: bool) -> None:
+        """Before a step that is looked at."""
         self._learn(optimizer)
         self.measuring, self.closure = True, closure
         for tracked in self.known.values():
@@ -127,10 +124,10 @@ class _Watched:
                 tracked.version = -1 if parameter.is_inference() else parameter._version
                 if not closure:
                     self._gradient(tracked, parameter)
-        for lane in self.lanes:
-            lane.begins(closure)
+        for samples in self.samples:
+            samples.begins(closure)
 
-    def _gradient(self, tracked: _Tracked, parameter) -> None:
+    def _gradient(self, tracked: _Tracked, parameter: Tensor) -> None:
         gradient = parameter.grad
         if gradient is None:
             tracked.absent += parameter.requires_grad
@@ -141,37 +138,34 @@ class _Watched:
         tracked.declared = declared is not parameter.dtype and declared is gradient.dtype
 
     def _learn(self, optimizer: Any) -> None:
-        new: dict[tuple, list[tuple[_Tracked, Any]]] = {}
+        """Parameters that are new since the last step."""
+        new: dict[tuple[torch.device, torch.dtype], list[tuple[_Tracked, Tensor]]] = {}
         for number, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
                 known = self.known.get(id(parameter))
-                if known is not None and known.ref() is parameter and known.dtype is parameter.dtype:
+                if known is not None and known.ref() is parameter and known.dtype is getattr(parameter, "dtype", None):
                     known.group = _settings(group)
                     continue
-                if (
-                    not isinstance(parameter, torch.Tensor)
-                    or not parameter.dtype.is_floating_point
-                    or parameter.is_meta
-                ):
+                if not isinstance(parameter, Tensor) or not parameter.dtype.is_floating_point or parameter.is_meta:
                     continue
                 name = f"param_groups[{number}]['params'][{index}]"
-                tracked = _Tracked(parameter, group, name, self.recorder.step_of(parameter))
-                self.known[id(parameter)] = tracked
+                tracked = self.known[id(parameter)] = _Tracked(parameter, group, name, self.recorder.step_of(parameter))
                 self.unnamed.append(tracked)
                 local = _local(parameter)
                 if local is not None:
                     new.setdefault((local.device, local.dtype), []).append((tracked, parameter))
         if self.numerics:
-            self.lanes += [_Lane(*key, pairs) for key, pairs in new.items()]
+            self.samples += [_Samples(*key, pairs) for key, pairs in new.items()]
 
     def _name(self) -> None:
-        """Gives new parameters their names in the models that ran: by the end of a step, for a closure may have run them."""
+        """Gives new parameters their names in the models that ran: by the end of a step, for a closure may run them."""
         names = self.recorder.parameter_names() if self.unnamed else {}
         for tracked in self.unnamed:
             tracked.name = names.get(id(tracked.ref())) or tracked.name
         self.unnamed = []
 
     def ends(self, optimizer: Any, written: set[int]) -> None:
+        """After a step that was looked at."""
         if not self.measuring:
             return
         self.measuring = False
@@ -190,39 +184,51 @@ class _Watched:
                 local.data_ptr() in written or not parameter.is_inference() and parameter._version != tracked.version
             ):
                 tracked.written = True
-        for lane in self.lanes:
-            lane.ends(optimizer)
+        for samples in self.samples:
+            samples.ends(optimizer)
 
-    def read(self, dtype_name) -> list[Update]:
-        measured = {id(t): row for lane in self.lanes for t, row in zip(lane.tracked, lane.read(dtype_name))}
+    def read(self) -> list[Update]:
+        """What the steps did to each parameter."""
+        measured = {id(t): row for samples in self.samples for t, row in zip(samples.tracked, samples.read())}
         found = []
         for t in self.known.values():
             lr, eps = t.group["lr"], t.group["eps"]
-            lr = lr.item() if isinstance(lr, torch.Tensor) and lr.numel() == 1 else lr
-            facts = dict(
-                name=t.name, dtype=dtype_name(t.dtype), shape=t.shape, step=t.step, place=self.place, optimizer=self.kind,
-                lr=float(lr) if isinstance(lr, (int, float)) else -1.0, eps=float(eps) if isinstance(eps, (int, float)) else None,
-                gradient_dtype=dtype_name(t.gradient) if t.gradient else "", gradient_step=t.gradient_step,
-                absent=t.absent, written=t.written, gradient_declared=t.declared,
-            )  # fmt: skip
-            found.append(Update(**facts, **measured.get(id(t), _NOTHING)))
+            lr = lr.item() if isinstance(lr, Tensor) and lr.numel() == 1 else lr
+            known: dict[str, Any] = {
+                "name": t.name,
+                "dtype": dtype_name(t.dtype),
+                "shape": t.shape,
+                "step": t.step,
+                "place": self.place,
+                "optimizer": self.kind,
+                "lr": float(lr) if isinstance(lr, (int, float)) else -1.0,
+                "eps": float(eps) if isinstance(eps, (int, float)) else None,
+                "gradient_dtype": dtype_name(t.gradient) if t.gradient else "",
+                "gradient_step": t.gradient_step,
+                "absent": t.absent,
+                "written": t.written,
+                "gradient_declared": t.declared,
+            }
+            found.append(Update(**known, **measured.get(id(t), _NOTHING)))
         return found
 
 
-_NOTHING = dict.fromkeys(("steps", "zero", "broken_gradient", "reached", "moved", "own", "broken"), 0) | dict.fromkeys(
-    ("gradient_peak", "subnormal", "magnitude", "change"), 0.0
-)
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("steps", "zero", "broken_gradient", "reached", "moved", "own", "broken"), 0),
+    **dict.fromkeys(("gradient_peak", "subnormal", "magnitude", "change"), 0.0),
+}
 
 
-def _settings(group: dict) -> dict:
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """What of a parameter group says how its parameters move."""
     decay = group.get("weight_decay")
     return {"lr": group.get("lr"), "eps": group.get("eps"), "decay": decay if isinstance(decay, (int, float)) else 0.0}
 
 
-class _Lane:
+class _Samples:
     """The samples of an optimizer's parameters of one dtype on one device, laid end to end."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, pairs: list[tuple[_Tracked, Any]]) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, pairs: Sequence[tuple[_Tracked, Tensor]]) -> None:
         self.device, self.dtype = device, dtype
         self.tracked = [t for t, _ in pairs]
         self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(sample(local)) for t, p in pairs]
@@ -233,75 +239,73 @@ class _Lane:
         self.broken = torch.zeros_like(self.reached)
         self.own = torch.zeros_like(self.reached)
         # per parameter: usable steps, zero gradients, broken ones, subnormals, nonzeros, sum of changes
-        self.sums = torch.zeros(
-            6, len(pairs), dtype=torch.float64 if device.type != "mps" else torch.float32, device=device
-        )
+        wide = torch.float64 if device.type != "mps" else torch.float32
+        self.sums = torch.zeros(6, len(pairs), dtype=wide, device=device)
         self.peak = torch.zeros(len(pairs), dtype=torch.float32, device=device)
-        self.magnitude = None
-        self.before = None
-        self.gradients: tuple | None = None
-        self.states: dict[tuple[str, torch.dtype], tuple] = {}
+        self.magnitude: Tensor | None = None
+        self.before: Tensor | None = None
+        self.gradients: _Gradients | None = None
+        self.states: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def _values(self) -> Tensor | None:
+        """The samples as they are now, None where a parameter was freed or has another shape."""
+        parts = [sample(p) if (p := _local(t.ref())) is not None else None for t in self.tracked]
+        sizes = zip(parts, self.sizes)
+        return torch.cat([p for p in parts if p is not None]) if all(_fits(p, n) for p, n in sizes) else None
 
     def begins(self, closure: bool) -> None:
-        locals_ = [_local(t.ref()) for t in self.tracked]
-        self.before = None
-        if any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
-            return  # freed, or given another shape
-        self.before = torch.cat([sample(p) for p in locals_])
+        """Before a step."""
+        self.before = self._values()
+        if self.before is None:
+            return
         if self.magnitude is None:
-            self.magnitude = self._per_parameter(torch.nan_to_num(self.before.float().abs())) / self._per_parameter(
-                torch.ones_like(self.before).float()
-            )
+            sizes = self._per_parameter(torch.ones_like(self.before).float())
+            self.magnitude = self._per_parameter(torch.nan_to_num(self.before.float().abs())) / sizes
         self.gradients = None if closure else self._gradients()
 
-    def _per_parameter(self, values: torch.Tensor) -> torch.Tensor:
+    def _per_parameter(self, values: Tensor) -> Tensor:
+        """Sums of sampled values, by parameter."""
         return torch.zeros(len(self.tracked), dtype=values.dtype, device=self.device).index_add_(0, self.owner, values)
 
-    def _gradients(self) -> tuple | None:
-        """The samples, the least and greatest values of each, and who has one."""
+    def _gradients(self) -> _Gradients | None:
+        """The gradients as they are now, None where there is none."""
         samples, low, high, there = [], [], [], []
         for tracked, size in zip(self.tracked, self.sizes):
             parameter = tracked.ref()
-            gradient = _local(parameter.grad) if parameter is not None and parameter.grad is not None else None
-            if (
-                gradient is None
-                or not gradient.dtype.is_floating_point
-                or gradient.numel() == 0
-                or len(sample(gradient)) != size
-            ):
+            gradient = _local(parameter.grad) if parameter is not None else None
+            if gradient is not None and not (gradient.dtype.is_floating_point and gradient.numel()):
+                gradient = None
+            there.append(gradient is not None and _fits(sample(gradient), size))
+            if gradient is None or not there[-1]:
                 samples.append(torch.zeros(size, dtype=torch.float32, device=self.device))
-                there.append(False)
                 low.append(samples[-1].new_zeros(()))
                 high.append(low[-1])
                 continue
-            there.append(True)
             samples.append(sample(gradient).float())
             least, greatest = torch.aminmax(gradient)
             low.append(least.float())
             high.append(greatest.float())
         if not any(there):
             return None
-        return (
-            torch.cat(samples),
-            torch.stack(low),
-            torch.stack(high),
-            torch.tensor(there).to(self.device, non_blocking=True),
-        )
+        return _Gradients(torch.cat(samples), torch.stack(low), torch.stack(high), self._there(there))
+
+    def _there(self, values: Iterable[Any]) -> Tensor:
+        """Numbers of the host's, on the device."""
+        return torch.tensor(list(values)).to(self.device, non_blocking=True)
 
     def ends(self, optimizer: Any) -> None:
-        if self.before is None:
+        """After a step."""
+        before, self.before = self.before, None
+        known, self.gradients = self.gradients, None
+        if before is None:
             return
-        gradients = self.gradients or self._gradients()
-        locals_ = [_local(t.ref()) for t in self.tracked]
-        before, self.before, self.gradients = self.before, None, None
-        if gradients is None or any(p is None or len(sample(p)) != n for p, n in zip(locals_, self.sizes)):
+        gradients = known or self._gradients()
+        after = self._values()
+        if gradients is None or after is None:
             return
-        after = torch.cat([sample(p) for p in locals_])
         samples, low, high, there = gradients
         rates = [t.group["lr"] for t in self.tracked]
-        live = torch.tensor([not isinstance(r, (int, float)) or r != 0 for r in rates]).to(
-            self.device, non_blocking=True
-        )
+        live = self._there(not isinstance(r, (int, float)) or r != 0 for r in rates)
         finite = torch.isfinite(low) & torch.isfinite(high)
         zero = there & (low == 0) & (high == 0)
         usable = there & live & finite & ~zero
@@ -319,8 +323,8 @@ class _Lane:
         self.peak = torch.maximum(self.peak, torch.where(finite, torch.maximum(-low, high), 0.0))
         self._look_at_state(optimizer, hit)
 
-    def _decayed(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-        """Which elements moved as weight decay alone moves them: all of a parameter towards zero, by one share of their size.
+    def _decayed(self, before: Tensor, after: Tensor) -> Tensor:
+        """Which elements moved as weight decay alone moves them: towards zero, each by the same share of its size.
 
         The share is fitted to what the parameter's elements did, and is at most lr * weight_decay.
         """
@@ -338,45 +342,39 @@ class _Lane:
         rounding = torch.finfo(self.dtype).eps * before.abs()
         return decay[self.owner] & (before != 0) & ((change - expected).abs() <= _OFF * expected.abs() + rounding)
 
-    def _look_at_state(self, optimizer: Any, hit: torch.Tensor) -> None:
+    def _look_at_state(self, optimizer: Any, hit: Tensor) -> None:
         """Which floating tensors of the state are zero where the gradient is not."""
-        found: dict[tuple[str, torch.dtype], list] = {}
+        for key, parts in self._state_of(optimizer).items():
+            values = torch.cat([v for _, v in parts])
+            chosen = self._there(i for i, _ in parts)
+            mask = torch.isin(self.owner, chosen)
+            owner, here = self.owner[mask], hit[mask]
+            blank = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device)
+            zeros = blank.index_add(0, owner, ((values == 0) & here).float())
+            broken = blank.index_add(0, owner, (~torch.isfinite(values)).float()) != 0
+            reached = blank.index_add(0, owner, here.float())
+            has = blank.index_fill(0, chosen, 1.0)
+            seen = torch.stack([zeros / reached.clamp(min=1), broken.float(), has])
+            # the worst of all steps: after the first NaN everything is one
+            self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
+
+    def _state_of(self, optimizer: Any) -> dict[tuple[str, torch.dtype], list[tuple[int, Tensor]]]:
+        """Samples of the state by name and dtype, each with its parameter's index."""
+        found: dict[tuple[str, torch.dtype], list[tuple[int, Tensor]]] = {}
         states = getattr(optimizer, "state", {})
         for index, (tracked, size) in enumerate(zip(self.tracked, self.sizes)):
             state = states.get(tracked.ref()) if hasattr(states, "get") else None
             for name, value in state.items() if isinstance(state, dict) else ():
-                local = _local(value) if isinstance(value, torch.Tensor) else None
-                if (
-                    local is not None
-                    and local.dtype.is_floating_point
-                    and local.device == self.device
-                    and len(sample(local)) == size
-                    and value.dim()
-                ):
-                    found.setdefault((str(name), local.dtype), []).append((index, sample(local)))
-        for key, parts in found.items():
-            values = torch.cat([v for _, v in parts])
-            chosen = torch.tensor([i for i, _ in parts]).to(self.device, non_blocking=True)
-            mask = torch.isin(self.owner, chosen)
-            owner, here = self.owner[mask], hit[mask]
-            zeros = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(
-                0, owner, ((values == 0) & here).float()
-            )
-            finite = (
-                torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(
-                    0, owner, (~torch.isfinite(values)).float()
-                )
-                == 0
-            )
-            reached = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_add_(
-                0, owner, here.float()
-            )
-            has = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device).index_fill_(0, chosen, 1.0)
-            seen = torch.stack([zeros / reached.clamp(min=1), (~finite).float(), has])
-            # the worst of all steps: after the first NaN everything is one
-            self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
+                local = _local(value) if isinstance(value, Tensor) and value.dim() else None
+                if local is None or not local.dtype.is_floating_point or local.device != self.device:
+                    continue
+                part = sample(local)
+                if _fits(part, size):
+                    found.setdefault((str(name), local.dtype), []).append((index, part))
+        return found
 
-    def read(self, dtype_name) -> list[dict]:
+    def read(self) -> list[dict[str, Any]]:
+        """What was measured of each parameter, by the names of :class:`records.Update`."""
         marks = (self.reached, self.moved & self.reached, self.own & self.reached, self.broken)
         reached, moved, own, broken = (self._per_parameter(m.float()) for m in marks)
         magnitude = self.magnitude if self.magnitude is not None else torch.zeros_like(self.peak)
@@ -386,30 +384,46 @@ class _Lane:
         steps, zero, bad, small, nonzero, change, peak, reached, moved, own, broken, magnitude = table
         states = [(name, dtype_name(dtype), *rows.tolist()) for (name, dtype), rows in self.states.items()]
         return [
-            dict(
-                steps=int(steps[i]),
-                zero=int(zero[i]),
-                broken_gradient=int(bad[i]),
-                gradient_peak=peak[i],
-                subnormal=small[i] / max(nonzero[i], 1.0),
-                reached=int(reached[i]),
-                moved=int(moved[i]),
-                own=int(own[i]),
-                broken=int(broken[i]),
-                magnitude=magnitude[i],
-                change=change[i] / max(self.sizes[i] * steps[i], 1.0),
-                state=tuple(
+            {
+                "steps": int(steps[i]),
+                "zero": int(zero[i]),
+                "broken_gradient": int(bad[i]),
+                "gradient_peak": peak[i],
+                "subnormal": small[i] / max(nonzero[i], 1.0),
+                "reached": int(reached[i]),
+                "moved": int(moved[i]),
+                "own": int(own[i]),
+                "broken": int(broken[i]),
+                "magnitude": magnitude[i],
+                "change": change[i] / max(self.sizes[i] * steps[i], 1.0),
+                "state": tuple(
                     State(name, dtype, zeros[i], not broken_state[i])
                     for name, dtype, zeros, broken_state, has in states
                     if has[i]
                 ),
-            )  # fmt: skip
+            }
             for i in range(len(self.tracked))
         ]
 
 
-def _local(tensor) -> torch.Tensor | None:
-    """The plain tensor that holds the values: of a DTensor the local part, None for other wrappers and what has no memory."""
+class _Gradients(NamedTuple):
+    """The samples, the least and the greatest value of each parameter's gradient, and who has one."""
+
+    samples: Tensor
+    low: Tensor
+    high: Tensor
+    there: Tensor
+
+
+def _fits(part: Tensor | None, size: int) -> bool:
+    return part is not None and len(part) == size
+
+
+def _local(tensor: Any) -> Tensor | None:
+    """The plain tensor that holds the values: of a DTensor the local part.
+
+    None for other wrappers and for what has no memory.
+    """
     if tensor is None:
         return None
     tensor = getattr(tensor, "_local_tensor", tensor)
@@ -420,6 +434,6 @@ def _local(tensor) -> torch.Tensor | None:
     return tensor.detach() if plain and tensor.layout is torch.strided and not tensor.is_meta else None
 
 
-def sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Up to 1024 elements, evenly spread."""
+def sample(tensor: Tensor) -> Tensor:
+    """Up to ``_SAMPLE`` elements, evenly spread."""
     return tensor.reshape(-1)[:: max(1, tensor.numel() // _SAMPLE)][:_SAMPLE]

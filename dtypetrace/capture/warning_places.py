@@ -24,12 +24,14 @@ _HANDLE = torch.overrides.handle_torch_function.__code__
 _INNER = next(
     c for c in private.module_internals.Module._call_impl.__code__.co_consts if getattr(c, "co_name", "") == "inner"
 )
+_MODULE: Any = warnings
+"""Parts of it are not in its type stubs."""
 _PAST_THE_STACK = ("<sys>", 0) if sys.version_info >= (3, 13) else ("sys", 1)
 
 
 def install(own: Callable[[str], bool]) -> Callable[[], None]:
     """Blames warnings rightly until the returned function is called. ``own`` tells dtypetrace's files."""
-    shows = warnings._showwarnmsg
+    shows = _MODULE._showwarnmsg
 
     def _showwarnmsg(message: Any) -> None:
         frame = sys._getframe(1)
@@ -38,14 +40,14 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
 
     # what is blamed on us has to get as far as _showwarnmsg, which then asks the filters that the user set
     ours = ("always", None, Warning, re.compile(re.escape(__package__ + ".")), 0)
-    filters = warnings.filters
+    filters = _MODULE.filters
     filters.insert(0, ours)
-    warnings._showwarnmsg = _showwarnmsg
+    _MODULE._showwarnmsg = _showwarnmsg
 
     def remove() -> None:
-        if warnings._showwarnmsg is _showwarnmsg:
-            warnings._showwarnmsg = shows
-        for rules in (filters, warnings.filters):  # a catch_warnings that is still open has copied them
+        if _MODULE._showwarnmsg is _showwarnmsg:
+            _MODULE._showwarnmsg = shows
+        for rules in (filters, _MODULE.filters):  # a catch_warnings that is still open has copied them
             if ours in rules:
                 rules.remove(ours)
 
@@ -64,7 +66,7 @@ def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
     wrong = blamed.f_globals.get("__warningregistry__", {})
     for key in ((text, category, message.lineno), (text, category, 0), (text, category)):
         wrong.pop(key, None)
-    warnings.onceregistry.pop((text, category), None)
+    _MODULE.onceregistry.pop((text, category), None)
     file, line = _PAST_THE_STACK
     names = vars(sys)
     for right, right_line in _plain(frame, own):
@@ -79,7 +81,7 @@ def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
 
 
 def _level(message: Any, frame: FrameType | None, own: Callable[[str], bool]) -> tuple[int, Any, bool]:
-    """How many frames were counted, which frame was blamed, and whether a frame that is there because of us was counted."""
+    """How many frames were counted, which frame was blamed, and whether a frame of ours was counted."""
     level = 0
     changed = False
     while frame is not None:
@@ -115,6 +117,8 @@ def _plain(frame: FrameType | None, own: Callable[[str], bool]) -> Iterator[tupl
             continue
         if code is _INNER and not _has_hooks(frame.f_locals.get("self")):
             frame = frame.f_back
+            if frame is None:
+                return
             yield frame, _direct_call_line(frame.f_code)
         else:
             yield frame, frame.f_lineno

@@ -10,21 +10,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..records import Frame
 from . import private
 from .marks import RawStep
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+SentStep = tuple[str, str, tuple[Frame, ...], tuple[torch.dtype, ...], torch.dtype, bool]
+"""A step as it is sent: how, op, frames, source, to, explicit."""
 _LONGEST = 8
-_receiver: list = []  # the recorder that is open in this process, if one is
+"""Steps that are sent with one tensor, the last ones."""
+_receiver: list[Recorder] = []
+"""The recorder that is open in this process, if one is."""
 
 
-def install(recorder) -> Callable[[], None]:
+def install(recorder: Recorder) -> Callable[[], None]:
     """Sends and receives births until the returned function is called."""
     owner = os.getpid()
-    reducers = ForkingPickler._extra_reducers
+    reducers: dict[type, Any] = getattr(ForkingPickler, "_extra_reducers")  # noqa: B009 - untyped
     original = reducers.get(torch.Tensor)
     if original is None:
         return lambda: None
@@ -51,10 +59,10 @@ def install(recorder) -> Callable[[], None]:
     return remove
 
 
-def _packed(recorder, tensor: torch.Tensor) -> list[tuple]:
+def _packed(recorder: Recorder, tensor: torch.Tensor) -> list[SentStep]:
     """The tensor's steps as plain data, birth first; empty where nothing is known of it."""
     mark = recorder.origins.of(tensor)
-    steps = []
+    steps: list[SentStep] = []
     number = mark.step if mark is not None else -1
     while number >= 0 and len(steps) < _LONGEST:
         step = recorder.origins.steps[number]
@@ -65,7 +73,7 @@ def _packed(recorder, tensor: torch.Tensor) -> list[tuple]:
     return steps[::-1]
 
 
-def _rebuild(steps: list[tuple], function: Callable, args: tuple) -> torch.Tensor:
+def _rebuild(steps: list[SentStep], function: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
     """Runs where the batch arrives."""
     tensor = function(*args)
     if _receiver and not _receiver[-1].broken:

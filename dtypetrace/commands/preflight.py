@@ -17,7 +17,7 @@ from torch import nn
 
 from .. import tracing
 from ..capture import private
-from ..capture.births import dtype_name
+from ..capture.calls import dtype_name
 from ..capture.modules import clean_name
 from ..capture.recorder import Recorder
 from ..capture.settings import plan_of

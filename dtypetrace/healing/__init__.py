@@ -1,1 +1,5 @@
-"""A refused call, made again with casts. Enters the hooks through one seam."""
+"""A refused call, made again with casts. Enters the hooks through one seam (``capture.seam``).
+
+``healer`` decides what to cast and ``casting`` casts; ``ahead`` and ``gradients`` act before calls that cannot be
+repeated; ``saved_tensors`` keeps failed attempts out of a checkpoint; ``handled`` finds what the program handles.
+"""

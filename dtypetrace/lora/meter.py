@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..capture import private
-from ..capture.births import dtype_name
+from ..capture.calls import dtype_name
 from ..capture.updates import SMALLEST_NORMAL_HALF, Updates, sample
 from ..records import Update
 from .adapters import Adapter, narrow

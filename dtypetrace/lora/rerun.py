@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from ..capture import private
-from ..capture.births import dtype_name
+from ..capture.calls import dtype_name
 from .adapters import Adapter, find_adapters, narrow, to_float32
 from .meter import Meter
 from .verdict import AS_THEY_ARE, UNTRAINED, Measured

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..capture.births import dtype_name
+from ..capture.calls import dtype_name
 from .adapters import Adapter, Snapshot, find_adapters, seed_all, to_float32
 from .meter import Meter
 from .verdict import AS_THEY_ARE, IN_FLOAT32, UNTRAINED, Measured, Retraining, verdicts

@@ -14,7 +14,9 @@ import json
 import random
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,7 @@ class _Run:
 
         from ..healing.healer import Healer
         from ..lora.rerun import Adapters
+        from ..rules.healing import ruling
         from ..tracing import Trace
 
         torch.manual_seed(0)
@@ -143,7 +146,9 @@ class _Run:
             source=source,
             steps=self.request["steps"],
             numerics=self.request["numerics"],
-            autofix=_keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value))(),
+            autofix=partial(
+                _keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value)), judge=ruling
+            ),
         )
         self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.step_of)
         self.adapters.install()  # before the trace: at the last step that it watches it ends the program
@@ -180,38 +185,40 @@ def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, floa
 
     class Ledger(healer):
         depth = 0
-        entry: Pass | None = None
-        leaves: list[Any] = []
 
-        def before_backward(self, thread: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            super().before_backward(thread, frame, args, kwargs)
-            self.depth += 1
-            if self.depth > 1:
-                return
-            first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
-            values = [
-                v for v in (first if isinstance(first, (list, tuple)) else [first]) if isinstance(v, torch.Tensor)
-            ]
-            self.entry = None
-            if any(private.of_functorch(v) or v.is_meta for v in values):
-                return  # inside a transform (torch.func.grad) or on the meta device no number can be read
+        @contextmanager
+        def backward(
+            self, thread: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Iterator[None]:
+            with super().backward(thread, frame, args, kwargs):
+                self.depth += 1
+                try:
+                    first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+                    values = first if isinstance(first, (list, tuple)) else [first]
+                    begun = self.begun(first, [v for v in values if isinstance(v, torch.Tensor)])
+                    yield
+                    if begun is not None:
+                        self.ended(*begun)
+                finally:
+                    self.depth -= 1
+
+        def begun(self, first: Any, values: list[Any]) -> tuple[Pass, list[Any]] | None:
+            """Writes down the value of an outermost backward pass; its entry, and the leaves that get gradients."""
+            if self.depth > 1 or any(private.of_functorch(v) or v.is_meta for v in values):
+                return None  # inside a transform (torch.func.grad) or on the meta device no number can be read
             with torch.no_grad():
                 value = sum(v.detach().double().sum().item() for v in values)
             began(first, value)
-            self.leaves = _leaves(values)
-            if len(ledger) < _MOST_VALUES:
-                self.entry = {"value": value, "norm": None}
-                ledger.append(self.entry)
+            if len(ledger) >= _MOST_VALUES:
+                return None
+            ledger.append({"value": value, "norm": None})
+            return ledger[-1], _leaves(values)
 
-        def after_backward(self) -> None:
-            super().after_backward()
-            self.depth -= 1
-            if self.depth or self.entry is None:
-                return
+        @staticmethod
+        def ended(entry: Pass, leaves: list[Any]) -> None:
             with torch.no_grad():
-                grads = [p.grad for p in self.leaves if p.grad is not None]
-                self.leaves = []
-                self.entry["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
+                grads = [p.grad for p in leaves if p.grad is not None]
+                entry["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
 
     return Ledger
 

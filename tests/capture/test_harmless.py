@@ -455,7 +455,7 @@ def test_the_same_step_again_adds_no_record(make):
             r.ops,
             r.origins.steps,
             r.places,
-            r.refused,
+            r.refusals.records,
             r.origins.marks,
             r.modules._entries,
             r.modules.roots,

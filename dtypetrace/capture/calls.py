@@ -1,0 +1,102 @@
+"""Reads a torch function's call: its name, the tensors among its arguments, the dtype that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from . import private
+
+Tensor = torch.Tensor
+CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})
+"""Casts that may return the tensor they were called on; the others show by their output."""
+# isinstance takes three times as long to say no as to look a type up
+_HOLDS_NONE = frozenset(
+    {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+_NUMBERS = frozenset({int, float, bool})
+_NAMES: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype's name without ``torch.``."""
+    return _NAMES.get(dtype) or _NAMES.setdefault(dtype, str(dtype).removeprefix("torch."))
+
+
+def op_name(function: Any) -> str:
+    """The name that users know a torch function by: ``linear``, ``matmul``, ``setitem``, ``dtype``.
+
+    >>> op_name(torch.Tensor.__matmul__)
+    'matmul'
+    """
+    if type(function) is private.OpOverload:
+        name: str = function.overloadpacket.__name__
+    else:
+        name = getattr(function, "__name__", None) or str(function)
+        if name in ("__get__", "__set__", "__delete__"):
+            return getattr(getattr(function, "__self__", None), "__name__", name)
+        packet = getattr(function, "overloadpacket", None)
+        if packet is not None:
+            name = packet.__name__
+    return name[2:-2] if name.startswith("__") and name.endswith("__") else name
+
+
+def tensors_in(args: Iterable[Any], kwargs: dict[str, Any] | None = None) -> list[Tensor]:
+    """The tensors among a call's arguments, and in the lists and tuples among them."""
+    found: list[Tensor] = []
+    for a in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(a)
+        if kind is Tensor:
+            found.append(a)
+        elif kind in _HOLDS_NONE:
+            continue
+        elif isinstance(a, Tensor):
+            found.append(a)
+        elif isinstance(a, (list, tuple)) and not (a and kind is list and type(a[0]) in _NUMBERS):  # no shape, no mask
+            for b in a:
+                if isinstance(b, Tensor):
+                    found.append(b)
+    return found
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape; -1 for a symbolic size, nothing for a nested tensor."""
+    try:
+        return tuple([n if type(n) is int else -1 for n in tensor.shape])
+    except RuntimeError:
+        return ()
+
+
+def named_dtype(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> torch.dtype | None:
+    """The dtype that a call names among its arguments."""
+    if kwargs:
+        dtype = kwargs.get("dtype")
+        if isinstance(dtype, torch.dtype):
+            return dtype
+    return next((a for a in args if isinstance(a, torch.dtype)), None)
+
+
+def named_tensor(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Tensor | None:
+    """The tensor whose dtype a cast takes: ``x.to(y)``, ``x.type_as(y)``."""
+    if len(args) == 2 and isinstance(args[1], Tensor):
+        return args[1]
+    other = kwargs.get("other") if kwargs else None
+    return other if isinstance(other, Tensor) else None
+
+
+def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    """The dtype that autocast computes in on the tensor's device, None where it is off."""
+    device = tensor.device.type
+    return torch.get_autocast_dtype(device) if device != "meta" and torch.is_autocast_enabled(device) else None
+
+
+def autocast_of(tensors: Iterable[Tensor], on: bool = False) -> str:
+    """``"cpu:bfloat16"`` where autocast is on for the tensors' device; ``on`` where the caller knows that it is."""
+    for t in tensors:
+        device = t.device.type
+        dtype = torch.get_autocast_dtype(device) if on and device != "meta" else autocast_dtype(t)
+        if dtype is not None:
+            return f"{device}:{dtype_name(dtype)}"
+    return ""

@@ -1,0 +1,252 @@
+"""The mode that sees what the code called: torch functions with the tensors that were passed to them.
+
+It sees composites that raise before anything is dispatched, reads of ``tensor.dtype``, and whether autocast is on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import private
+from .calls import CAST_CALLS, op_name, tensors_in
+from .dispatch_mode import DispatchMode, WatchingFunctionMode
+from .recorder import Recorder
+from .seam import again, refused
+from .threads import Watching
+
+Tensor = torch.Tensor
+Handler = Callable[["FunctionMode", Any, tuple[Any, ...], dict[str, Any]], Any]
+_any_autocast = private.any_autocast_enabled
+
+
+class FunctionMode(WatchingFunctionMode):
+    """Calls each torch function and remembers that it is running."""
+
+    def __init__(self, watch: Watching) -> None:
+        super().__init__()
+        self.recorder = watch.recorder
+        self.watch = watch
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(self, func, args, kwargs or {})
+        recorder = self.recorder
+        thread = recorder.threads.get(get_ident()) or recorder.thread_state()
+        calls = thread.calls
+        autocast = _any_autocast()  # in the dispatch handler it reads False even when on
+        calls.append([func, args, kwargs, None, autocast])
+        try:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        except Exception as error:
+            calls.pop()
+            healed = refused(self.watch, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
+            if healed is None:
+                raise
+        except BaseException:
+            calls.pop()
+            raise
+        else:
+            healed = None
+            calls.pop()
+        if healed is not None:
+            return again(self, func, healed)
+        if recorder.reference is not None:
+            recorder.reference.called(func, args, kwargs, out)
+        # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
+        if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in CAST_CALLS:
+            _called(recorder, thread, func, args, kwargs, out, sys._getframe(0).f_back)
+        return out
+
+
+def _called(recorder: Recorder, thread: Any, *what: Any) -> None:
+    if not recorder.broken:
+        try:
+            with private.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
+                recorder.births.called(thread, *what)
+        except Exception:
+            recorder.fail("the function mode")
+
+
+# ---------------------------------------------------------------- functions with a handler of their own
+
+
+def _plain(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What reads nothing but a fact of the tensor needs no more than to be called."""
+    return func(*args, **kwargs)
+
+
+def _caller(recorder: Recorder) -> FrameType | None:
+    """The frame that called the torch function, beyond dtypetrace's own: healing's mode may lie around ours."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and recorder.places.own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _get_dtype(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    dtype = func(*args, **kwargs)
+    recorder = mode.recorder
+    if not recorder.broken:
+        try:
+            frame = _caller(recorder)
+            with private.DisableTorchFunction():
+                recorder.births.read_dtype(recorder.thread_state(), args[0], dtype, frame)
+        except Exception:
+            recorder.fail("a read of dtype")
+    return dtype
+
+
+def _get_grad(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    grad = func(*args, **kwargs)
+    recorder = mode.recorder
+    if isinstance(grad, Tensor) and not recorder.broken:
+        try:
+            origins = recorder.origins
+            origins.gradient(grad, args[0])
+            if origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
+                with private.DisableTorchFunction():
+                    if grad.dtype is args[0].dtype:
+                        origins.mark(grad, owner.step, -1)
+        except Exception:
+            recorder.fail("a read of grad")
+    return grad
+
+
+def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``x.data = y`` and ``x.grad = y``: with the value comes its origin, under the same object."""
+    recorder = mode.recorder
+    try:
+        out = func(*args, **kwargs)
+    except Exception as error:
+        healed = refused(mode.watch, recorder.thread_state(), func, args, kwargs, error, _caller(recorder))
+        if healed is None:
+            raise
+        out, args = func(*healed.args, **healed.kwargs), healed.args
+    value = args[1] if len(args) > 1 else None
+    if isinstance(value, Tensor) and not recorder.broken:
+        try:
+            if func == _GRAD_SET:
+                recorder.origins.gradient(value, args[0])
+            elif func == _DATA_SET:
+                with private.DisableTorchFunction():
+                    place = recorder.place(recorder.thread_state(), _caller(recorder))
+                    recorder.origins.became(args[0], recorder.origins.mark_of(value, place).step)
+        except Exception:
+            recorder.fail("a write of data")
+    return out
+
+
+def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs a torch function written in Python with the mode on inside it too."""
+    if private.function_mode_count():  # the program's own modes see the call first, and none of what it does inside
+        with private.last_function_mode(mode):
+            return func(*args, **kwargs)
+    recorder, healer = mode.recorder, mode.watch.healer
+    thread = recorder.thread_state()
+    frame = _caller(recorder)
+    around: AbstractContextManager[None] = nullcontext()
+    if func is not nn.functional.multi_head_attention_forward:
+        recorder.backward_place = recorder.place(thread, frame)
+        if healer is not None:
+            around = _Guarded(recorder, healer.backward(thread, frame, args, kwargs))
+    with around:
+        try:
+            kind = next((type(t) for t in tensors_in(args, kwargs) if private.answers_torch_functions(type(t))), None)
+            if kind is not None:  # it is asked for the call, and for none of what the call does inside
+                inside = f"torch functions inside {op_name(func)} of {kind.__name__}"
+                recorder.not_seen[f"{inside}, which has a __torch_function__ of its own"] = None
+                return func(*args, **kwargs)
+            with mode:
+                return _BODIES[func](*args, **kwargs)
+        except Exception as error:
+            if not recorder.refusals.knows(error):  # what it called is healed by itself; the whole is never run again
+                refused(mode.watch, thread, func, args, kwargs, error, frame)
+            raise
+
+
+class _Guarded:
+    """A block of healing's around the program's code: its own failures never reach that."""
+
+    def __init__(self, recorder: Recorder, block: AbstractContextManager[None]) -> None:
+        self._recorder = recorder
+        self._block = block
+        self._entered = False
+
+    def __enter__(self) -> None:
+        self._entered = self._try(self._block.__enter__)
+
+    def __exit__(self, *error: object) -> None:
+        if self._entered:
+            self._try(lambda: self._block.__exit__(None, None, None))
+
+    def _try(self, part: Callable[[], Any]) -> bool:
+        try:
+            with private.DisableTorchFunction():
+                part()
+        except Exception:
+            self._recorder.fail("healing around a backward pass")
+            return False
+        return True
+
+
+def _mode_sensitive(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return mode.__torch_function__(_MODE_SENSITIVE[func], (), args, kwargs)
+
+
+class _ModeSensitive:
+    """A function that torch computes otherwise while any dispatch mode is on, called with ours off where that shows.
+
+    ``out=`` of ``matrix_rank`` stays unwritten and that of ``cond`` is rounded otherwise; autocast does not reach the
+    inside of ``bilinear`` and ``pinv``.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = function.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("out") is None and not private.any_autocast_enabled():
+            return self.function(*args, **kwargs)
+        with private.top_dispatch_mode_off(DispatchMode):
+            return self.function(*args, **kwargs)
+
+
+_REENTERED = (Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward)
+"""Torch functions written in Python that call composites which raise above the dispatch mode."""
+_BODIES = {f: private.body_with_modes_on(f) for f in _REENTERED}
+_SENSITIVE = (
+    torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.pinv, torch.pinverse, Tensor.pinverse, torch.bilinear,
+)  # fmt: skip
+_MODE_SENSITIVE = {f: _ModeSensitive(f) for f in _SENSITIVE}
+_OF_TENSOR: Any = Tensor
+_DATA_SET, _GRAD_SET = _OF_TENSOR.data.__set__, _OF_TENSOR.grad.__set__
+_FACTS = (
+    "shape", "device", "requires_grad", "grad_fn", "is_leaf", "ndim", "layout", "is_cuda", "is_cpu",
+    "is_meta", "is_sparse", "is_quantized", "is_mps", "is_xpu", "is_nested", "itemsize", "nbytes",
+    "_version", "output_nr", "_base", "retains_grad", "names", "grad_dtype",
+)  # fmt: skip
+_READS = (
+    Tensor.size, Tensor.stride, Tensor.dim, Tensor.numel, Tensor.is_floating_point, Tensor.is_complex,
+    Tensor.is_contiguous,
+)  # fmt: skip
+_SPECIAL: dict[Any, Handler] = {
+    **dict.fromkeys(_REENTERED, _reenter),
+    **dict.fromkeys(_MODE_SENSITIVE, _mode_sensitive),
+    _OF_TENSOR.dtype.__get__: _get_dtype,
+    _OF_TENSOR.grad.__get__: _get_grad,
+    _DATA_SET: _set_tensor,
+    _GRAD_SET: _set_tensor,
+    **{getattr(Tensor, name).__get__: _plain for name in _FACTS if hasattr(Tensor, name)},
+    **dict.fromkeys(_READS, _plain),
+}

@@ -1,0 +1,121 @@
+"""The parameters around a refused call: who holds a tensor and by which name, and how many numbers have which dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..records import Parameter
+from .calls import dtype_name
+from .modules import gradients_of, state_names, tensor_names
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .running import Thread
+
+Tensor = torch.Tensor
+Holder = tuple[str, str | None]
+"""A tensor's qualified name and what holds it: ``parameter``, ``buffer``, ``gradient`` or ``state``."""
+Names = dict[Any, Holder]
+"""By id of the tensor, and by its place in memory."""
+
+
+def memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
+    """Where a tensor's numbers begin; None for one without memory of its own (meta, fake, sparse, other subclasses)."""
+    plain = (
+        type(tensor) in (Tensor, nn.Parameter, nn.Buffer)
+        and tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+    )
+    try:
+        return (tensor.data_ptr(), tensor.dtype) if plain and tensor.numel() and tensor.data_ptr() else None
+    except RuntimeError:  # what vmap and grad hand in looks plain and has no storage
+        return None
+
+
+def holder_of(tensor: Tensor, names: Names) -> Holder:
+    """Who holds a tensor. A parameter that was transposed, expanded, sliced or detached is still that parameter."""
+    base = tensor._base
+    known = names.get(id(tensor))
+    if known is None and base is not None and base.dtype is tensor.dtype:
+        known = names.get(id(base))
+    return known or names.get(memory(tensor), ("", None))
+
+
+def root_of(recorder: Recorder, thread: Thread, forward_op: int) -> nn.Module | None:
+    """The outermost module that is running, or whose backward is."""
+    if thread.modules:
+        return thread.modules[0].root.ref()
+    if forward_op >= 0:
+        root = recorder.ops[forward_op].root
+        return root() if root is not None else None
+    return None
+
+
+def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[nn.Module] = ()) -> Names:
+    """Names of parameters, buffers, gradients and optimizer state; the running model's win."""
+    names: Names = {}
+    gradients = {id(owner): gradient for gradient, owner in gradients_of(recorder)}
+    for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
+        own = tensor_names(known)
+        held = {id(t): t for t in (*known.buffers(), *known.parameters())}
+        found = {id(gradients[i]): (f"{name}.grad", "gradient") for i, (name, _) in own.items() if i in gradients}
+        names.update(found | own)
+        for tensor in (*held.values(), *(gradients[i] for i in held if i in gradients)):
+            if id(tensor) in names and (place := memory(tensor)):
+                names[place] = names[id(tensor)]
+    optimizer = recorder.stepping.optimizer()
+    if optimizer is not None:
+        names = {**state_names(optimizer, names), **names}
+    return names
+
+
+def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
+    """The floating parameters of a module as records."""
+    return tuple(
+        Parameter(names[id(p)][0], dtype_name(p.dtype), p.numel(), recorder.step_of(p), p.requires_grad)
+        for p in root.parameters()
+        if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
+    )
+
+
+def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:
+    """Every parameter that is alive and known, by id."""
+    found: dict[int, Tensor] = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
+    for mark in list(recorder.origins.marks.values()):
+        tensor = mark()
+        if isinstance(tensor, nn.Parameter):
+            found[id(tensor)] = tensor
+    return {
+        k: p
+        for k, p in found.items()
+        if isinstance(p, nn.Parameter) and not isinstance(p, nn.parameter.UninitializedParameter)
+    }
+
+
+def numbers_by_dtype(recorder: Recorder) -> tuple[tuple[str, int], ...]:
+    """Numbers held per dtype by the parameters of every model that was called, else of all that are alive.
+
+    A copy that never runs (an average of the weights, a checkpoint in memory) says little about the plan.
+    """
+    called = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
+    sizes: dict[str, int] = {}
+    for p in (called or live_parameters(recorder)).values():
+        if p.dtype.is_floating_point:
+            name = dtype_name(p.dtype)
+            sizes[name] = sizes.get(name, 0) + p.numel()
+    return tuple(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def mismatched_gradients(recorder: Recorder, dtypes: set[str]) -> list[tuple[str, Tensor]]:
+    """The first gradient of another dtype than its parameter's, with that: what a reducer or bucket refuses.
+
+    ``dtypes``: those that the message mentions; empty for any.
+    """
+    for gradient, parameter in gradients_of(recorder):
+        if gradient.dtype is not parameter.dtype and (not dtypes or dtype_name(gradient.dtype) in dtypes):
+            return [("gradient", gradient), ("parameter", parameter)]
+    return []

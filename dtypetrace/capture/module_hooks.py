@@ -1,0 +1,185 @@
+"""Global hooks: which module is running, who registers which parameter, when an optimizer steps.
+
+Every hook returns None: anything else would replace the program's own values, which only healing may do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import private, refused_calls
+from .patches import Patches
+from .recorder import Recorder
+from .running import ModuleCall, Thread
+from .seam import Healer
+from .settings import plan_of
+from .steps import Running
+
+_OTHER_THREADS = "modules that ran in other threads: modes are thread-local"
+_FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
+"""Modules whose fast path in C++ turns itself off while hooks or modes are on."""
+
+
+class ModuleHooks:
+    """The hooks of one trace; ``capture.global_hooks`` calls them. See :class:`hooks.Watch` for steps and on_enough."""
+
+    always_called = True
+    """``leave`` is called on exceptions too."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        patches: Patches,
+        steps: int | None,
+        on_enough: Callable[[], None] | None,
+        healer: Healer | None,
+    ) -> None:
+        self.recorder = recorder
+        self.patches = patches
+        self.healer = healer
+        self.steps = steps
+        self.on_enough = on_enough
+
+    def elsewhere(self) -> None:
+        """Called where a module runs in a thread that no trace watches."""
+        self.recorder.not_seen[_OTHER_THREADS] = None
+
+    # ------------------------------------------------------------ modules
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """A module's forward begins."""
+        recorder = self.recorder
+        if recorder.broken:
+            return None
+        try:
+            thread = recorder.threads.get(get_ident()) or recorder.thread_state()
+            frame = sys._getframe(1)
+            place = recorder.place(thread, frame)
+            backward = private.current_graph_task_id() != -1
+            modules = thread.modules
+            if modules:
+                root = modules[0].root
+            else:
+                if self.on_enough is not None and self._enough() and not thread.calls:
+                    # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
+                    self.on_enough()
+                    return None
+                self._outermost()
+                above = recorder.modules.above(module) if backward else None
+                root = above or recorder.modules.root(module, place if self._called_directly(frame) else -1)
+                recorder.births.given(args, place)
+            if type(module) in _FUSED and not module.training:
+                name = type(module).__name__
+                recorder.not_seen[f"{name}'s fused fast path: it is off while hooks or modes are on"] = None
+            number = recorder.modules.number(module, root)
+            modules.append(ModuleCall(module, number, id(frame), place, backward, root))
+            return self.healer.module_input(module, args, thread) if self.healer is not None else None
+        except Exception:
+            recorder.fail("a module hook")
+            return None
+
+    def _enough(self) -> bool:
+        return self.steps is not None and self.recorder.steps_done >= self.steps
+
+    def _called_directly(self, frame: FrameType | None) -> bool:
+        """Whether the program calls the module itself, so that its text names the module; checkpoint does not."""
+        while frame is not None and frame.f_code.co_filename == private.module_internals.__file__:
+            frame = frame.f_back
+        return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
+
+    def _outermost(self) -> None:
+        self.patches.mind_compile()
+        self.recorder.stepping.forget_left()
+        self.recorder.origins.tidy()
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        """A module's forward has ended, by an exception too."""
+        recorder = self.recorder
+        try:
+            thread = recorder.threads.get(get_ident())
+            if thread is None:
+                return
+            if result is None and not recorder.broken:
+                self._look_for_refusal(thread, module, args, sys._getframe(1))
+            modules = thread.modules
+            if modules and modules[-1].module is module or any(entry.module is module for entry in modules):
+                while modules.pop().module is not module:
+                    pass
+                # what was read inside the call can decide nothing after it
+                while thread.reads and thread.reads[-1].depth > len(modules):
+                    thread.reads.pop()
+        except Exception:
+            recorder.fail("a module hook")
+
+    def _look_for_refusal(self, thread: Thread, module: nn.Module, args: tuple[Any, ...], frame: FrameType) -> None:
+        error = sys.exc_info()[1]
+        # one that the program is handling when it calls the module was caught in another frame
+        if not isinstance(error, Exception) or error.__traceback__ is None or error.__traceback__.tb_frame is not frame:
+            return
+        if not self.recorder.refusals.knows(error):
+            refused_calls.from_module(self.recorder, thread, module, args, error, frame)
+
+    def registered(self, module: nn.Module, name: str, tensor: Any) -> None:
+        """A parameter or buffer was set on a module."""
+        recorder = self.recorder
+        if isinstance(tensor, torch.Tensor) and not recorder.broken:
+            try:
+                with private.DisableTorchFunction():
+                    recorder.births.registered(name, tensor, sys._getframe(1))
+            except Exception:
+                recorder.fail("a registration hook")
+
+    # ------------------------------------------------------------ optimizers
+
+    def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An optimizer's step begins."""
+        recorder = self.recorder
+        recorder.trains = True
+        recorder.origins.sweep()  # few tensors are alive here
+        frame, thread = sys._getframe(1), recorder.thread_state()
+        place = recorder.place(thread, frame)
+        step = recorder.stepping.begins(optimizer, args, kwargs, frame, place, len(thread.modules))
+        self._follow(lambda: self._before(optimizer, step))
+        if not step.closures:
+            self._follow(lambda: self._plan(optimizer, step.place))
+
+    def _before(self, optimizer: Any, step: Running) -> None:
+        if self.recorder.reference is not None:
+            self.recorder.reference.step_begins(optimizer, step.place)
+        self.recorder.updates.begins(optimizer, step.place, closure=bool(step.closures))
+
+    def step_ends(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An optimizer's step has ended."""
+        recorder = self.recorder
+        step = recorder.stepping.ends(optimizer)
+        self._follow(lambda: recorder.updates.ends(optimizer))
+        if recorder.reference is not None:
+            recorder.reference.step_ends(optimizer)
+        if step is not None and step.closures:  # the models have run, and the gradients are there
+            self._follow(lambda: self._plan(optimizer, step.place))
+        recorder.steps_done += 1
+        if self.on_enough is None and self._enough():
+            raise SystemExit(0)
+
+    def _plan(self, optimizer: Any, place: int) -> None:
+        """Notes the precision plan of each model, when an optimizer steps for the first time."""
+        if self.recorder.updates.steps_of(optimizer) == 1:
+            models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
+            for model in models:
+                self.recorder.plans.append(
+                    plan_of(model, optimizer=optimizer, place=place, step_of=self.recorder.step_of, others=models)
+                )
+
+    def _follow(self, look: Callable[[], None]) -> None:
+        if not self.recorder.broken:
+            try:
+                look()
+            except Exception:
+                self.recorder.fail("the optimizer's step")

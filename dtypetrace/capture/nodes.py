@@ -1,0 +1,71 @@
+"""Which op made which autograd node, so that an op of the backward pass finds its forward op."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import private
+
+if TYPE_CHECKING:
+    from .running import Thread
+
+ACCUMULATES = -3
+"""Stands for the forward op where the engine passes a parameter its gradient."""
+_SLOTS = (1 << 18) - 1
+"""Autograd nodes that are remembered, less one: 2 MB, more than one step of a large model makes."""
+_BITS = 24
+"""An op's number takes so many bits of a slot; the node's sequence number has the rest."""
+_NUMBERS = (1 << _BITS) - 1
+_MOST_NODES = 8
+"""Nodes that one operator is taken to have made; more were made where nobody watched."""
+_current_node = private.current_autograd_node
+
+
+class Nodes:
+    """The sequence numbers of autograd nodes, each with the op that made it."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        """The first number that may belong to a watched op."""
+        self._ops = array("q", b"\xff" * (8 * (_SLOTS + 1)))
+        """In the slot of a number: that number << _BITS | number of its op."""
+
+    def begin(self) -> int:
+        """Nodes are watched from now on; gives the number of the next."""
+        self.first = private.next_sequence_number()
+        return self.first
+
+    def link(self, thread: Thread, risen: int, op: int) -> None:
+        """Notes that an op made the nodes up to a sequence number.
+
+        One operator may make several: CopySlices, a custom Function around it.
+        """
+        for sequence in range(max(thread.sequence, risen - _MOST_NODES), risen):
+            self._ops[sequence & _SLOTS] = sequence << _BITS | op
+        thread.sequence = risen
+
+    def forward_op(self) -> int:
+        """Number of the op whose backward the engine is running, -1 where its forward was not watched."""
+        node = _current_node()
+        if node is None:
+            return -1
+        sequence: int = node._sequence_nr()
+        if sequence == private.ACCUMULATE_SEQUENCE:
+            return ACCUMULATES
+        known = self._ops[sequence & _SLOTS]
+        return known & _NUMBERS if known >> _BITS == sequence else -1
+
+    def variable(self) -> tuple[torch.Tensor | None, bool]:
+        """A parameter that the running node leads to, and whether the node was made before the watching began."""
+        node = _current_node()
+        if node is None:
+            return None, False
+        before = node._sequence_nr() < self.first
+        above: list[Any] = [n for n, _ in node.next_functions if n is not None]
+        # a weight is reached through one unary node (its transpose); beyond a node with more inputs lies another op
+        above += [one.next_functions[0][0] for one in above if len(one.next_functions) == 1]
+        found = (getattr(candidate, "variable", None) for candidate in above)
+        return next((v for v in found if v is not None), None), before

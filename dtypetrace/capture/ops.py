@@ -1,0 +1,194 @@
+"""The distinct ops of a recording while it grows, and what is known of operators and of the kinds of their arguments.
+
+What only a report needs stays raw here (dtypes, sizes, devices as torch has them) and becomes a
+:class:`records.Op` when the recording is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ..records import Input, Op
+from . import private
+from .births import LIFT_FRESH, TO_COPY, TO_DTYPE
+from .calls import dtype_name, op_name, shape_of
+from .schemas import effect
+
+if TYPE_CHECKING:
+    import weakref
+
+Tensor = torch.Tensor
+MOST_INPUTS = 64
+"""Operands of one op that are recorded. Only a list of hundreds of tensors has more, and they are alike."""
+_PLAIN: frozenset[type] = frozenset({Tensor, nn.Parameter})
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+class RawInput(NamedTuple):
+    """See :class:`records.Input`."""
+
+    dtype: torch.dtype
+    step: int
+    producer: int
+    name: str
+    """Of a parameter, else empty."""
+    parameter: bool
+    shape: Sequence[int]
+
+    def record(self) -> Input:
+        """As plain data."""
+        holder = "parameter" if self.parameter else None
+        return Input(dtype_name(self.dtype), self.step, self.producer, self.name, holder, tuple(self.shape))
+
+
+class GrowingOp:
+    """The growing form of :class:`records.Op`.
+
+    ``steady``, ``form`` and ``makes`` serve ``Recorder._again``: the one dtype of all tensors of a call (None where
+    there is none), the kinds of its arguments, and the type of its result.
+    """
+
+    __slots__ = (
+        "number", "count", "steady", "form", "makes",
+        "func", "op", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device",
+        "peak", "uncached", "written",
+    )  # fmt: skip
+    number: int
+    count: int
+    steady: torch.dtype | None
+    form: Form
+    makes: type
+    func: Any
+    op: str
+    phase: str
+    module: int
+    place: int
+    inputs: list[RawInput]
+    outputs: tuple[torch.dtype, ...]
+    autocast: str
+    root: weakref.ref[nn.Module] | None
+    of: int
+    shape: Sequence[int]
+    device: torch.device | None
+    peak: Tensor | float | None
+    uncached: str
+    written: tuple[int, ...]
+
+    def record(self, module: str, model: int) -> Op:
+        """As plain data."""
+        return Op(
+            self.op,
+            str(self.func).removeprefix("aten."),
+            self.phase,
+            module,
+            self.place,
+            tuple([i.record() for i in self.inputs]),
+            tuple([dtype_name(d) for d in self.outputs]),
+            self.count,
+            self.autocast,
+            self.of,
+            tuple(self.shape),
+            str(self.device) if self.device is not None else "",
+            self._read_peak(),
+            self.uncached,
+            model,
+            effect(self.func),
+            self.written,
+        )
+
+    def _read_peak(self) -> float | None:
+        """The peak as a number, from now on: read again in an open trace, it would wait for the device."""
+        if isinstance(self.peak, Tensor):
+            with private.unseen():
+                self.peak = float(self.peak.item())
+        return self.peak
+
+
+# ---------------------------------------------------------------- decided once in a process
+
+
+class Form:
+    """The kinds of a call's arguments: equal for all calls whose arguments have the same types."""
+
+    __slots__ = ("kinds", "tensors", "simple", "plain")
+
+    def __init__(self, kinds: tuple[type, ...], positional: int) -> None:
+        self.kinds = kinds
+        self.tensors = tuple(i for i, kind in enumerate(kinds[:positional]) if issubclass(kind, Tensor))
+        """Which positional arguments are tensors."""
+        hidden = any(issubclass(kind, (Tensor, list, tuple)) for kind in kinds[positional:])
+        self.simple = not hidden and not any(issubclass(kind, (list, tuple)) for kind in kinds[:positional])
+        """Whether there are no others: none passed by name, none in a list."""
+        self.plain = all(kinds[i] in _PLAIN for i in self.tensors)
+        """Whether they are plain tensors and parameters."""
+
+
+_forms: dict[tuple[int, tuple[type, ...]], Form] = {}
+
+
+def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Form:
+    """The form of a call."""
+    kinds = (*map(type, args), *map(type, kwargs.values())) if kwargs else (*map(type, args),)
+    key = len(args), kinds
+    form = _forms.get(key)
+    if form is None:
+        if len(_forms) >= _MOST_FORMS:  # classes of tensors that a program makes anew and anew
+            _forms.clear()
+        form = _forms[key] = Form(kinds, len(args))
+    return form
+
+
+_MOST_FORMS = 4096
+
+
+class Operator:
+    """What is known of an operator."""
+
+    __slots__ = ("func", "name", "repeats", "mutable", "casts")
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        """Kept, so that no other gets its id."""
+        overload = type(func) is private.OpOverload
+        self.name = op_name(func)
+        self.casts = func is TO_COPY or func is TO_DTYPE
+        self.repeats = overload and not self.casts and func is not LIFT_FRESH
+        """Whether a call that is like an earlier one can go the short path: casts differ by more than their place, and
+        what is lifted may have been made anew."""
+        self.mutable = bool(overload and func._schema.is_mutable)
+
+
+_operators: dict[int, Operator] = {}
+
+
+def operator(func: Any) -> Operator:
+    """What is known of an operator."""
+    known = _operators.get(id(func))
+    if known is None:
+        known = _operators[id(func)] = Operator(func)
+    return known
+
+
+# ---------------------------------------------------------------- measured once
+
+
+def size_of(tensor: Tensor) -> Sequence[int]:
+    """A tensor's sizes as they are, where they are numbers for certain."""
+    return tensor.shape if type(tensor) in _PLAIN and not tensor.is_nested else shape_of(tensor)
+
+
+def peak_of(integers: Tensor, cast: Tensor) -> Tensor | None:
+    """The largest of some integers that were cast to a half dtype, on their device; it is read when the run is over."""
+    of_integers = not (integers.dtype.is_floating_point or integers.dtype.is_complex)
+    if not of_integers or cast.dtype not in _HALVES or type(cast) is not Tensor:
+        return None
+    if cast.device.type not in ("cpu", "cuda") or not cast.numel():
+        return None
+    if cast.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    with private.unseen():
+        return cast.amax()

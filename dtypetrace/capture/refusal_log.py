@@ -1,0 +1,88 @@
+"""The refusals that were recorded, and which exception on its way out speaks of which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..records import Refused
+
+
+class _Raised(NamedTuple):
+    """What is kept of an exception. Not the exception itself: its traceback would pin the model."""
+
+    number: int
+    text: str
+    depth: int
+
+
+def _depth(error: BaseException) -> int:
+    """How many frames an exception has come through."""
+    depth, tb = 0, error.__traceback__
+    while tb is not None:
+        depth, tb = depth + 1, tb.tb_next
+    return depth
+
+
+class RefusalLog:
+    """Distinct refusals with their counts."""
+
+    def __init__(self) -> None:
+        self.records: list[Refused] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._raised: dict[int, _Raised] = {}
+        """By the exception's id, which is used again: the text and the depth tell whether it is the same."""
+
+    def add(self, key: tuple[object, ...], error: BaseException, make: Callable[[], Refused]) -> None:
+        """Counts a refusal. ``make`` is called for the first of its key."""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.records)
+            self.records.append(make())
+        else:
+            self.update(number, count=self.records[number].count + 1)
+        self._raised[id(error)] = _Raised(number, str(error), _depth(error))
+
+    def update(self, number: int, **changes: object) -> None:
+        """Replaces fields of one record."""
+        self.records[number] = replace(self.records[number], **changes)  # type: ignore[arg-type]  # any field
+
+    def number_of(self, error: BaseException) -> int | None:
+        """Number of the refusal that an exception speaks of, None where none was recorded."""
+        entry = self._raised.get(id(error))
+        return entry.number if entry is not None and entry.text == str(error) else None
+
+    def knows(self, error: BaseException) -> bool:
+        """Whether an exception was recorded further in and is on its way out.
+
+        A new one of the same text can have the id of one that is gone; raised at the same place, its traceback is no
+        longer than that one's was.
+        """
+        return self.number_of(error) is not None and _depth(error) > self._raised[id(error)].depth
+
+    def goes_on_as(self, error: BaseException, inner: int, text: str) -> None:
+        """C++ raises another exception in place of one that was recorded, which is given by its id and text."""
+        entry = self._raised.get(inner)
+        if entry is not None and entry.text == text:
+            self._raised[id(error)] = _Raised(entry.number, str(error), 0)
+
+    def ended_by(self, error: BaseException, look: Callable[[BaseException], None]) -> None:
+        """The exception left the block: its refusal is the one that ended the run. ``look`` records an unknown one."""
+        chain: BaseException | None = error
+        seen: set[int] = set()
+        while chain is not None and id(chain) not in seen:
+            seen.add(id(chain))
+            if self.number_of(chain) is None:
+                look(chain)
+            number = self.number_of(chain)
+            if number is not None:
+                self.update(number, left=True)
+                return
+            chain = chain.__cause__ or chain.__context__
+        # an interpreter in C++ (TorchScript) raises an exception of its own around the text, or without it
+        text = str(error)
+        for entry in reversed(self._raised.values()):
+            if entry.text in text or "TorchScript interpreter" in text:
+                self.update(entry.number, left=True)
+                return

@@ -1,0 +1,72 @@
+"""What is going on in one thread: the torch functions and modules that are running, and the dtypes that were read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from .modules import Root
+
+FUNCTION, ARGS, KWARGS, PLACE, AUTOCAST = range(5)
+"""What a running call holds, by position."""
+RunningCall = list[Any]
+"""A torch function that is running: the function, its arguments (kwargs may be None), its place (None until it is asked
+for) and whether autocast is on. A list, which is made in a third of the time that an object takes: one is made for each
+call."""
+
+
+class ModuleCall(NamedTuple):
+    """A module whose forward is running."""
+
+    module: nn.Module
+    number: int
+    frame: int
+    """id of its ``_call_impl`` frame: a walk over the stack ends there."""
+    place: int
+    """Where it was called."""
+    in_backward: bool
+    """Whether backward runs it again (activation checkpointing)."""
+    root: Root
+
+
+class SeenRead(NamedTuple):
+    """A read of ``tensor.dtype`` in the program's code."""
+
+    dtype: torch.dtype
+    place: int
+    step: int
+    frames: list[tuple[int, int]]
+    """The nearest frames outside torch, as ids of the frame and of its code."""
+    depth: int
+    """How many modules were running."""
+
+
+class InnerRead(NamedTuple):
+    """The last read of a dtype in torch's own code."""
+
+    frame: int
+    dtype: torch.dtype
+    step: int
+
+
+class Thread:
+    """What is going on in one thread."""
+
+    __slots__ = ("calls", "modules", "sequence", "reads", "inside", "kernel")
+
+    def __init__(self) -> None:
+        self.calls: list[RunningCall] = []
+        self.modules: list[ModuleCall] = []
+        self.sequence = 0
+        """The sequence number that the next autograd node gets, as far as known."""
+        self.reads: list[SeenRead] = []
+        self.inside: InnerRead | None = None
+        self.kernel: tuple[int, str, Any] | None = None
+        """id and text of the exception of the operator that raised last, and that operator."""
+
+    @property
+    def module(self) -> int:
+        """Number of the innermost module that is running, -1 for none."""
+        return self.modules[-1].number if self.modules else -1

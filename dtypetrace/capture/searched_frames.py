@@ -1,0 +1,207 @@
+"""What a refused call was given, found among the locals of the frames that its exception came through.
+
+Asked where no mode saw the call: a check written in Python has what it checks among its locals, and so has the
+innermost Python frame around C++ code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..tables.refusals import Refusal
+from . import private
+from .calls import dtype_name
+from .holders import memory
+from .marks import RawRead, RawStep
+from .signatures import flatten, python_signature
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .running import Thread
+
+Tensor = torch.Tensor
+Named = list[tuple[str, Any]]
+"""Values with the names by which a frame or a signature knows them."""
+Stack = list[tuple[FrameType, int]]
+"""Frames with their instructions, innermost first."""
+_CALLED_WRONG = ("found", "got", "recomputed")
+"""Parts of a message that name the dtype which is wrong."""
+_OBJECT_DEPTH = 3
+"""An object of torch's keeps a gradient bucket or a group of parameters this many dictionaries deep."""
+_LONGEST_MAPPING = 200
+"""Entries of a dictionary that are looked at: enough for a parameter group, and quick."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What was refused and is no tensor, or none any more: a dtype that was passed, a hook's result."""
+
+    dtype: str
+    step: int
+
+    @classmethod
+    def named(cls, recorder: Recorder, dtype: torch.dtype, op: str, place: int, reads: tuple[RawRead, ...]) -> Gone:
+        """A dtype that the program named."""
+        step = recorder.origins.step(RawStep("cast", op, place, -1, (), dtype, reads=reads, explicit=True))
+        return cls(dtype_name(dtype), step)
+
+
+def frames_of(error: BaseException) -> Stack:
+    """The frames of a traceback, innermost first."""
+    found: Stack = []
+    tb: TracebackType | None = error.__traceback__
+    while tb is not None:
+        found.append((tb.tb_frame, tb.tb_lasti))
+        tb = tb.tb_next
+    return found[::-1]
+
+
+def public_name(frames: list[FrameType]) -> str:
+    """The innermost function that a program can call; a decorator's wrapper and what begins with _ are none."""
+    return next(
+        (f.f_code.co_name for f in frames if f.f_code.co_name[0] != "_" and "<locals>" not in f.f_code.co_qualname), ""
+    )
+
+
+def passed_to_module(recorder: Recorder, frame: FrameType | None) -> dict[Hashable, tuple[str, int]]:
+    """What the program passed to the module of torch's in which a call was refused: name and position, by memory.
+
+    The frames are torch's own, and about to be left by the exception.
+    """
+    call = between = None
+    while frame is not None and recorder.places.hidden(frame.f_code.co_filename):
+        if frame.f_code is private.MODULE_CALL:
+            call = frame
+        between = frame
+        frame = frame.f_back
+    if call is None or between is None or between.f_code.co_filename != private.module_internals.__file__:
+        return {}  # called by checkpoint, by functional_call
+    given = call.f_locals
+    found: dict[Hashable, tuple[str, int]] = {}
+    forward = inspect.getattr_static(type(given["self"]), "forward", None)
+    names = python_signature(forward)[1:] if hasattr(forward, "__code__") else ()
+    for position, value in enumerate(given["args"]):
+        _note_passed(found, names[position] if position < len(names) else "", position, value)
+    for name, value in given["kwargs"].items():
+        _note_passed(found, name, -1, value)
+    return found
+
+
+def _note_passed(found: dict[Hashable, tuple[str, int]], name: str, position: int, value: Any) -> None:
+    flat: Named = []
+    flatten(flat, name, value)
+    for name, tensor in flat:
+        if isinstance(tensor, Tensor):
+            found.setdefault(memory(tensor) or id(tensor), (name, position))
+
+
+def held(recorder: Recorder, frames: list[FrameType], meaning: Refusal, text: str) -> Named:
+    """The values that the text speaks of among the locals of a frame: the innermost that holds any of them.
+
+    Where the text names the argument, the innermost frame that has it by that name; where it names a
+    dtype that was found, a frame that holds a tensor of it.
+    """
+    for frame in frames:
+        known = frame.f_locals
+        if meaning.argument in known and isinstance(known[meaning.argument], Tensor):
+            return [(name, v) for name, v in known.items() if isinstance(v, Tensor)]
+    for frame in frames:
+        for deeper in (False, True):
+            found = _spoken_of(_locals_of(frame, deeper), meaning, text)
+            if found:
+                return found
+            if not recorder.places.hidden(frame.f_code.co_filename):
+                break  # the program's own objects hold anything
+    return []
+
+
+def _locals_of(frame: FrameType, deeper: bool) -> Named:
+    """Tensors and arrays among a frame's locals; ``deeper``: those of the object whose method runs, too."""
+    found: Named = []
+    for name, value in frame.f_locals.items():
+        if isinstance(value, (Tensor, list, tuple)) or is_array(value):
+            flatten(found, name, value)
+        elif deeper and name == "self" and not isinstance(value, nn.Module):
+            _dig(found, name, getattr(value, "__dict__", None), _OBJECT_DEPTH)
+    return found
+
+
+def _spoken_of(found: Named, meaning: Refusal, text: str) -> Named:
+    """The values among them whose dtype the text mentions."""
+    said = set(meaning.dtypes.values())
+    wrong = {meaning.dtypes[key] for key in _CALLED_WRONG if key in meaning.dtypes} or said
+    first = {id(v): n for n, v in reversed(found)}  # a loop's variable is one of the list's
+    tensors = [(n, v) for n, v in found if isinstance(v, Tensor) and first[id(v)] == n]
+    if said:
+        tensors = [(n, v) for n, v in tensors if dtype_name(v.dtype) in said]
+        if not any(dtype_name(v.dtype) in wrong for _, v in tensors):
+            tensors = []
+    return tensors + [(n, v) for n, v in found if is_array(v) and array_name(v) in text]
+
+
+def _dig(found: Named, name: str, value: Any, depth: int) -> None:
+    """Tensors in the dictionaries of an object of torch's own."""
+    if isinstance(value, Mapping) and depth:
+        for key, item in list(value.items())[:_LONGEST_MAPPING]:
+            _dig(found, f"{name}.{key}" if isinstance(key, str) else name, item, depth - 1)
+    elif isinstance(value, (list, tuple)) or isinstance(value, Tensor) and value.numel():
+        flatten(found, name, value)
+
+
+def named_dtype(
+    recorder: Recorder,
+    thread: Thread,
+    frames: list[FrameType],
+    caller: FrameType,
+    meaning: Refusal,
+    op: str,
+    place: int,
+) -> Named:
+    """A dtype, not a tensor, was refused: ``module.to(torch.int64)``, ``torch.finfo(x.dtype)``."""
+    said = set(meaning.dtypes.values())
+    for frame in frames:
+        for name, value in frame.f_locals.items():
+            if isinstance(value, torch.dtype) and (not said or dtype_name(value) in said):
+                reads = recorder.births.reads_for(thread, value, caller)
+                return [(name, Gone.named(recorder, value, op, place, reads))]
+    if meaning.wants in ("float", "integer"):  # C++ was called right here, and got the dtype that was read last
+        for dtype, *_ in reversed(thread.reads):
+            refused = (dtype.is_floating_point or dtype.is_complex) is (meaning.wants == "integer")
+            if refused and (reads := recorder.births.reads_for(thread, dtype, caller)):
+                return [("dtype", Gone.named(recorder, dtype, op, place, reads))]
+    return []
+
+
+def hook_result(recorder: Recorder, meaning: Refusal, text: str) -> Named:
+    """What a gradient's hook returned is gone by now. The step that made it was taken inside backward, in that hook."""
+    hook = re.search(r"hook '(.+?)' has changed", text)
+    if hook is None:
+        return []
+    found = None
+    for number in range(len(recorder.origins.steps) - 1, -1, -1):
+        step = recorder.origins.steps[number]
+        inside = recorder.places.inside(step.place, recorder.backward_place)
+        if inside and dtype_name(step.to) == meaning.dtypes.get("got"):
+            if hook[1] in inside:
+                found = number
+                break
+            found = number if found is None else found  # called by a wrapper of torch's (a module's hook)
+    return [(f"{hook[1]}()", Gone(meaning.dtypes["got"], found))] if found is not None else []
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is a numpy array, found without importing numpy."""
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+
+
+def array_name(value: Any) -> str:
+    """``numpy.float64``, as messages write it."""
+    return f"numpy.{value.dtype.type.__name__}"

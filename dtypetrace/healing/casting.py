@@ -1,0 +1,74 @@
+"""Casts that healing inserts, and the note of each in the refusal that it heals."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..capture.calls import dtype_name
+from ..capture.marks import RawStep
+from ..capture.seam import Context
+from ..records import Cast
+from .handled import handled
+
+Tensor = torch.Tensor
+
+
+class Casting:
+    """Casts tensors for the refusals of one trace."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.recorder = context.recorder
+
+    def may_heal(self, error: Exception) -> bool:
+        """Whether nothing inside the trace handles the exception: what the program handles is its own affair."""
+        return not handled(error, sys._getframe(1), self.recorder.places.hidden, self.context.opened)
+
+    def cast(self, value: Tensor, dtype: torch.dtype, others: list[Any]) -> Tensor:
+        """The tensor in another dtype, which it owes to the operand that it is brought in line with.
+
+        Autograd sees the cast; the recording does not, for it is none of the program's.
+        """
+        with self.context.unrecorded():
+            made = value.to(dtype)
+        if type(made) is not type(value) and type(value) not in (torch.nn.Parameter, torch.nn.Buffer):
+            made = made.as_subclass(type(value))  # torch functions are off for subclasses here
+        origins = self.recorder.origins
+        alike = (origins.of(t) for t in others if isinstance(t, Tensor) and t.dtype is dtype)
+        mark = next((m for m in alike if m is not None), None)
+        own = origins.mark_of(value)
+        before: int | None = getattr(own, "was", None)
+        if before is not None and origins.steps[before].to is dtype:  # what it was before the program changed it
+            origins.mark(made, before, own.op)
+        elif mark is not None:
+            origins.mark(made, mark.step, mark.op)
+        else:
+            step = RawStep("cast", "to", origins.steps[own.step].place, -1, (value.dtype,), dtype)
+            origins.mark(made, origins.step(step), own.op)
+        return made
+
+    def swap(self, number: int, name: str, tensor: Tensor, owner: Tensor) -> None:
+        """Gives a tensor that no graph holds its owner's dtype under the same object."""
+        self.note_one(number, name, tensor.dtype, owner.dtype)
+        with self.context.unrecorded(), torch.no_grad():
+            tensor.data = tensor.detach().to(owner.dtype)
+        origins = self.recorder.origins
+        mark = origins.of(owner)
+        if mark is not None:
+            origins.mark(tensor, mark.step, -1)
+
+    def note(self, number: int, casts: list[Cast]) -> None:
+        """Keeps what was inserted for a refusal: each distinct cast with its count."""
+        kept = {(c.argument, c.source, c.to): c for c in self.recorder.refusals.records[number].casts}
+        for c in casts:
+            known = kept.get((c.argument, c.source, c.to))
+            kept[c.argument, c.source, c.to] = replace(known, count=known.count + 1) if known else c
+        self.recorder.refusals.update(number, healed=True, casts=tuple(kept.values()))
+
+    def note_one(self, number: int, argument: str, source: torch.dtype, to: torch.dtype) -> None:
+        """As :meth:`note`, for one argument."""
+        self.note(number, [Cast(argument, dtype_name(source), dtype_name(to))])

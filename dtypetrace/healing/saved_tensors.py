@@ -1,0 +1,72 @@
+"""Keeps failed attempts out of a checkpoint.
+
+Where tensors are saved through hooks (checkpointing, offloading), a call's are handed on once it has succeeded: what a
+refused attempt had saved already would be counted, and never be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..capture import private
+
+Tensor = torch.Tensor
+Box = list[Tensor]
+"""Holds a saved tensor until its call has succeeded, and afterwards what the program's hook made of it."""
+
+
+class SavedTensors:
+    """Those that the running torch functions have saved."""
+
+    def __init__(self) -> None:
+        self._saved: list[Box] | None = None
+        self._begun: list[int] = []
+
+    def drop(self) -> None:
+        """Forgets what the running call has saved: it was refused."""
+        if self._saved is not None:
+            del self._saved[self._begun[-1] :]
+
+    def function_mode(self, base: Any) -> type:
+        """A function mode that holds back what calls save."""
+        held = self
+
+        class HealingFunctionMode(base):
+            """The function mode of a trace that heals."""
+
+            def __torch_function__(
+                self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+            ) -> Any:
+                if held._saved is None:
+                    hooks = private.top_saved_tensors_hooks(False)
+                    if hooks:
+                        return held._holding(hooks, super().__torch_function__, func, types, args, kwargs)
+                    return super().__torch_function__(func, types, args, kwargs)
+                held._begun.append(len(held._saved))
+                try:
+                    return super().__torch_function__(func, types, args, kwargs)
+                finally:
+                    held._begun.pop()
+
+        return HealingFunctionMode
+
+    def _holding(self, hooks: tuple[Any, Any], call: Callable[..., Any], *what: Any) -> Any:
+        pack, unpack = hooks
+        saved: list[Box] = []
+
+        def hold(tensor: Tensor) -> Box:
+            saved.append([tensor])
+            return saved[-1]
+
+        self._saved, self._begun = saved, [0]
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(hold, lambda box: unpack(box[0])):
+                out = call(*what)
+        finally:
+            self._saved = None
+        for box in saved:
+            box[0] = pack(box[0])
+        return out

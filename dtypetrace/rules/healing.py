@@ -1,0 +1,24 @@
+"""What healing asks of the rules: which operands of a refused call to cast, and to which dtype."""
+
+from __future__ import annotations
+
+from .. import graph
+from ..records import Recording, Refused, Ruling
+from . import judgement
+from .findings import cause
+
+
+def ruling(recording: Recording, refused: Refused) -> Ruling:
+    """The ruling on one refusal, the same that its finding will state."""
+    expected = judgement.verdict(recording, refused).expected
+    culprit = judgement.culprit(refused, expected)
+    causes = {
+        w.index: cause(graph.origin(recording, w.step, expected, w.name or None), w.name) for w in refused.witnesses
+    }
+    blamed = causes.get(culprit.index) if culprit is not None else None
+    return Ruling(
+        culprit,
+        expected,
+        frozenset(w.dtype for w in judgement.contenders(refused)),
+        frozenset(index for index, owed in causes.items() if owed == blamed),
+    )

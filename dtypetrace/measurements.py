@@ -204,6 +204,8 @@ class Precision:
     """Of an op that changes a tensor in place: how much of the change arrives, along it; -1 where it changes none."""
     changed: float = -1.0
     """Share of the elements due to change that do; -1 likewise."""
+    merged: float = 0.0
+    """Of neighbouring elements that differ in the reference, the share that the program does not tell apart."""
     effect: float = 0.0
     """First-order effect of what it introduced on what backward began from, in units of that."""
 

@@ -77,10 +77,11 @@ class Comparisons:
         for parameter, old, held_before in before:
             reference = self._shadows.of(parameter.detach())
             new = sample(parameter.detach())
-            if reference is not None and new.shape == old.shape:
-                old_wide = old.to(reference.dtype)
-                due = sample(reference) - (held_before if held_before is not None else old_wide)
-                self._sums(parameter, "update", parameter).add(_row(new.to(reference.dtype) - old_wide, due))
+            if new.shape == old.shape:
+                old_wide = old.to(self._shadows.wide_of(parameter.dtype))
+                was = held_before if held_before is not None else old_wide
+                due = sample(reference) - was if reference is not None else torch.zeros_like(was)
+                self._sums(parameter, "update", parameter).add(_row(new.to(old_wide.dtype) - old_wide, due))
             held = state.get(parameter) if hasattr(state, "get") else None
             for name, value in held.items() if isinstance(held, dict) else ():
                 self._held(parameter, str(name), value)

@@ -20,7 +20,7 @@ import torch
 from ..capture import private
 from .calls import Call, argument, plain, tensors_of
 from .operators import RERUN, STRANGE, UNWRITTEN, VIEW, Kind, kind_of
-from .samples import sample
+from .samples import own_sample
 from .shadows import Shadows
 
 Tensor = torch.Tensor
@@ -98,7 +98,7 @@ class Engine:
             for t in tensors:
                 if self.shadows.follows(t):
                     self.shadows.adopt(t)
-            return Written(tensors, before, [sample(t).clone() if self.shadows.follows(t) else None for t in tensors])
+            return Written(tensors, before, [own_sample(t) if self.shadows.follows(t) else None for t in tensors])
 
     def after(
         self,

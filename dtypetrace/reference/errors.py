@@ -14,7 +14,7 @@ import torch
 from ..capture import private
 from ..records import Precision
 from .engine import Followed
-from .samples import sample
+from .samples import own_sample
 
 Tensor = torch.Tensor
 _BATCH = 256
@@ -22,7 +22,7 @@ HALF = 0.5
 """A number is lost whose error is half of it or more: not even its leading digit is right."""
 
 (ELEMENTS, NONZERO, INTRODUCED, OWN, TOTAL, TRUE, LOST, NONZERO_TRUE, LOST_ALL, FLUSHED, INFINITE, SPOILED, DUE, ARRIVED, CHANGING, CHANGED,
- BAD_CALLS) = range(17)  # fmt: skip
+ PAIRS, MERGED, BAD_CALLS) = range(19)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -34,6 +34,8 @@ class _Row:
     local: Tensor
     reference: Tensor
     before: Tensor | None
+    normal: float
+    """The smallest number that the program's dtype holds with all its digits."""
 
 
 class Errors:
@@ -83,6 +85,7 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float) -> 
         size=ratio(TRUE, ELEMENTS) ** 0.5, lost=ratio(LOST, NONZERO), lost_in_all=ratio(LOST_ALL, NONZERO_TRUE), flushed=ratio(FLUSHED, NONZERO),
         infinite=int(row[INFINITE]), spoiled=int(row[SPOILED]), arrived=ratio(ARRIVED, DUE) if row[DUE] else -1.0,
         changed=ratio(CHANGED, CHANGING) if row[CHANGING] else -1.0, lost_calls=int(row[BAD_CALLS]), effect=effect,
+        merged=ratio(MERGED, PAIRS),
     )  # fmt: skip
 
 
@@ -98,10 +101,9 @@ class _Lane:
         self.effects: dict[int, Tensor] = {}
 
     def add(self, number: int, f: Followed) -> None:
-        local = _own(f.local, f.reference)
-        self.rows.append(
-            _Row(number, _own(f.made), local, _own(f.reference) if f.local is not f.reference else local, f.before)
-        )
+        local = own_sample(f.local)
+        reference = own_sample(f.reference) if f.local is not f.reference else local
+        self.rows.append(_Row(number, own_sample(f.made), local, reference, f.before, _normal(f.made.dtype)))
         if len(self.rows) >= _BATCH:
             self.fold()
 
@@ -127,11 +129,8 @@ class _Lane:
         return list(zip(self.sums, torch.stack(list(self.sums.values())).tolist()))
 
 
-def _own(tensor: Tensor, *_: Tensor) -> Tensor:
-    """A sample that shares no memory with the tensor; complex numbers as pairs."""
-    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    taken = sample(tensor.resolve_neg())
-    return taken.clone() if taken.untyped_storage()._cdata == tensor.untyped_storage()._cdata else taken
+def _normal(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).smallest_normal if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
 def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tensor:
@@ -144,6 +143,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
 
     made, local, true = flat([r.made for r in rows]), flat([r.local for r in rows]), flat([r.reference for r in rows])
     before = flat([r.before if r.before is not None else torch.full_like(r.made, float("nan")) for r in rows])
+    normal = torch.repeat_interleave(torch.tensor([r.normal for r in rows], dtype=kind), torch.tensor(sizes)).to(device)
     known, known_true, sound = torch.isfinite(local), torch.isfinite(true), torch.isfinite(made)
     both, all_ = known & sound, known_true & sound
     own, total = _difference(made, local, both), _difference(made, true, all_)
@@ -154,13 +154,22 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
     due, done = _difference(local, before, changes), _difference(made, before, changes)
     columns = [
         torch.ones_like(made), nonzero, own.square(), torch.where(both, local, 0.0).square(), total.square(), torch.where(all_, true, 0.0).square(),
-        lost, nonzero_true, lost_all, nonzero & (made == 0), known & ~sound, known_true & ~sound, due.square(), due * done,
-        changes & (due != 0), changes & (due != 0) & (done != 0),
+        lost, nonzero_true, lost_all, nonzero & (made == 0) & (local.abs() < normal), known & ~sound, known_true & ~sound, due.square(), due * done,
+        changes & (due != 0), changes & (due != 0) & (done != 0), *_neighbours(made, true, owner, all_),
     ]  # fmt: skip
     stacked = torch.stack([c.to(kind) for c in columns], 1)
     table = torch.zeros(len(rows), stacked.shape[1], dtype=kind, device=device).index_add_(0, owner, stacked)
     bad = (table[:, LOST_ALL] >= HALF * table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)
     return torch.cat([table, bad.to(kind)[:, None]], 1)
+
+
+def _neighbours(made: Tensor, true: Tensor, owner: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Which elements differ from the next one, and which of those the program's dtype does not tell apart from it."""
+    apart = torch.zeros_like(known)
+    apart[:-1] = (true[1:] != true[:-1]) & (owner[1:] == owner[:-1]) & known[1:] & known[:-1]
+    same = torch.zeros_like(known)
+    same[:-1] = made[1:] == made[:-1]
+    return apart, apart & same
 
 
 def _difference(one: Tensor, other: Tensor, where: Tensor) -> Tensor:

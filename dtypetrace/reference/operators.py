@@ -92,7 +92,7 @@ def kind_of(func: Any) -> Kind:
     )
     outs = any(a.is_out for a in schema.arguments)
     unsaid = -1
-    if packet in _UNSAID:
+    if packet in _UNSAID and not outs:
         positions, unsaid = _UNSAID[packet]
         written = tuple(Argument(i, schema.arguments[i].name) for i in positions)
     kept = frozenset(i for i, a in enumerate(schema.arguments) if a.name in _KEPT_ARGUMENTS)
@@ -108,7 +108,7 @@ def kind_of(func: Any) -> Kind:
 
 def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
     name = packet.__name__
-    if func.namespace not in FOLLOWED_NAMESPACES:
+    if func.namespace not in FOLLOWED_NAMESPACES or packet in _UNSAID and func._overloadname != "default":
         return STRANGE
     if packet in _DECIDES:
         return DECIDES

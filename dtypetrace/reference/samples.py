@@ -18,6 +18,13 @@ def sample(tensor: torch.Tensor) -> torch.Tensor:
     return torch.take(tensor, _places(count, tensor.device))
 
 
+def own_sample(tensor: torch.Tensor) -> torch.Tensor:
+    """A sample that shares no memory with the tensor; complex numbers as pairs."""
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    taken = sample(tensor.resolve_neg())
+    return taken.clone() if taken.untyped_storage()._cdata == tensor.untyped_storage()._cdata else taken
+
+
 @lru_cache(maxsize=4096)
 def _places(count: int, device: torch.device) -> torch.Tensor:
     # not a plain stride: a power of two would look at a few columns of a matrix only

@@ -25,7 +25,7 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
             continue  # the cast that a refusal goes back to
         if f.code == "DT503" and codes & {"DT303", "DT304"}:
             continue  # what a run has measured is not foretold
-        if f.code == "DT307" and _birth(f) in narrowed:
+        if f.code in ("DT307", "DT308") and _birth(f) in narrowed:
             continue  # a write that narrows is the cause of what it rounds away
         if starved and f.code in ("DT304", "DT305") and f.phase == "optimizer":
             f = replace(f, severity="note")  # gradients that were flushed are why the weights do not move

@@ -38,7 +38,7 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
         collisions = [refused for refused in collisions if refused.healed or refused.left]
     found = _grouped((judge(recording, refused) for refused in collisions), healed)
     run = Run(recording)
-    found += consequences.left_out(found, chain.from_iterable(rule.find(run) for rule in RULES))
+    found += consequences.left_out(found, chain.from_iterable(r.find(run) for r in RULES if r.applies(recording)))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     return tuple(sorted(found, key=_order))
 

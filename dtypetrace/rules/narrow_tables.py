@@ -27,6 +27,8 @@ _NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["floa
 _ANGLES = frozenset({"sin", "cos", "polar"})
 _OFF = 0.25
 """A cumulative product that may be off by so much of itself is none."""
+_NO_TABLE = ("empty", "new_empty", "rand", "normal", "uniform", "bernoulli", "exponential", "multinomial", "poisson")
+"""What begins with random numbers, or with memory that is filled out of sight, is none."""
 _DEEP = 24
 """So many ops back, a table has begun."""
 
@@ -53,7 +55,7 @@ def find(run: Run) -> list[Finding]:
     for number, op in enumerate(run.ops):
         if op.phase not in FORWARD or not op.outputs:
             continue
-        for f in _judged(run, number, op) if op.outputs[0] in REAL else _counted_back(run, number, op):
+        for f in _judged(run, number, op) if op.outputs[0] in REAL else counted_back(run, number, op):
             found.setdefault(f.culprit.origin.place.stack[:1] or (f.culprit.name,), f)
     return list(found.values())
 
@@ -61,22 +63,22 @@ def find(run: Run) -> list[Finding]:
 def _judged(run: Run, number: int, op: Op):
     name, made = name_of(op), op.outputs[0]
     if name in SEQUENCES and prod(op.shape) > _neighbours(made):
-        yield _finding(run, number, -1, f"{prod(op.shape):,} numbers in a row")
+        yield table_finding(run, number, -1, f"{prod(op.shape):,} numbers in a row")
     elif name in _ANGLES:
-        source = _source(run, number)
+        source = source_of(run, number)
         if source.pure and source.narrow:
             at, index = source.narrow[-1]
             dtype = run.ops[at].inputs[index].dtype
             if source.counted > _neighbours(dtype):
-                yield _finding(run, at, index, f"angles of up to {source.counted:,} positions", op)
+                yield table_finding(run, at, index, f"angles of up to {source.counted:,} positions", op)
     elif name == "cumsum" and made in _NARROW:
-        source = _source(run, number)
+        source = source_of(run, number)
         if source.pure and source.narrow and source.counted > _neighbours(made):
-            yield _finding(run, *source.narrow[-1], f"counts up to {source.counted:,}", op)
+            yield table_finding(run, *source.narrow[-1], f"counts up to {source.counted:,}", op)
     elif name == "cumprod" and made in _NARROW and op.shape and max(op.shape) * DTYPES[made].rounding >= _OFF:
-        source = _source(run, number)
+        source = source_of(run, number)
         if source.pure and source.narrow:
-            yield _finding(run, *source.narrow[-1], f"a product of {max(op.shape):,} factors", op)
+            yield table_finding(run, *source.narrow[-1], f"a product of {max(op.shape):,} factors", op)
 
 
 def _largest(op: Op) -> int:
@@ -84,7 +86,7 @@ def _largest(op: Op) -> int:
     return int(min(op.peak or 0, 2.0**62))
 
 
-def _counted_back(run: Run, number: int, op: Op):
+def counted_back(run: Run, number: int, op: Op):
     """An op that makes integers again of integers that a narrow dtype could not hold."""
     if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in _NARROW:
         return
@@ -94,14 +96,14 @@ def _counted_back(run: Run, number: int, op: Op):
         if is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL:
             if (largest := _largest(before)) > _neighbours(dtype):
                 what = f"integers of up to {largest:,}" if before.peak < inf else f"integers that outgrow {dtype}"
-                yield _finding(run, number, 0, what, op, back=True)
+                yield table_finding(run, number, 0, what, op, back=True)
             return
         if not is_move(before) or len(before.inputs) != 1:
             return
         above = before.inputs[0].producer
 
 
-def _source(run: Run, number: int) -> _Source:
+def source_of(run: Run, number: int) -> _Source:
     """Walks up from an op to what its values were made from."""
     pure, counted, narrow, seen, front = True, 0, {}, set(), [(number, 0)]
     while front:
@@ -117,7 +119,7 @@ def _source(run: Run, number: int) -> _Source:
             counted = max(counted, _largest(op))
         if name_of(op) == "cumsum" and at in run.peaks:
             counted = max(counted, int(run.peaks[at]))
-        pure = pure and all(i.holder is None for i in real) and depth < _DEEP
+        pure = pure and not name_of(op).startswith(_NO_TABLE) and all(i.holder is None for i in real) and depth < _DEEP
         for index, i in enumerate(op.inputs):
             if i.dtype in _NARROW:
                 narrow[at, index] = None
@@ -128,7 +130,7 @@ def _source(run: Run, number: int) -> _Source:
     return _Source(pure, counted, tuple(sorted(narrow, reverse=True)))
 
 
-def _finding(run: Run, number: int, index: int, what: str, table: Op | None = None, *, back: bool = False) -> Finding:
+def table_finding(run: Run, number: int, index: int, what: str, table: Op | None = None, *, back: bool = False) -> Finding:
     """``back``: these are integers on their way back to integers, and no table."""
     op = run.ops[number]
     table = table or op

@@ -32,20 +32,25 @@ _READS = ("_local_scalar_dense", "ones_like")
 def find(recording: Recording) -> Iterable[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
     values = {v.op: v for v in recording.values}
-    checks = any(op.aten.startswith(CHECKS) for op in recording.ops)
-    scaled = checks or any(refused.code == "DT116" for refused in recording.refused) or _looked_at(recording)
+    checked = scaled(recording)
     first = min(
-        (v for v in values.values() if v.made and not (scaled and recording.ops[v.op].phase in ("backward", "optimizer"))),
+        (v for v in values.values() if v.made and not (checked and recording.ops[v.op].phase in ("backward", "optimizer"))),
         key=lambda v: v.first, default=None,
     )  # fmt: skip
-    if first is not None and (found := _first_bad(recording, values, first, scaled)) is not None:
+    if first is not None and (found := _first_bad(recording, values, first, checked)) is not None:
         yield found
     flushed = [v for v in values.values() if v.rows and _counts(recording.ops[v.op], v)]
     if flushed:
         yield _flushed(recording, flushed)
 
 
-def _looked_at(recording: Recording) -> bool:
+def scaled(recording: Recording) -> bool:
+    """Whether gradients are checked before each step, by a loss scaler or by the program itself."""
+    checks = any(op.aten.startswith(CHECKS) for op in recording.ops)
+    return checks or any(refused.code == "DT116" for refused in recording.refused) or looked_at(recording)
+
+
+def looked_at(recording: Recording) -> bool:
     """Whether steps were taken, and none with a gradient that was infinite or NaN: the program leaves such steps out."""
     return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
 
@@ -64,14 +69,14 @@ def _counts(op: Op, v: Value) -> bool:
 # ---------------------------------------------------------------- infinities and NaN
 
 
-def _first_bad(recording: Recording, values: dict[int, Value], first: Value, scaled: bool) -> Finding | None:
+def _first_bad(recording: Recording, values: dict[int, Value], first: Value, checked: bool) -> Finding | None:
     op = recording.ops[first.op]
     if op.phase == "optimizer":
         return None  # what steps do to weights is judged as a whole (DT303)
     after = [
         recording.ops[v.op]
         for v in values.values()
-        if v.nans and not (scaled and recording.ops[v.op].phase in ("backward", "optimizer"))
+        if v.nans and not (checked and recording.ops[v.op].phase in ("backward", "optimizer"))
     ]
     rooted = _rooted(recording, values, first.op)
     harmful = bool(after) or rooted is not None or _stays(recording, values, first)
@@ -83,8 +88,8 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     cast = made in REAL and any(wider(s, made) for s in source)
     if made != "float16" and not cast:
         return None  # no narrow dtype had part in it
-    step = _step_of_output(recording, first.op)
-    culprit = _operand(recording, op, made, step)
+    step = step_of_output(recording, first.op)
+    culprit = made_operand(recording, op, made, step)
     site = graph.place_of(recording, op.place)
     peak = max((values[i.producer].peak for i in op.inputs if i.producer in values), default=0.0)
     said = f"finite {source[0] if source else made} goes in{_of(peak)}, infinity comes out: {made} ends at {DTYPES[made].largest:.5g}"
@@ -96,13 +101,13 @@ def _first_bad(recording: Recording, values: dict[int, Value], first: Value, sca
     return Finding(
         code="DT301", kind="overflow", severity="warning" if harmful else "note", title=TITLES["DT301"], phase=op.phase, op=op.op, aten=op.aten,
         module=op.module, count=first.made, predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=_flow(recording, op, step, FlowStep(site, op.op, op.module, source[0] if source else made, made, "cast" if cast else "value", said=said)),
-        fix=_keep_wide(recording, op, culprit, site, cast),
+        flow=flow_to(recording, op, step, FlowStep(site, op.op, op.module, source[0] if source else made, made, "cast" if cast else "value", said=said)),
+        fix=keep_wide(recording, op, culprit, site, cast),
         exception=None, notes=tuple(notes),
     )  # fmt: skip
 
 
-def _keep_wide(recording: Recording, op: Op, culprit: Operand, site: Place, cast: bool) -> Fix:
+def keep_wide(recording: Recording, op: Op, culprit: Operand, site: Place, cast: bool) -> Fix:
     """Where a cast is the cause, it is what to change; where a float16 model computes as it was told to, the one op is."""
     if cast or culprit.dtype != _in_line(recording, op) or culprit.origin.place.stack[:1] == site.stack[:1]:
         scale = ("scale them down before they are cast",) if cast else ()
@@ -176,8 +181,8 @@ def _pole(recording: Recording, zero: Value, op: Op, harmful: bool) -> Finding:
     """DT302: zeros that were no zeros, and what divides by them."""
     flushing = recording.ops[zero.op]
     dtype = flushing.outputs[0]
-    step = _step_of_output(recording, zero.op)
-    culprit = _operand(recording, flushing, dtype, step)
+    step = step_of_output(recording, zero.op)
+    culprit = made_operand(recording, flushing, dtype, step)
     site, where = graph.place_of(recording, op.place), graph.place_of(recording, flushing.place)
     least = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
     said = (
@@ -202,7 +207,7 @@ def _pole(recording: Recording, zero: Value, op: Op, harmful: bool) -> Finding:
     return Finding(
         code="DT302", kind="underflow", severity="warning" if harmful else "note", title=TITLES["DT302"], phase=op.phase, op=op.op, aten=op.aten,
         module=op.module, count=max(zero.flushed, 1), predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=(*_flow(recording, flushing, step, *middle, ends),),
+        flow=(*flow_to(recording, flushing, step, *middle, ends),),
         fix=Fix("dtype", where, (), False, "compute this in float32 and cast the result back", (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()),
         exception=None, notes=(said,),
     )  # fmt: skip
@@ -215,8 +220,8 @@ def _flushed(recording: Recording, flushed: list[Value]) -> Finding:
     worst = min(flushed, key=lambda v: v.op)  # ops are numbered as they are met: the first is where it began
     op = recording.ops[worst.op]
     backward = op.phase in ("backward", "recompute")
-    step = _step_of_output(recording, worst.op)
-    culprit = _operand(recording, op, op.outputs[0], step)
+    step = step_of_output(recording, worst.op)
+    culprit = made_operand(recording, op, op.outputs[0], step)
     site = graph.place_of(recording, op.place)
     what = "the gradient" if backward else "what is cast"
     said = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in float16, whose smallest number is 6e-08"
@@ -236,7 +241,7 @@ def _flushed(recording: Recording, flushed: list[Value]) -> Finding:
     return Finding(
         code="DT302", kind="underflow", severity="warning", title=TITLES["DT302"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
         count=worst.measured, predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=_flow(recording, op, step, FlowStep(site, op.op, op.module, op.inputs[0].dtype if op.inputs else "", "float16", "cast", said=said)),
+        flow=flow_to(recording, op, step, FlowStep(site, op.op, op.module, op.inputs[0].dtype if op.inputs else "", "float16", "cast", said=said)),
         fix=fix, exception=None, notes=(f"the same happens in {others} more places",) if others else (),
     )  # fmt: skip
 
@@ -244,7 +249,7 @@ def _flushed(recording: Recording, flushed: list[Value]) -> Finding:
 # ---------------------------------------------------------------- what an op made
 
 
-def _step_of_output(recording: Recording, number: int) -> int:
+def step_of_output(recording: Recording, number: int) -> int:
     """The step that decided the dtype of what an op made: from an op that took it in, else from its own place or operand."""
     op = recording.ops[number]
     made = op.outputs[0] if op.outputs else ""
@@ -260,7 +265,7 @@ def _step_of_output(recording: Recording, number: int) -> int:
     )
 
 
-def _operand(recording: Recording, op: Op, dtype: str, step: int) -> Operand:
+def made_operand(recording: Recording, op: Op, dtype: str, step: int) -> Operand:
     origin = graph.origin(recording, step, _in_line(recording, op))
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
 
@@ -270,6 +275,6 @@ def _in_line(recording: Recording, op: Op) -> str | None:
     return Run(recording).dominant(op)
 
 
-def _flow(recording: Recording, op: Op, step: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
+def flow_to(recording: Recording, op: Op, step: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
     flow = tuple(s for s in graph.flow(recording, step, _in_line(recording, op)) if s.place.stack and s.to in FLOATING)
     return (*(s for s in flow if s.place.stack[:1] != ends[-1].place.stack[:1]), *ends)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..records import Finding, Recording
-from . import downcasts, narrow_tables, no_gradient, plans, promotions, ranges, round_trips, training
+from . import downcasts, measured, narrow_tables, no_gradient, plans, promotions, ranges, round_trips, training
 from .silent import Run
 
 
@@ -16,6 +16,14 @@ class Rule:
 
     codes: tuple[str, ...]
     find: Callable[[Run], Iterable[Finding]]
+    screens: bool = False
+    """Whether it is a rule of thumb for what higher precision beside the program measures, and needless where that ran."""
+    measures: bool = False
+    """Whether it judges what that measured."""
+
+    def applies(self, recording: Recording) -> bool:
+        """Whether a recording holds what the rule judges, and nothing that judges better."""
+        return not self.screens if recording.precisions else not self.measures
 
 
 def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Iterable[Finding]]:
@@ -24,13 +32,15 @@ def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Itera
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(("DT301", "DT302"), _of(ranges.find)),
-    Rule(("DT301", "DT303", "DT304", "DT305", "DT306"), _of(training.find)),
+    Rule(("DT204", "DT301", "DT302", "DT303", "DT304", "DT305", "DT307", "DT308"), measured.find, measures=True),
+    Rule(("DT301", "DT302"), _of(ranges.find), screens=True),
+    Rule(("DT301", "DT303", "DT304", "DT305"), _of(training.find), screens=True),
+    Rule(("DT306",), _of(training.gradient_dtypes)),
     Rule(("DT305",), _of(no_gradient.find)),
-    Rule(("DT307",), _of(training.lost_changes)),
+    Rule(("DT307",), _of(training.lost_changes), screens=True),
     Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
     Rule(("DT201",), promotions.find),
     Rule(("DT203",), downcasts.find),
     Rule(("DT202", "DT205"), round_trips.find),
-    Rule(("DT204",), narrow_tables.find),
+    Rule(("DT204",), narrow_tables.find, screens=True),
 )

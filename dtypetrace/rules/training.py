@@ -194,7 +194,7 @@ def _share(count: int, u: Update) -> str:
 
 
 def find(recording: Recording) -> Iterable[Finding]:
-    """Findings DT301 and DT303 to DT306, one for each cause."""
+    """Findings DT301 and DT303 to DT305, one for each cause."""
     judged = [(u, mechanism(u)) for u in recording.updates]
     groups: dict[tuple, list[tuple[Update, Mechanism]]] = {}
     for u, m in judged:
@@ -212,7 +212,6 @@ def find(recording: Recording) -> Iterable[Finding]:
         )
         dead = all(u.moved == 0 for u, _ in judged if u.place == members[0][0].place)
         yield _finding(recording, code, members, quiet, dead)
-    yield from _gradient_dtypes(recording)
 
 
 def _code(u: Update, m: Mechanism) -> str | None:
@@ -260,7 +259,7 @@ def _finding(
     if worst.subnormal > 0.1:
         notes.append(f"{worst.subnormal:.0%} of its gradient lies below float16's normal range")
     flow = (
-        *_birth(recording, worst.step, origin, f"{worst.dtype} weights, {worst.name} among them, are made here"),
+        *birth(recording, worst.step, origin, f"{worst.dtype} weights, {worst.name} among them, are made here"),
         FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=what),
     )
     return Finding(
@@ -301,7 +300,7 @@ def _others(u: Update, m: Mechanism) -> tuple[str, ...]:
     return (f"an optimizer that keeps its state in float32 for {u.dtype} weights",)
 
 
-def _birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[FlowStep, ...]:
+def birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[FlowStep, ...]:
     if not origin.place.stack:
         return ()
     flow = graph.flow(recording, step, None)
@@ -309,7 +308,7 @@ def _birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[
     return (replace(made, place=origin.place, said=said),)
 
 
-def _gradient_dtypes(recording: Recording) -> Iterable[Finding]:
+def gradient_dtypes(recording: Recording) -> Iterable[Finding]:
     """DT306: gradients of another dtype than their parameters, which nothing refused."""
     groups: dict[tuple, list[Update]] = {}
     for u in recording.updates:
@@ -389,7 +388,7 @@ def lost_changes(recording: Recording) -> Iterable[Finding]:
             code="DT307", kind="lost-update", severity="warning", title=TITLES["DT307"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
             count=op.count, predicted=False, site=site, operands=(culprit,), culprit=culprit,
             flow=(
-                *_birth(recording, target.step, origin, f"{target.dtype} is decided here"),
+                *birth(recording, target.step, origin, f"{target.dtype} is decided here"),
                 FlowStep(site, op.op, op.module, target.dtype, target.dtype, "value", said=said),
             ),
             fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),

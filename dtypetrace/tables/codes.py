@@ -41,6 +41,7 @@ TITLES: dict[str, str] = {
     "DT305": "a trainable parameter gets no gradient but zeros",
     "DT306": "a gradient has another dtype than its parameter",
     "DT307": "small changes are rounded away",
+    "DT308": "one operation loses most of the digits that are lost",
     "DT401": "autocast computes in a dtype that does not suit the weights it casts",
     "DT402": "quantised weights cannot be trained, and nothing beside them is",
     "DT403": "an optimizer trains parameters that the model no longer has",

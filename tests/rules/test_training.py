@@ -186,7 +186,7 @@ def test_a_lora_whose_up_matrix_stays_zero_is_told_once(tmp_path):
     assert any("1 more get" in note for note in f.notes)
 
 
-def test_gradient_dtypes_are_found_without_numerics_and_declared_ones_are_meant():
+def testgradient_dtypes_are_found_without_numerics_and_declared_ones_are_meant():
     for declared in (False, True):
         model = nn.Linear(4, 2).to(torch.bfloat16)
         if declared:

@@ -1,0 +1,151 @@
+"""Where what a run loses began, from the measurements of a run that had higher precision beside it.
+
+The ordinary rounding of bfloat16 training is the yardstick. Rounding each result once in bfloat16 leaves it off by 0.2% at
+most; after a deep network, and on the way back, by a few per cent. Damage is where a result keeps no more than half of what it
+should hold, or is infinite where the reference is not, and that result is one that counts: a gradient that meets its weight, an
+update, an average, a number that the program reads, an output.
+
+From there the loss is followed back along the operands, to the op that made it: by its own rounding (numbers that became
+zero, infinite, or were absorbed), or by amplifying what is ordinary in its operands (differences of near numbers, functions of
+large angles).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ..records import Op, Precision
+from ..tables.dtypes import HALF, REAL
+from .silent import FORWARD, Run
+
+ROUNDING = 2.0**-8
+"""One rounding of bfloat16, relative to the number."""
+LOST = 0.5
+"""Half of what a tensor should hold: what is off by as much has not one digit right."""
+ORDINARY = 4 * ROUNDING
+"""Less than this is what a few ops of bfloat16 are off by."""
+_KEPT = 0.25
+"""An operand that is a quarter as bad as the result is where the loss came through."""
+JUMP = 4.0
+"""An op that makes its operands' error so many times larger, in one go, is no link in a chain of ordinary ones."""
+_ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
+"""What cancels to so little of itself is rounding of the reference, which is float32 beside 16 bits, and float64 beside float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Where a loss began."""
+
+    op: int
+    how: str
+    """``flushed``, ``infinite``, ``rounded`` (its own doing), or ``amplified``."""
+    rounded: int = -1
+    """Of what was amplified: the op whose ordinary rounding it was, -1 where that is not known."""
+
+
+class Losses:
+    """The measured losses of one run, by op."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.of: dict[int, Precision] = {p.op: p for p in run.recording.precisions}
+
+    def badness(self, number: int) -> float:
+        """How much of its result is lost: 0 nothing, 1 everything."""
+        p = self.of.get(number)
+        if p is None:
+            return 0.0
+        calls = p.lost_calls / p.calls if p.calls else 0.0
+        return 1.0 if p.spoiled else max(p.lost_in_all, min(p.total, 1.0), calls)
+
+    def own(self, number: int) -> bool:
+        """Whether the op itself lost most of what is lost of its result."""
+        p = self.of[number]
+        if p.spoiled:
+            return p.infinite >= LOST * p.spoiled
+        return max(p.lost, min(p.introduced, 1.0)) >= LOST * max(p.lost_in_all, min(p.total, 1.0))
+
+    def sources(self, number: int) -> list[int]:
+        """The measured ops that made an op's operands, seen through those that only move numbers."""
+        found: list[int] = []
+        seen = {number}
+        waiting = [i.producer for i in self.run.ops[number].inputs]
+        while waiting:
+            at = waiting.pop()
+            if at < 0 or at in seen:
+                continue
+            seen.add(at)
+            if at in self.of:
+                found.append(at)
+            else:
+                waiting += [i.producer for i in self.run.ops[at].inputs]
+        return found
+
+    def began(self, number: int) -> Cause:
+        """The op at which the loss of an op's result began."""
+        seen = {number}
+        at = number
+        least = ORDINARY if self.of[number].spoiled else _KEPT * self.badness(number)
+        while True:
+            p = self.of[at]
+            if self.own(at):
+                return Cause(at, _how(p))
+            above = [n for n in self.sources(at) if n not in seen]
+            worst = max(above, key=lambda n: (self.badness(n), self.of[n].flushed), default=-1)
+            if worst < 0 or self.badness(worst) < least:
+                return Cause(at, "amplified", self._rounded(at))
+            seen.add(worst)
+            at = worst
+
+    def _rounded(self, number: int) -> int:
+        """The op whose own rounding makes up most of what an op's operands are off by."""
+        seen = {number}
+        at = number
+        while True:
+            above = [n for n in self.sources(at) if n not in seen]
+            worst = max(above, key=lambda n: self.of[n].total, default=-1)
+            if worst < 0 or not self.of[worst].total:
+                return at if at != number else -1
+            seen.add(worst)
+            at = worst
+            if self.of[at].introduced >= LOST * self.of[at].total:
+                return at
+
+    def jumps(self, number: int) -> bool:
+        """Whether an op's result is much worse than anything that went in."""
+        return self.of[number].total >= JUMP * max((self.of[n].total for n in self.sources(number)), default=0.0)
+
+    def cancels(self, number: int) -> bool:
+        """Whether what an op gives is zero by structure: even in higher precision nothing is left of it but rounding."""
+        above = self.sources(number)
+        half = any(d in HALF for n in (number, *above) for d in self.run.ops[n].outputs)
+        op = self.run.ops[number]
+        summed = max((prod(i.shape) for i in op.inputs), default=1) / max(prod(op.shape), 1)
+        least = (_ZERO_BESIDE_HALF if half else _ZERO) * max(summed, 1.0) ** 0.5
+        return self.of[number].size < least * max((self.of[n].size for n in above), default=0.0)
+
+    @cached_property
+    def results(self) -> list[int]:
+        """Measured ops of forward whose results count: nothing takes them in, or the program reads or decides by them."""
+        found: dict[int, None] = {}
+        for number, op in enumerate(self.run.ops):
+            if op.phase in FORWARD and op.outputs and op.outputs[0] in REAL and self._ends(number):
+                found.update(dict.fromkeys([number] if number in self.of else self.sources(number)))
+        return list(found)
+
+    def _ends(self, number: int) -> bool:
+        users = [self.run.ops[u] for u in self.run.users[number]]
+        return not users or any(_reads(u) for u in users)
+
+
+def _reads(op: Op) -> bool:
+    name = op.aten.partition(".")[0]
+    return bool(op.outputs) and op.outputs[0] not in REAL or name == "_local_scalar_dense" or name == "ones_like" and op.phase == "backward"
+
+
+def _how(p: Precision) -> str:
+    if p.infinite:
+        return "infinite"
+    return "flushed" if p.flushed and p.flushed >= LOST * p.lost else "rounded"

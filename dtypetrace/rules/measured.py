@@ -1,0 +1,322 @@
+"""Damage that was measured, in a run that had higher precision beside it: the value-based kinds, from one comparison.
+
+Which results count, and where a loss began, is told by :mod:`.losses`. What an op did there gives the kind: it made numbers
+infinite (DT301) or zero (DT302), a gradient zero altogether (DT305), a table too coarse (DT204), or something else lost most of
+what is lost at all (DT308). What optimizer steps did to weights (DT303, DT304), and small changes to what is kept (DT307), is
+compared with what they would have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .. import graph
+from ..records import Compared, Finding, Fix, FlowStep, Op, Operand, Precision, Recording, Value
+from ..tables.codes import TITLES
+from ..tables.dtypes import DTYPES, HALF, REAL, wider
+from ..tables.operators import SEQUENCES, name_of
+from . import narrow_tables, training
+from .losses import LOST, ROUNDING, Cause, Losses
+from .ranges import flow_to, keep_wide, made_operand, scaled, step_of_output
+from .silent import FORWARD, Run
+
+_KINDS = {"DT301": "overflow", "DT302": "underflow", "DT303": "underflow", "DT304": "lost-update", "DT305": "zero-gradient",
+          "DT308": "precision-loss"}  # fmt: skip
+NOTABLE = 32 * ROUNDING
+"""An eighth: what one op alone takes from a result, in one go. A deep network's roundings together take less."""
+COARSE = 3 * ROUNDING
+"""A table is made of constants, which need be rounded but once."""
+_STRUCTURAL = 1e-3
+"""A gradient this much smaller than the model's largest cancels by structure (a bias before a softmax): what is left is noise."""
+_NOTHING = 1e-6
+"""Next to the model's largest gradient this is nothing, even where every digit of it is right."""
+_MERGED = 0.1
+"""So many entries of a table may fall together with their neighbours at its fine end."""
+_STATE = 0.05
+_TOO_FAR = 2.0
+_SHOWN = 8
+
+
+def find(run: Run) -> Iterable[Finding]:
+    """The findings of every value-based kind."""
+    recording = run.recording
+    losses = Losses(run)
+    tables = list(_tables(run, losses))
+    yield from tables
+    yield from _results(recording, losses, {f.culprit.origin.place.stack[:1] for f in tables if f.culprit is not None})
+    lost = _lost_gradients(recording)
+    yield from _gradients(recording, losses, lost)
+    yield from _updates(recording, {c.name for c in lost})
+    yield from training.lost_changes(replace(recording, values=_changes(losses)))
+
+
+# ---------------------------------------------------------------- forward: what the program ends with
+
+
+def _results(recording: Recording, losses: Losses, known: set[tuple[object, ...]]) -> Iterable[Finding]:
+    causes: dict[Cause, int] = {}
+    ends = set(losses.results)
+    for number, p in losses.of.items():
+        if not (p.spoiled or p.total >= NOTABLE) or recording.ops[number].phase not in FORWARD:
+            continue
+        cause = losses.began(number)
+        if _counts(losses, number, cause, number in ends):
+            known_as = causes.get(cause)
+            if known_as is None or p.total > losses.of[known_as].total:
+                causes[cause] = number
+    found: dict[tuple[object, ...], Finding] = {}
+    for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
+        finding = _at_op(recording, losses, cause, _said_of_result(recording, losses, number))
+        birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
+        if finding.code != "DT308" or birth not in known:
+            found.setdefault((finding.code, birth), finding)
+    yield from found.values()
+
+
+def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
+    """Whether the loss of a result is damage. What a root or a quotient makes of an infinity is, wherever it goes."""
+    p = losses.of[number]
+    if not ends:
+        return cause.how == "infinite" and not p.spoiled and p.total >= LOST
+    if p.spoiled or cause.how != "amplified":
+        return True
+    if losses.cancels(cause.op):
+        return False
+    return p.total >= LOST or losses.jumps(cause.op)
+
+
+def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
+    p, op = losses.of[number], recording.ops[number]
+    where = f" of {op.module}" if op.module else ""
+    if p.spoiled:
+        return f"what {op.op}{where} gives is infinite or NaN, and would be {p.size:.2g}"
+    return f"what {op.op}{where} gives is off by {p.total:.0%} of what it would be"
+
+
+# ---------------------------------------------------------------- backward: gradients as they meet their weights
+
+
+def _lost_gradients(recording: Recording) -> list[Compared]:
+    """Gradients of which nothing worth having is left."""
+    gradients = [c for c in recording.compared if c.what == "gradient" and c.steps]
+    largest = max((c.size for c in gradients), default=0.0)
+    found = []
+    for c in gradients:
+        gone = c.zero >= LOST * c.steps and c.size > _NOTHING * largest
+        off = c.error >= LOST and c.arrived < LOST and c.lost >= LOST and c.size > _STRUCTURAL * largest
+        if gone or off or c.spoiled:
+            found.append(c)
+    return found
+
+
+def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> Iterable[Finding]:
+    groups: dict[tuple[Cause, bool], list[Compared]] = {}
+    for c in lost:
+        start = c.op if c.op in losses.of else max(losses.sources(c.op), key=losses.badness, default=-1) if c.op >= 0 else -1
+        if start < 0 or c.spoiled and scaled(recording):
+            continue
+        groups.setdefault((losses.began(start), c.zero >= LOST * c.steps), []).append(c)
+    found: dict[tuple[object, ...], Finding] = {}
+    for (cause, gone), members in sorted(groups.items(), key=lambda item: item[0][0].op):
+        worst = max(members, key=lambda c: c.size)
+        many = f"{len(members)} parameters, {worst.name} among them" if len(members) > 1 else worst.name
+        is_ = "it is 0" if gone else "it is not finite" if worst.spoiled else f"it is off by {worst.error:.0%}"
+        said = f"{many}: its gradient would be {worst.size:.2g}, {is_}"
+        finding = _at_op(recording, losses, cause, said, gone=gone, named=worst)
+        found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
+    told: set[str] = set()
+    for finding in found.values():  # one cause in backward starves all that comes after it
+        yield finding if finding.code not in told else replace(finding, severity="note")
+        told.add(finding.code)
+
+
+# ---------------------------------------------------------------- one op
+
+
+def _at_op(
+    recording: Recording, losses: Losses, cause: Cause, consequence: str, *, gone: bool = False, named: Compared | None = None
+) -> Finding:
+    op, p = recording.ops[cause.op], losses.of[cause.op]
+    code = {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT305" if gone else "DT308")
+    blamed = cause.rounded if cause.rounded >= 0 else cause.op
+    made, step, culprit = _blamed(recording, losses, blamed)
+    site = graph.place_of(recording, op.place)
+    notes = [consequence]
+    if cause.rounded >= 0 and blamed != cause.op:
+        rounded = losses.of[blamed]
+        notes.append(f"{recording.ops[blamed].op} rounds to {made}, by {rounded.introduced:.1g} of the number; {op.op} makes that {p.total:.2g}")
+    backward = op.phase in ("backward", "recompute")
+    cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
+    return Finding(
+        code=code, kind=_KINDS[code], severity="warning", title=TITLES[code], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
+        count=op.count, predicted=False, site=site, operands=(culprit,), culprit=culprit,
+        flow=flow_to(recording, recording.ops[blamed], step, FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op))),
+        fix=_fix(recording, code, blamed, culprit, cast, backward),
+        exception=None, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
+    """What rounded: the op's result; where that is exact, the narrowest of what went in, which was rounded out of sight."""
+    op, p = recording.ops[number], losses.of[number]
+    made = next((d for d in op.outputs if d in REAL), "")
+    narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
+    if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
+        return narrow.dtype, narrow.step, made_operand(recording, op, narrow.dtype, narrow.step)
+    step = _weights(recording, op, made)
+    step = step if step >= 0 else step_of_output(recording, number)
+    return made, step, made_operand(recording, op, made, step)
+
+
+def _weights(recording: Recording, op: Op, made: str) -> int:
+    """The step that made the weights of an op's model what they are, if it computes in their dtype; -1 otherwise."""
+    at = recording.ops[op.of] if op.phase == "backward" and op.of >= 0 else op
+    if not at.module or at.autocast:
+        return -1
+    held = next((i.step for i in at.inputs if i.holder == "parameter" and i.dtype == made and i.step >= 0), -1)
+    root = at.module.partition(".")[0]
+    own = [p for p in recording.parameters if p.name.partition(".")[0] == root and p.step >= 0]
+    largest = max(own, key=lambda p: p.size, default=None)
+    return held if held >= 0 else largest.step if largest is not None and largest.dtype == made else -1
+
+
+def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
+    facts = DTYPES.get(made)
+    if cause.how == "infinite":
+        end = f": {made} ends at {facts.largest:.5g}" if facts else ""
+        return f"{p.infinite:,} numbers that higher precision holds become infinite or NaN{end}"
+    if cause.how == "flushed":
+        end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
+        return f"{p.flushed:.0%} of the numbers, of {p.size:.1g} on average, become zero{end}"
+    if cause.how == "rounded":
+        return f"{op} itself loses {p.lost:.0%} of the numbers"
+    return f"{op} makes a small error of what goes in one of {min(p.total, 9.99):.0%}"
+
+
+def _fix(recording: Recording, code: str, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
+    op = recording.ops[number]
+    site = graph.place_of(recording, op.place)
+    if code == "DT301":
+        return keep_wide(recording, op, culprit, site, cast)
+    if code == "DT302" and backward:
+        wide = ("compute this part in bfloat16 or float32",)
+        return Fix("plan", site, (), False, "scale the loss (torch.amp.GradScaler) so that its gradients fit float16", wide)
+    origin = culprit.origin.place if culprit.origin.place.stack else site
+    return Fix("dtype", site, (), False, f"compute {op.op} and what it feeds in float32, and cast the result back",
+               ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else ())  # fmt: skip
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
+    """DT204: what was made of factories and whole numbers alone, and is further off than one rounding explains."""
+    found: dict[tuple[object, ...], Finding] = {}
+    coarse: set[int] = set()
+    for number, p in losses.of.items():
+        op = run.ops[number]
+        if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:
+            continue
+        if op.outputs[0] in REAL and p.total < COARSE and not (name_of(op) in SEQUENCES and p.merged >= _MERGED):
+            continue
+        if op.outputs[0] not in REAL:
+            for f in narrow_tables.counted_back(run, number, op):
+                found.setdefault(_birth(f), f)
+            continue
+        if coarse.intersection(losses.sources(number)):
+            coarse.add(number)
+            continue
+        source = narrow_tables.source_of(run, number)
+        narrow = source.narrow[-1] if source.narrow else (number, -1) if op.outputs[0] in HALF else None
+        if source.pure and narrow is not None:
+            coarse.add(number)
+            at, index = narrow
+            f = narrow_tables.table_finding(run, at, index, _coarse(p), op)
+            found.setdefault(_birth(f), f)
+    yield from found.values()
+
+
+def _coarse(p: Precision) -> str:
+    if p.merged >= _MERGED:
+        return f"{p.merged:.0%} of its entries cannot be told from the next one"
+    return f"its entries are off by {p.total:.1%}, where one rounding costs {ROUNDING / 2:.1%}"
+
+
+def _birth(f: Finding) -> tuple[object, ...]:
+    return f.culprit.origin.place.stack[:1] or (f.culprit.name,) if f.culprit is not None else ()
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def _changes(losses: Losses) -> tuple[Value, ...]:
+    """How much of the small changes to tensors that are kept arrives, in the form in which numerics would have it."""
+    found = []
+    for number, p in losses.of.items():
+        if losses.run.ops[number].phase in FORWARD and p.changed >= 0 and p.arrived < LOST:
+            due = max(p.elements, 1)
+            found.append(Value(number, p.calls, 0, -1, 0, 0, 0, 0.0, due=due, done=int(p.changed * due)))
+    return tuple(found)
+
+
+def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
+    """DT303 and DT304: what steps did to weights, beside what they would have done."""
+    states: dict[str, list[Compared]] = {}
+    for c in recording.compared:
+        if c.what not in ("gradient", "update") and c.flushed > _STATE:
+            states.setdefault(c.name, []).append(c)
+    groups: dict[tuple[object, ...], list[Compared]] = {}
+    updates = [c for c in recording.compared if c.what == "update"]
+    pulled = {c.name for c in recording.compared if c.what == "gradient" and c.steps}
+    for c in updates:
+        lost = None if c.name in starved else _code(c, states.get(c.name, []), c.name in pulled)
+        if lost is not None:
+            origin = graph.origin(recording, c.step, c.dtype, c.name)
+            groups.setdefault((lost, c.dtype, origin.place.stack[-3:], c.place), []).append(c)
+    for (code, *_), members in groups.items():
+        same = [c for c in updates if c.place == members[0].place]
+        dead = code == "DT304" and all(c.zero == c.steps for c in same) or code == "DT303" and any(c.spoiled for c in members)
+        yield _of_parameters(recording, str(code), members, states, dead)
+
+
+def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:
+    if not c.steps:  # the step decided, by numbers that were lost, to change nothing: the reference decides as the program does
+        return "DT304" if pulled and any(s.flushed >= LOST for s in states) else None
+    if c.spoiled:
+        return "DT303" if states else "DT301"
+    if c.flushed >= LOST and c.arrived < LOST:
+        return "DT304"
+    return "DT303" if states and c.arrived > _TOO_FAR else None
+
+
+def _of_parameters(
+    recording: Recording, code: str, members: list[Compared], states: dict[str, list[Compared]], dead: bool
+) -> Finding:
+    worst = max(members, key=lambda c: (len(states.get(c.name, [])), c.size))
+    optimizer = next((u.optimizer for u in recording.updates if u.name == worst.name), "the optimizer")
+    site = graph.place_of(recording, worst.place)
+    operands = tuple(
+        Operand(i, c.name, c.dtype, c.shape, "", "parameter", graph.origin(recording, c.step, c.dtype, c.name))
+        for i, c in enumerate([worst, *(m for m in members if m is not worst)][:_SHOWN])
+    )
+    said = {
+        "DT301": f"{optimizer}'s step makes them infinite or NaN",
+        "DT303": f"{optimizer}'s step makes them infinite, NaN or far too long",
+        "DT304": f"{optimizer}'s step leaves {'every one' if dead else 'them'} where they were",
+    }[code]
+    many = f"{len(members)} parameters, {worst.name} among them" if len(members) > 1 else worst.name
+    does = "it makes numbers infinite or NaN" if worst.spoiled else f"{max(worst.arrived, 0):.0%} of it arrives"
+    facts = [f"{many}: a step would change it by {worst.size:.1g}, {does}" if worst.steps else f"{many}: its step changes nothing"]
+    for s in states.get(worst.name, []):
+        facts.append(f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average")
+    origin = operands[0].origin
+    birth = training.birth(recording, worst.step, origin, f"{worst.dtype} weights, {worst.name} among them, are made here")
+    return Finding(
+        code=code, kind=_KINDS[code], severity="error" if dead else "warning", title=TITLES[code], phase="optimizer", op="step", aten=None,
+        module=worst.name.rpartition(".")[0], count=sum(c.steps for c in members), predicted=False, site=site, operands=operands,
+        culprit=operands[0], flow=(*birth, FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=said)),
+        fix=Fix("plan", origin.place, (), False, f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast",
+                (f"an optimizer that keeps a float32 copy of the weights, or rounds stochastically, can move {worst.dtype} weights",)),
+        exception=None, notes=tuple(facts),
+    )  # fmt: skip

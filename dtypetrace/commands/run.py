@@ -84,6 +84,17 @@ class RunCommand:
         )
         arguments.add_operators(parser)
         add("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")
+        add(
+            "--reference",
+            action="store_true",
+            help="run each operator once more in higher precision, and measure what the program loses",
+        )
+        add(
+            "--reference-steps",
+            type=arguments.count,
+            metavar="N",
+            help="with --reference: for N optimizer steps (default 10)",
+        )
         arguments.add_source(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
@@ -97,6 +108,8 @@ class RunCommand:
             trace_steps=options.trace_steps,
             numerics=options.numerics,
             autofix=options.autofix,
+            reference=options.reference or options.reference_steps is not None,
+            reference_steps=options.reference_steps,
         )
         files = _outputs(options, rank)
         stderr = sys.stderr  # the script may put another stream there

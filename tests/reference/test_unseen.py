@@ -1,0 +1,54 @@
+"""Forty programs whose truth was written down before any rule was looked at, judged by measurement alone."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import programs
+import pytest
+import unseen
+
+from dtypetrace.rules.registry import RULES
+
+WRONG = {
+    "attention with loud queries": "its attention is off by 2%, as much as ordinary rounding: the program was expected to be worse than it is",
+}
+SLOW = {"transformers", "diffusers"}
+
+
+def judged(program, text: str) -> tuple[str, bool]:
+    """The kind of the first serious finding, and whether it blames a line marked BORN."""
+    serious = [f for f in program.findings if f.severity != "note"]
+    if not serious:
+        return "", True
+    born = [n for n, line in enumerate(text.splitlines(), 1) if "# BORN" in line]
+    culprit = serious[0].culprit
+    lines = [frame.line for frame in culprit.origin.place.stack if frame.file == program.file] if culprit else []
+    return serious[0].kind, lines[:1] != [] and lines[0] in born
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.slow] if c.needs else []) for c in unseen.PROGRAMS]
+)
+def test_a_program_that_no_rule_was_made_for(case, tmp_path):
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"needs {case.needs}")
+    text = case.text.lstrip("\n")
+    program = programs.run(tmp_path, text.replace("  # BORN", ""), numerics=True, reference=True)
+    assert program.error is None, program.error
+    assert not program.trace._watch.recorder.broken, program.recording.not_seen
+    assert not [n for n in program.recording.not_seen if "reference" in n], program.recording.not_seen
+    kind, born = judged(program, text)
+    if case.name in WRONG:
+        assert kind not in case.expect, f"right by now: {case.name}"
+        return
+    assert (kind in case.expect) if case.expect else kind == "", program.trace
+    assert born or not case.expect, program.trace
+
+
+def test_no_rule_of_thumb_takes_part_where_values_were_measured(tmp_path):
+    program = programs.run(tmp_path, "x = torch.ones(3).half() / 3", reference=True)
+    applied = [rule for rule in RULES if rule.applies(program.recording)]
+    assert not any(rule.screens for rule in applied) and any(rule.measures for rule in applied)
+    plain = programs.run(tmp_path, "x = torch.ones(3).half() / 3")
+    assert [rule for rule in RULES if rule.applies(plain.recording) and rule.measures] == []

@@ -44,7 +44,7 @@ class Call:
         self.made = [t for t in ([] if kind.outs else written) if floating(t.dtype)] + [
             t for t in new if floating(t.dtype)
         ]
-        self.followable = all(plain(t) for t in self.operands)
+        self.followable = all(plain(t) for t in self.operands) and not (kind.outs and self._reads_results(operands))
         if self.made and self.followable:
             self._look()
 
@@ -59,6 +59,11 @@ class Call:
         )
         exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
         self.needed = self.inherits or not exact or bool(changed)
+
+    def _reads_results(self, operands: list[Tensor]) -> bool:
+        """Whether the call reads what it writes its results into: what was there is gone."""
+        into = {t.untyped_storage()._cdata for t in self.results if plain(t)}
+        return any(plain(t) and t.untyped_storage()._cdata in into for t in operands)
 
     def run(self, *, local: bool) -> list[Tensor | None]:
         """What is made of the references, or (local) of the program's own values widened; in the order of ``made``."""
@@ -110,7 +115,7 @@ class Call:
     def widened(self, tensor: Tensor) -> Tensor:
         """A tensor's reference, or the program's own value, in the dtype in which the call is made."""
         if self.kind.outs and self._is_out(tensor):
-            return tensor.new_empty(0, dtype=self.dtype(tensor.dtype))
+            return tensor.new_empty(tensor.shape, dtype=self.dtype(tensor.dtype))
         number = self.changed.get(id(tensor))
         if number is not None:
             entered = self.entered.get(number)

@@ -108,7 +108,7 @@ def kind_of(func: Any) -> Kind:
 
 def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
     name = packet.__name__
-    if func.namespace not in FOLLOWED_NAMESPACES or packet in _UNSAID and func._overloadname != "default":
+    if func.namespace not in FOLLOWED_NAMESPACES or _writes_both(packet, schema):
         return STRANGE
     if packet in _DECIDES:
         return DECIDES
@@ -121,6 +121,12 @@ def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
     if not schema.is_mutable and not _gives_tensors(schema):
         return DECIDES
     return RERUN
+
+
+def _writes_both(packet: Any, schema: Any) -> bool:
+    """Whether an operator puts results where it is told, and changes what it is given beside: ``native_batch_norm.out``."""
+    outs = [a.is_out for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return any(outs) and (not all(outs) or packet in _UNSAID)
 
 
 _DROPS = frozenset({"native_dropout"})

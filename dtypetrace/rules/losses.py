@@ -142,7 +142,13 @@ class Losses:
 
 def _reads(op: Op) -> bool:
     name = op.aten.partition(".")[0]
-    return bool(op.outputs) and op.outputs[0] not in REAL or name == "_local_scalar_dense" or name == "ones_like" and op.phase == "backward"
+    return (
+        bool(op.outputs)
+        and op.outputs[0] not in REAL
+        or name == "_local_scalar_dense"
+        or name == "ones_like"
+        and op.phase == "backward"
+    )
 
 
 def _how(p: Precision) -> str:

@@ -91,7 +91,7 @@ def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
     where = f" of {op.module}" if op.module else ""
     if p.spoiled:
         return f"what {op.op}{where} gives is infinite or NaN, and would be {p.size:.2g}"
-    return f"what {op.op}{where} gives is off by {p.total:.0%} of what it would be"
+    return f"what {op.op}{where} gives is off by {_share(p.total)}"
 
 
 # ---------------------------------------------------------------- backward: gradients as they meet their weights
@@ -113,7 +113,13 @@ def _lost_gradients(recording: Recording) -> list[Compared]:
 def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> Iterable[Finding]:
     groups: dict[tuple[Cause, bool], list[Compared]] = {}
     for c in lost:
-        start = c.op if c.op in losses.of else max(losses.sources(c.op), key=losses.badness, default=-1) if c.op >= 0 else -1
+        start = (
+            c.op
+            if c.op in losses.of
+            else max(losses.sources(c.op), key=losses.badness, default=-1)
+            if c.op >= 0
+            else -1
+        )
         if start < 0 or c.spoiled and scaled(recording):
             continue
         groups.setdefault((losses.began(start), c.zero >= LOST * c.steps), []).append(c)
@@ -135,7 +141,13 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
 
 
 def _at_op(
-    recording: Recording, losses: Losses, cause: Cause, consequence: str, *, gone: bool = False, named: Compared | None = None
+    recording: Recording,
+    losses: Losses,
+    cause: Cause,
+    consequence: str,
+    *,
+    gone: bool = False,
+    named: Compared | None = None,
 ) -> Finding:
     op, p = recording.ops[cause.op], losses.of[cause.op]
     code = {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT305" if gone else "DT308")
@@ -145,7 +157,9 @@ def _at_op(
     notes = [consequence]
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
-        notes.append(f"{recording.ops[blamed].op} rounds to {made}, by {rounded.introduced:.1g} of the number; {op.op} makes that {p.total:.2g}")
+        notes.append(
+            f"{recording.ops[blamed].op} rounds to {made}, by {rounded.introduced:.1%}; {op.op} makes that {_share(p.total)}"
+        )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return Finding(
@@ -191,7 +205,12 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{p.flushed:.0%} of the numbers, of {p.size:.1g} on average, become zero{end}"
     if cause.how == "rounded":
         return f"{op} itself loses {p.lost:.0%} of the numbers"
-    return f"{op} makes a small error of what goes in one of {min(p.total, 9.99):.0%}"
+    return f"what goes into {op} is rounded, what comes out is off by {_share(p.total)}"
+
+
+def _share(error: float) -> str:
+    """An error relative to the number, in words that stay readable where nothing is right."""
+    return f"{error:.0%}" if error < 1 else f"{error:.2g} times the number"
 
 
 def _fix(recording: Recording, code: str, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
@@ -201,7 +220,9 @@ def _fix(recording: Recording, code: str, number: int, culprit: Operand, cast: b
         return keep_wide(recording, op, culprit, site, cast)
     if code == "DT302" and backward:
         wide = ("compute this part in bfloat16 or float32",)
-        return Fix("plan", site, (), False, "scale the loss (torch.amp.GradScaler) so that its gradients fit float16", wide)
+        return Fix(
+            "plan", site, (), False, "scale the loss (torch.amp.GradScaler) so that its gradients fit float16", wide
+        )
     origin = culprit.origin.place if culprit.origin.place.stack else site
     return Fix("dtype", site, (), False, f"compute {op.op} and what it feeds in float32, and cast the result back",
                ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else ())  # fmt: skip
@@ -276,12 +297,19 @@ def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
             groups.setdefault((lost, c.dtype, origin.place.stack[-3:], c.place), []).append(c)
     for (code, *_), members in groups.items():
         same = [c for c in updates if c.place == members[0].place]
-        dead = code == "DT304" and all(c.zero == c.steps for c in same) or code == "DT303" and any(c.spoiled for c in members)
+        dead = (
+            code == "DT304"
+            and all(c.zero == c.steps for c in same)
+            or code == "DT303"
+            and any(c.spoiled for c in members)
+        )
         yield _of_parameters(recording, str(code), members, states, dead)
 
 
 def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:
-    if not c.steps:  # the step decided, by numbers that were lost, to change nothing: the reference decides as the program does
+    if (
+        not c.steps
+    ):  # the step decided, by numbers that were lost, to change nothing: the reference decides as the program does
         return "DT304" if pulled and any(s.flushed >= LOST for s in states) else None
     if c.spoiled:
         return "DT303" if states else "DT301"
@@ -307,11 +335,19 @@ def _of_parameters(
     }[code]
     many = f"{len(members)} parameters, {worst.name} among them" if len(members) > 1 else worst.name
     does = "it makes numbers infinite or NaN" if worst.spoiled else f"{max(worst.arrived, 0):.0%} of it arrives"
-    facts = [f"{many}: a step would change it by {worst.size:.1g}, {does}" if worst.steps else f"{many}: its step changes nothing"]
+    facts = [
+        f"{many}: a step would change it by {worst.size:.1g}, {does}"
+        if worst.steps
+        else f"{many}: its step changes nothing"
+    ]
     for s in states.get(worst.name, []):
-        facts.append(f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average")
+        facts.append(
+            f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"
+        )
     origin = operands[0].origin
-    birth = training.birth(recording, worst.step, origin, f"{worst.dtype} weights, {worst.name} among them, are made here")
+    birth = training.birth(
+        recording, worst.step, origin, f"{worst.dtype} weights, {worst.name} among them, are made here"
+    )
     return Finding(
         code=code, kind=_KINDS[code], severity="error" if dead else "warning", title=TITLES[code], phase="optimizer", op="step", aten=None,
         module=worst.name.rpartition(".")[0], count=sum(c.steps for c in members), predicted=False, site=site, operands=operands,

@@ -118,7 +118,9 @@ def fault(op, form: str, sample, dtype: torch.dtype) -> str:
             reference = (other.detach() if reference is None else reference).to(wanted.dtype)
             sizes = wanted.detach().abs()
             most = float(sizes[sizes.isfinite()].max()) if sizes.isfinite().any() else 0.0
-            if not torch.allclose(reference, wanted.detach(), rtol=tolerance, atol=tolerance * max(most, 1.0), equal_nan=True):
+            if not torch.allclose(
+                reference, wanted.detach(), rtol=tolerance, atol=tolerance * max(most, 1.0), equal_nan=True
+            ):
                 return f"the reference is off by {(reference - wanted.detach()).abs().max().item():.3g}"
     return ""
 

@@ -124,7 +124,7 @@ class Trial:
     name: str
     dtype: str
     outcome: str
-    """A mechanism's name (``_training.mechanism``)."""
+    """A mechanism's name (``rules.mechanisms``)."""
     facts: tuple[str, ...]
 
 

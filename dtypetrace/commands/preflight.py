@@ -25,7 +25,7 @@ from ..capture.snapshot import snapshot
 from ..capture.updates import Updates
 from ..records import Recording, Trial, Update
 from ..rules import plans
-from ..rules.training import Mechanism, mechanism
+from ..rules.mechanisms import Mechanism, mechanism
 from ..view import SavedTrace
 
 _NUMBERS = 64

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..records import State, Update
-from ..rules.training import LEAST_STEPS, MECHANISMS, Mechanism, compared, mechanism, of_adapter
+from ..rules.mechanisms import LEAST_STEPS, MECHANISMS, Mechanism, compared, mechanism, of_adapter
 from ..tables.dtypes import DTYPES, bytes_of
 
 STANDARD_ERRORS = 2.0

@@ -175,7 +175,8 @@ class _Run:
 
 
 def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, float], None]) -> type:
-    """The healer, which also writes down the value that each backward pass begins from and the gradients' norm after it.
+    """The healer, which also writes down the value that each backward pass begins from and the gradients' norm after
+    it.
 
     ``began`` is called with each value, too.
     """

@@ -12,7 +12,8 @@ from ..tables.dtypes import FLOATING
 from .runs import Pass
 
 TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float16": 0.02, "float32": 1e-3}
-"""Relative, by the coarsest dtype that takes part: some ten roundings of it, as the two runs cast at different places."""
+"""Relative, by the coarsest dtype that takes part: some ten roundings of it, as the two runs cast at different
+places."""
 _FINEST = 1e-6
 """For runs in float64 alone, whose sums may still be taken in another order."""
 _MEASURES: tuple[Literal["value", "norm"], ...] = ("value", "norm")
@@ -34,7 +35,8 @@ def tolerance(recording: Recording) -> float:
 
 
 def compare(healed: Sequence[Pass], patched: Sequence[Pass]) -> float | None:
-    """The largest relative difference between two runs' values and gradient norms, over the passes that both made; None for none."""
+    """The largest relative difference between two runs' values and gradient norms, over the passes that both made;
+    None for none."""
     pairs = [(a[key], b[key]) for a, b in zip(healed, patched) for key in _MEASURES]
     return max((_apart(x, y) for x, y in pairs if x is not None and y is not None), default=None)
 

@@ -75,8 +75,8 @@ class Runner:
     def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
         """Runs it with a patch.
 
-        ``shown``: what it prints goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
-        this is. Raises RunFailed where the run gives no answer.
+        ``shown``: what it prints goes to stderr, else nowhere. ``adapters``: which of the three runs of
+        ``lora.verdict`` this is. Raises RunFailed where the run gives no answer.
         """
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))

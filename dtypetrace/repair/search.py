@@ -1,7 +1,7 @@
 """The search for a patch: run the program healed, patch each cause, run the patched program, look again.
 
-A candidate that does not repair its cause makes room for the next one. The search ends when nothing is refused any more;
-then the patched run is compared with the healed one.
+A candidate that does not repair its cause makes room for the next one. The search ends when nothing is refused any
+more; then the patched run is compared with the healed one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Repair:
         for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(changes_of(self.problems))
             if not self.patch.texts:  # nothing is known, or what did not help was withdrawn: the next candidate, then
-                if not any([problem.choose_next() for problem in self.problems]):
+                chosen = [problem.choose_next() for problem in self.problems]
+                if not any(chosen):
                     return Proof(False, self._without_edit(), number)
                 self.patch.set(changes_of(self.problems))
             patched = self.patched = self.run(self.patch, shown=False)
@@ -122,10 +123,12 @@ class Repair:
                 problem.choose_next()
             return problem is not None
         known = {problem.key: problem for problem in self.problems}
-        return any([self._take_up(found, known.get(found.key)) for found in self._gather(patched)])
+        taken_up = [self._take_up(found, known.get(found.key)) for found in self._gather(patched)]
+        return any(taken_up)
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
-        """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, as it was known."""
+        """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, as it was
+        known."""
         own = self._maker(found)
         if own is not None:  # what the patch itself put there is wrong: it goes, and what it was for is seen anew
             own.withdraw()
@@ -146,8 +149,8 @@ class Repair:
     # ------------------------------------------------------------ which change is to blame
 
     def _maker(self, found: Problem) -> Problem | None:
-        """The problem whose patch made the expression that gave a tensor its dtype: a cast of the patch's own, or a call whose
-        dtype the patch changed, where that is refused by a call that was right before."""
+        """The problem whose patch made the expression that gave a tensor its dtype: a cast of the patch's own, or a
+        call whose dtype the patch changed, where that is refused by a call that was right before."""
         frame = found.born.stack[0] if found.born.stack else None
         sheet = self.patch.sheets.get(frame.file) if frame else None
         if frame is None or sheet is None or not frame.end_column or not frame.end_line:
@@ -228,7 +231,8 @@ class Repair:
         return Proof(False, f"nothing is refused, but its values differ from the healed run's by {apart}", rounds)
 
     def _with_same_draws(self, healed: Outcome) -> float | None:
-        """How far values are apart where the patch leaves random numbers as they were drawn; None where it does already."""
+        """How far values are apart where the patch leaves random numbers as they were drawn; None where it does
+        already."""
         same = [c for p in self.problems for c in p.same_draws]
         if same == changes_of(self.problems):
             return None

@@ -79,7 +79,8 @@ def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
 
 
 def _names(case: Case) -> list[str]:
-    """How the program writes the value where it uses it first: what is a tensor there is one where its name is assigned."""
+    """How the program writes the value where it uses it first: what is a tensor there is one where its name is
+    assigned."""
     steps = (s.place.stack[0] for s in case.flow[1:-1] if s.how == "promotion" and s.place.stack)
     used = next((frame for frame in steps if frame.user), None)
     if used is not None:

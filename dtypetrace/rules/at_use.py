@@ -62,16 +62,20 @@ def assigned(case: Case) -> Iterator[Fix]:
 
 
 def right_elsewhere(case: Case) -> Iterator[Fix]:
-    """A value that has its dtype on purpose elsewhere is cast in this call: class numbers, masks, stored formats, indices."""
+    """A value that has its dtype on purpose elsewhere is cast in this call: class numbers, masks, stored formats,
+    indices."""
     wanted, refused = case.wanted, case.refused
     if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or wanted is None:
         return
-    if refused.wants == "float" or case.culprit.dtype in STORAGE_ONLY or _mask(case) or _no_floating_module(case):
+    counts = refused.wants in ("integer", "bool") and not _would_stay(case, wanted)
+    stored = case.culprit.dtype in STORAGE_ONLY
+    if counts or stored or refused.wants == "float" or _mask(case) or _no_floating_module(case):
         yield _cast_here(case, wanted, f"cast {case.culprit.shown} to {wanted} at the call")
-    elif refused.wants in ("integer", "bool"):
-        # born as an integer or boolean, it would be floating again where it is used
-        if not graph.keeps(case.recording, case.witness.producer, case.witness.step, wanted):
-            yield _cast_here(case, wanted, f"cast {case.culprit.shown} to {wanted} at the call")
+
+
+def _would_stay(case: Case, wanted: str) -> bool:
+    """Whether a value that is born as an integer or boolean would still be one where it is used."""
+    return graph.keeps(case.recording, case.witness.producer, case.witness.step, wanted)
 
 
 def _mask(case: Case) -> bool:
@@ -150,7 +154,8 @@ def _without_kernel(case: Case) -> tuple[str, str]:
 
 
 def wide_island(case: Case) -> Iterator[Fix]:
-    """What computes wide on purpose stays wide: its result is cast back where it widens the rest, else where it is refused."""
+    """What computes wide on purpose stays wide: its result is cast back where it widens the rest, else where it is
+    refused."""
     wanted = case.wanted
     if not case.island or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
         return
@@ -174,7 +179,8 @@ def _own(place: Place) -> bool:
 
 
 def kept_wide(case: Case) -> Iterator[Fix]:
-    """An average or a sum stays wide where it is updated: its values are cast where they replace the model's weights."""
+    """An average or a sum stays wide where it is updated: its values are cast where they replace the model's
+    weights."""
     if not case.disagrees or not case.kept_wide or case.wanted is None:
         return
     place, edit = editing.at_lent(case.recording, case.site, case.wanted) or (case.here, None)

@@ -48,7 +48,8 @@ class Case:
 
     @cached_property
     def born(self) -> str | None:
-        """The dtype to be born in: real numbers of that precision, where they became complex between birth and refusal."""
+        """The dtype to be born in: real numbers of that precision, where they became complex between birth and
+        refusal."""
         became = self.flow and self.wanted in COMPLEX and self.flow[0].to not in COMPLEX
         return COUNTERPART.get(self.wanted, self.wanted) if became and self.wanted else self.wanted
 
@@ -92,7 +93,8 @@ class Case:
 
     @cached_property
     def kept_wide(self) -> bool:
-        """Whether a weight is wide on purpose where it was made: an average or a sum, changed little by little there."""
+        """Whether a weight is wide on purpose where it was made: an average or a sum, changed little by little
+        there."""
         held = self.island and self.culprit.holder == "parameter"
         return held and graph.updated(self.recording, self.origin, self.culprit.dtype)
 
@@ -111,7 +113,8 @@ class Case:
 
     @cached_property
     def at_site(self) -> str:
-        """The second best remedy in words, in the call itself, with what speaks against it; empty where there is none."""
+        """The second best remedy in words, in the call itself, with what speaks against it; empty where there is
+        none."""
         if not self.passed and not (self.reached and self.culprit.handed):
             return ""
         return _at_site(self)

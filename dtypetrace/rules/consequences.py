@@ -1,44 +1,92 @@
-"""Where several findings have one cause, the earliest tells it and the others are its consequences."""
+"""Where several findings have one cause, the earliest stands for it and the others are its consequences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from ..records import Finding, Frame
 
 
+@dataclass(frozen=True)
+class _Others:
+    """What else was found in the run: the lines where a collision or a narrowing write was born, and what is broken."""
+
+    silent: tuple[Finding, ...]
+    collided: frozenset[tuple[Frame, ...]]
+    narrowed: frozenset[tuple[Frame, ...]]
+
+    def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> bool:
+        """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` narrow it to some phases."""
+        found = (f for f in self.silent if f.code == code and f.severity != "note")
+        return any(f.phase == phase or not phase and f.phase != other_than for f in found)
+
+
+_Rule = Callable[[Finding, _Others], bool]
+
+
+# ---------------------------------------------------------------- left out
+
+
+def _before_it_was_refused(f: Finding, others: _Others) -> bool:
+    """What an operand did before it was refused."""
+    return _birth(f) in others.collided
+
+
+def _cast_of_a_refusal(f: Finding, others: _Others) -> bool:
+    """The cast that a refusal goes back to."""
+    return any(step.how == "cast" and step.place.stack[:1] in others.collided for step in f.flow)
+
+
+def _predicted_and_measured(f: Finding, others: _Others) -> bool:
+    """What a run has measured is not predicted again."""
+    return f.code == "DT503" and any(o.code in ("DT303", "DT304") for o in others.silent)
+
+
+def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
+    """A write that narrows is the cause of what it rounds away."""
+    return f.code in ("DT307", "DT308") and _birth(f) in others.narrowed
+
+
+# ---------------------------------------------------------------- only notes
+
+
+def _starved(f: Finding, others: _Others) -> bool:
+    """Gradients that were flushed to zero are why the weights do not move."""
+    stays = f.code in ("DT304", "DT305") and f.phase == "optimizer"
+    return stays and others.harmful("DT302", phase="backward")
+
+
+def _divided_by_infinity(f: Finding, others: _Others) -> bool:
+    """Gradients are zero since they were divided by an infinity."""
+    return f.code == "DT305" and f.phase == "optimizer" and others.harmful("DT301", other_than="optimizer")
+
+
+def _of_broken_weights(f: Finding, others: _Others) -> bool:
+    """No gradient of weights that are NaN is worth having."""
+    broken = any(o.code == "DT303" and o.severity == "error" for o in others.silent)
+    return f.code == "DT302" and f.phase == "backward" and broken
+
+
+_LEFT_OUT: tuple[_Rule, ...] = (
+    _before_it_was_refused,
+    _cast_of_a_refusal,
+    _predicted_and_measured,
+    _rounded_by_a_write,
+)
+_NOTES: tuple[_Rule, ...] = (_starved, _divided_by_infinity, _of_broken_weights)
+
+
 def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:
-    """The silent findings that tell a cause of their own; what only follows from another is left out, or a note."""
-    silent = list(silent)
-    codes = {f.code for f in silent}
-    collided = _births(refused)
-    narrowed = _births(f for f in silent if f.code == "DT203")
-    starved = any(f.code == "DT302" and f.phase == "backward" and f.severity != "note" for f in silent)
-    infinite = any(f.code == "DT301" and f.phase != "optimizer" and f.severity != "note" for f in silent)
-    broken = any(f.code == "DT303" and f.severity == "error" for f in silent)
-    kept = []
-    for f in silent:
-        if _birth(f) in collided:
-            continue  # what an operand did before it was refused
-        if any(step.how == "cast" and step.place.stack[:1] in collided for step in f.flow):
-            continue  # the cast that a refusal goes back to
-        if f.code == "DT503" and codes & {"DT303", "DT304"}:
-            continue  # what a run has measured is not foretold
-        if f.code in ("DT307", "DT308") and _birth(f) in narrowed:
-            continue  # a write that narrows is the cause of what it rounds away
-        if starved and f.code in ("DT304", "DT305") and f.phase == "optimizer":
-            f = replace(f, severity="note")  # gradients that were flushed are why the weights do not move
-        if infinite and f.code == "DT305" and f.phase == "optimizer":
-            f = replace(f, severity="note")  # they were divided by it
-        if broken and f.code == "DT302" and f.phase == "backward":
-            f = replace(f, severity="note")  # of weights that are NaN, no gradient is worth having
-        kept.append(f)
-    return kept
+    """The silent findings with a cause of their own; what only follows from another is left out, or a note."""
+    found = tuple(silent)
+    others = _Others(found, _births(refused), _births(f for f in found if f.code == "DT203"))
+    kept = (f for f in found if not any(rule(f, others) for rule in _LEFT_OUT))
+    return [replace(f, severity="note") if any(rule(f, others) for rule in _NOTES) else f for f in kept]
 
 
-def _births(findings: Iterable[Finding]) -> set[tuple[Frame, ...]]:
-    return {_birth(f) for f in findings} - {()}
+def _births(findings: Iterable[Finding]) -> frozenset[tuple[Frame, ...]]:
+    return frozenset({_birth(f) for f in findings} - {()})
 
 
 def _birth(f: Finding) -> tuple[Frame, ...]:

@@ -1,10 +1,10 @@
 """Silent downcasts (DT203): wider values that a write narrowed, since its destination keeps the dtype it has.
 
 What a program casts itself, it knows of. A write casts without a word: ``x += y``, ``buffer[i] = y``, ``copy_``,
-``load_state_dict``. It is a warning where the destination is out of line, narrower than what the model and autocast
-compute in; where increments are added up in it call after call, as each loses what the sum cannot hold; and where
-weights that a load narrowed are widened again later, as their digits are gone. It is a note where a destination that
-is in line stores a value once. The engine brings a gradient to the dtype of the value that it belongs to: that is a note.
+``load_state_dict``. It is a warning where the destination is narrower than what the model and autocast compute in;
+where increments are added up in it call after call, as each loses what the sum cannot hold; and where weights that a
+load narrowed are widened again later, as their digits are gone. It is a note where a destination that has the right
+dtype stores a value once. The engine brings a gradient to the dtype of the value that it belongs to: that is a note.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from math import prod
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
-from ..tables.codes import TITLES
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
-from .remedies import short
+from .case import short
+from .making import At, silent_finding
 from .silent import Run
 
 
 def find(run: Run) -> list[Finding]:
-    """One finding for each destination that a line narrowed values into, and one for each line whose gradients the engine cast."""
-    found: dict[tuple, Finding] = {}
+    """One finding for each destination that a line narrowed values into, and one for the gradients that the engine
+    cast."""
+    found: dict[tuple[object, ...], Finding] = {}
     for number, op in enumerate(run.ops):
         f = _written(run, number, op) if writes(op) else None
-        if f is not None:
+        if f is not None and f.culprit is not None:
             key = f.severity, f.site.stack[:1], f.culprit.origin.place.stack[:1]
             known = found.get(key)
             found[key] = f if known is None else _merged(known, f)
@@ -36,52 +37,55 @@ def find(run: Run) -> list[Finding]:
 
 
 def _merged(one: Finding, other: Finding) -> Finding:
-    reach = Reach(one.reach.ops + other.reach.ops, 0, one.reach.bytes + other.reach.bytes)
+    first, second = one.reach or Reach(0, 0, 0), other.reach or Reach(0, 0, 0)
+    reach = Reach(first.ops + second.ops, 0, first.bytes + second.bytes)
     return replace(one, count=one.count + other.count, reach=reach)
 
 
 def _written(run: Run, number: int, op: Op) -> Finding | None:
-    if op.phase in ("backward", "optimizer"):
-        return None  # what a step does to weights and its own state is judged by what it did to them
-    at = destination(op)
-    target = op.inputs[at]
-    wide = [
-        n
-        for n, i in enumerate(op.inputs)
-        if n != at and (i.shape or not target.shape) and i.dtype in REAL and wider(i.dtype, target.dtype)
-    ]
-    if target.dtype not in REAL or not wide:
+    at, index = destination(op), _wide_value(op)
+    # what a step does to weights and its own state is judged by what it did to them
+    if op.phase in ("backward", "optimizer") or index < 0:
         return None
-    index = wide[0]
-    value = op.inputs[index]
-    in_line = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
-    adds = name_of(op).removeprefix("_foreach_") not in STORES and at == 0
-    why = _harm(run, number, op, target, adds, in_line)
+    target, value = op.inputs[at], op.inputs[index]
+    expected = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
+    why = _harm(run, number, op, target, expected)
     if not why and _was_narrow(run, op, index):
         return None  # master copies of the weights are brought back so
-    severity = "warning" if why else "note"
     place = run.place(op)
-    target_operand, source = run.operand(op, at, in_line), run.operand(op, index, in_line)
-    flow = graph.flow(run.recording, target.step, in_line)
-    if (like := run.made_like(target, in_line)) is not None:
-        target_operand = replace(target_operand, origin=like)
-        flow = (FlowStep(like.place, like.op, op.module, target.dtype, target.dtype, "value"),)
-    flow = (*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy"))
-    count = op.count
-    notes = (
-        [why]
-        if why
-        else [f"{target_operand.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"]
+    written, source = run.operand(op, at, expected), run.operand(op, index, expected)
+    flow = graph.flow(run.recording, target.step, expected)
+    if (like := run.made_like(target, expected)) is not None:
+        written = replace(written, origin=like)
+        flow = (FlowStep(like.place, like.op or "", op.module, target.dtype, target.dtype, "value"),)
+    fine = f"{written.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"
+    return silent_finding(
+        "DT203",
+        "downcast",
+        "warning" if why else "note",
+        At.of(op, place),
+        operands=(written, source),
+        flow=(*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy")),
+        fix=_fix(run, written, value.dtype, place),
+        count=op.count,
+        notes=(why or fine,),
+        reach=Reach(op.count, 0, result_bytes(op) * op.count),
     )
-    return Finding(
-        code="DT203", kind="downcast", severity=severity, title=TITLES["DT203"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
-        count=count, predicted=False, site=place, operands=(target_operand, source), culprit=target_operand, flow=flow,
-        fix=_fix(run, target_operand, value.dtype, place), exception=None, notes=tuple(notes), reach=Reach(count, 0, result_bytes(op) * count),
-    )  # fmt: skip
+
+
+def _wide_value(op: Op) -> int:
+    """Index of the operand that a write narrows, -1 where it narrows none."""
+    at = destination(op)
+    target = op.inputs[at]
+    if target.dtype not in REAL:
+        return -1
+    others = ((n, i) for n, i in enumerate(op.inputs) if n != at and (i.shape or not target.shape))
+    return next((n for n, i in others if i.dtype in REAL and wider(i.dtype, target.dtype)), -1)
 
 
 def _by_the_engine(run: Run) -> list[Finding]:
-    """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another dtype."""
+    """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another
+    dtype."""
     casts = [op for op in run.ops if op.phase == "backward" and is_cast(op) and op.of >= 0 and _unmirrored(run, op)]
     if not casts:
         return []
@@ -91,20 +95,27 @@ def _by_the_engine(run: Run) -> list[Finding]:
     count = sum(o.count for o in casts)
     lines = len({run.place(o).stack[:1] for o in casts})
     notes = [
-        f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: the engine casts it without a word"
+        f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: "
+        "the engine casts it without a word"
     ]
     if lines > 1:
         notes.append(f"so it does for {lines - 1} more line{'s' if lines > 2 else ''}")
-    flow = (
-        *graph.flow(run.recording, op.inputs[0].step, made),
-        FlowStep(place, "the engine", op.module, gradient.dtype, made, "copy"),
-    )
-    return [Finding(
-        code="DT203", kind="downcast", severity="note", title=TITLES["DT203"], phase="backward", op=forward.op, aten=op.aten, module=op.module,
-        count=count, predicted=False, site=place, operands=(gradient,), culprit=gradient, flow=flow,
-        fix=Fix("cast", gradient.origin.place if gradient.origin.place.stack else place, (), False, f"give the gradient in {made}", ()),
-        exception=None, notes=tuple(notes), reach=Reach(count, 0, sum(result_bytes(o) * o.count for o in casts)),
-    )]  # fmt: skip
+    ends = FlowStep(place, "the engine", op.module, gradient.dtype, made, "copy")
+    at = gradient.origin.place if gradient.origin.place.stack else place
+    return [
+        silent_finding(
+            "DT203",
+            "downcast",
+            "note",
+            At(place, "backward", forward.op, op.aten, op.module),
+            operands=(gradient,),
+            flow=(*graph.flow(run.recording, op.inputs[0].step, made), ends),
+            fix=Fix("cast", at, (), False, f"give the gradient in {made}", ()),
+            count=count,
+            notes=notes,
+            reach=Reach(count, 0, sum(result_bytes(o) * o.count for o in casts)),
+        )
+    ]
 
 
 def _unmirrored(run: Run, op: Op) -> bool:
@@ -140,32 +151,37 @@ def _was_narrow(run: Run, op: Op, index: int) -> bool:
     return line is not None and line.root.how == "cast" and op.inputs[destination(op)].dtype in line.root.source
 
 
-def _harm(run: Run, number: int, op: Op, target: Input, adds: bool, in_line: str | None) -> str:
+def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) -> str:
     """What is lost beyond one rounding, empty where nothing is."""
+    adds = name_of(op).removeprefix("_foreach_") not in STORES and destination(op) == 0
+    if adds and _lasts(run, op, target):
+        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
+    if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
+        return f"the rest computes in {expected}, so digits are lost that everything else keeps"
+    again = _widened_again(run, number, target.dtype) if target.holder == "parameter" and not op.module else None
+    if again is not None:
+        at = f" at {short(run.place(again))}" if run.place(again).stack else ""
+        return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"
+    return ""
+
+
+def _lasts(run: Run, op: Op, target: Input) -> bool:
+    """Whether calls of an op add to one tensor again and again.
+
+    Weights that one line adds to, one after the other, as adapters are merged, may each be written once.
+    """
     made = run.ops[target.producer] if target.producer >= 0 else None
     while made is not None and (writes(made) or is_move(made)) and made.inputs:  # `mean.mul_(d).add_(x)`
         above = made.inputs[max(destination(made), 0)].producer
         made = run.ops[above] if above >= 0 else None
-    # weights that one line adds to, one after the other, as adapters are merged: each may be written once
     each = sum(p.dtype == target.dtype and p.step == target.step for p in run.recording.parameters)
-    lasts = op.count > max(each, 1) and (made is None or made.count < op.count)
-    if adds and lasts:
-        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
-    if in_line is not None and narrower(target.dtype, in_line) and target.dtype not in run.autocasts:
-        return f"the rest computes in {in_line}, so digits are lost that everything else keeps"
-    if target.holder == "parameter" and not op.module:
-        again = next(
-            (
-                run.ops[n]
-                for n in run.users[number]
-                if is_cast(run.ops[n]) and wider(run.ops[n].outputs[0], target.dtype)
-            ),
-            None,
-        )
-        if again is not None:
-            at = f" at {short(run.place(again))}" if run.place(again).stack else ""
-            return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"
-    return ""
+    return op.count > max(each, 1) and (made is None or made.count < op.count)
+
+
+def _widened_again(run: Run, number: int, dtype: str) -> Op | None:
+    """The first op that widens what an op made."""
+    users = (run.ops[n] for n in run.users[number])
+    return next((user for user in users if is_cast(user) and wider(user.outputs[0], dtype)), None)
 
 
 def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:

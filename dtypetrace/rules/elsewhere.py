@@ -1,7 +1,7 @@
 """Further remedies, which ``dtypetrace fix`` tries where the best one does not repair the program.
 
-Each changes one place on the value's path, from its birth to the refused call and the calls around it. They are not shown
-as advice: whether they are right is found by running them.
+Each changes one place on the value's path, from its birth to the refused call and the calls around it. They are not
+shown as advice: whether they are right is found by running them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ..tables.dtypes import FLOATING
 from .case import SHARED, Case, one, short
 
 MOST_FRAMES = 4
-"""So many of the program's own calls around a library's value are tried: further out, a value is part of something larger."""
+"""So many of the program's own calls around a library's value are tried: further out, a value is part of something
+larger."""
 
 
 def target(case: Case) -> str | None:

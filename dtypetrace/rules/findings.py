@@ -44,7 +44,8 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
 
 
 def _order(f: Finding) -> tuple[float, ...]:
-    """What ended the run first; collisions, then settings, which are older than what they do; then by severity and reach."""
+    """What ended the run first; collisions, then settings, which are older than what they do; then by severity and
+    reach."""
     reach = f.reach or Reach(0, 0, 0)
     rank = (f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, -f.count)
     return (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *rank)
@@ -135,10 +136,10 @@ def judged(recording: Recording, refused: Refused) -> Judged:
 
 def _measure(refused: Refused, chosen: Witness | None, expected: str | None) -> str | None:
     """The dtype against which a lineage is followed: an index that became floating is wrong by its own cast."""
-    if chosen is not None and (refused.wants == "complex" or chosen.dtype == expected and chosen.dtype in COMPLEX):
-        # alone and yet refused for being complex, or for being real
-        if chosen.dtype in COUNTERPART:
-            return COUNTERPART[chosen.dtype]
+    dtype = chosen.dtype if chosen is not None else ""
+    # alone and yet refused for being complex, or for being real
+    if dtype in COUNTERPART and (refused.wants == "complex" or dtype == expected and dtype in COMPLEX):
+        return COUNTERPART[dtype]
     if refused.wants in _AGREEING:
         return expected
     return chosen.dtype if chosen is not None and chosen.device else None
@@ -210,7 +211,8 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
 
 
 def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:
-    """How an operand of a library's call is written: there, and in the program's own call that passed it on, if any did."""
+    """How an operand of a library's call is written: there, and in the program's own call that passed it on, if any
+    did."""
     frame = site.stack[0]
     if witness.passed:
         node = expressions.passed_node(frame, witness.passed, witness.position)

@@ -1,4 +1,5 @@
-"""Who is the culprit of a collision: the verdict of the first principle that answers, and the operand that it blames."""
+"""Who is the culprit of a collision: the verdict of the first principle that answers, and the operand that it
+blames."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ..records import Compared, Finding, Fix, FlowStep, Op, Operand, Precision, 
 from ..tables.codes import TITLES
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, name_of
-from . import narrow_tables, training
+from . import averages, narrow_tables, training
 from .losses import LOST, ROUNDING, Cause, Losses
 from .ranges import flow_to, keep_wide, made_operand, scaled, step_of_output
 from .silent import FORWARD, Run
@@ -48,7 +48,7 @@ def find(run: Run) -> Iterable[Finding]:
     lost = _lost_gradients(recording)
     yield from _gradients(recording, losses, lost)
     yield from _updates(recording, {c.name for c in lost})
-    yield from training.lost_changes(replace(recording, values=_changes(losses)))
+    yield from averages.find(Run(replace(recording, values=_changes(losses))))
 
 
 # ---------------------------------------------------------------- forward: what the program ends with
@@ -165,8 +165,8 @@ def _at_op(
     return Finding(
         code=code, kind=_KINDS[code], severity="warning", title=TITLES[code], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
         count=op.count, predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=flow_to(recording, recording.ops[blamed], step, FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op))),
-        fix=_fix(recording, code, blamed, culprit, cast, backward),
+        flow=flow_to(losses.run, recording.ops[blamed], step, FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op))),
+        fix=_fix(losses.run, code, blamed, culprit, cast, backward),
         exception=None, notes=tuple(notes),
     )  # fmt: skip
 
@@ -177,10 +177,10 @@ def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int
     made = next((d for d in op.outputs if d in REAL), "")
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
     if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
-        return narrow.dtype, narrow.step, made_operand(recording, op, narrow.dtype, narrow.step)
+        return narrow.dtype, narrow.step, made_operand(losses.run, op, narrow.dtype, narrow.step)
     step = _weights(recording, op, made)
-    step = step if step >= 0 else step_of_output(recording, number)
-    return made, step, made_operand(recording, op, made, step)
+    step = step if step >= 0 else step_of_output(losses.run, number)
+    return made, step, made_operand(losses.run, op, made, step)
 
 
 def _weights(recording: Recording, op: Op, made: str) -> int:
@@ -213,11 +213,11 @@ def _share(error: float) -> str:
     return f"{error:.0%}" if error < 1 else f"{error:.2g} times the number"
 
 
-def _fix(recording: Recording, code: str, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
-    op = recording.ops[number]
-    site = graph.place_of(recording, op.place)
+def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
+    op = run.ops[number]
+    site = run.place(op)
     if code == "DT301":
-        return keep_wide(recording, op, culprit, site, cast)
+        return keep_wide(run, op, culprit, site, cast)
     if code == "DT302" and backward:
         wide = ("compute this part in bfloat16 or float32",)
         return Fix(
@@ -253,7 +253,7 @@ def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
         if source.pure and narrow is not None:
             coarse.add(number)
             at, index = narrow
-            f = narrow_tables.table_finding(run, at, index, _coarse(p), op)
+            f = narrow_tables.table_finding(run, narrow_tables.Narrow(at, index, _coarse(p)), op)
             found.setdefault(_birth(f), f)
     yield from found.values()
 

@@ -4,42 +4,47 @@ With p bits of precision a dtype tells 2**p neighbouring integers apart: 256 in 
 positions coincide; and an angle of that many radians, a position times a frequency, is off by half a radian, whether
 the position was rounded or the frequency. A product of n rounded factors is off by about n halves of the last bit.
 
-What is judged is a table: something made from factories and integers alone. Data and weights that pass a sine or
-a cumulative product may be as coarse as the rest of the model. Integers that are cast to such a dtype and back, with only
-moves between, are judged by the largest: token ids in a batch that was halved whole.
+What is judged is a table: something made from factories and integers alone. Data and weights that pass a sine or a
+cumulative product may be as coarse as the rest of the model. Integers that are cast to such a dtype and back, with
+only moves between, are judged by the largest: token ids in a batch that was halved whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, prod
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Op, Reach
+from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
-from ..tables.codes import TITLES
 from ..tables.dtypes import DTYPES, REAL
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
-from .remedies import short
+from .case import one, short
+from .making import At, silent_finding
 from .silent import FORWARD, Run
 
 _NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
 _ANGLES = frozenset({"sin", "cos", "polar"})
+_RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
 """A cumulative product that may be off by so much of itself is none."""
 _NO_TABLE = ("empty", "new_empty", "rand", "normal", "uniform", "bernoulli", "exponential", "multinomial", "poisson")
 """What begins with random numbers, or with memory that is filled out of sight, is none."""
 _DEEP = 24
 """So many ops back, a table has begun."""
+_MOST_COUNTED = 2.0**62
+"""The largest count that is told: a peak may be infinite."""
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """What a table was made from: whether from nothing but factories and integers, its counts, its narrow operands."""
 
     pure: bool
     counted: int
-    """How many neighbours there were to tell apart: the length of an ``arange``, or the largest integer that was cast."""
+    """How many neighbours there were to tell apart: the length of an ``arange``, or the largest integer that was
+    cast."""
     narrow: tuple[tuple[int, int], ...]
     """The op and operand at which something narrow went in, the first to come last."""
 
@@ -51,42 +56,52 @@ def _neighbours(dtype: str) -> float:
 
 def find(run: Run) -> list[Finding]:
     """One finding for each place where a table's dtype was decided."""
-    found: dict[tuple, Finding] = {}
+    found: dict[tuple[object, ...], Finding] = {}
     for number, op in enumerate(run.ops):
         if op.phase not in FORWARD or not op.outputs:
             continue
         for f in _judged(run, number, op) if op.outputs[0] in REAL else counted_back(run, number, op):
-            found.setdefault(f.culprit.origin.place.stack[:1] or (f.culprit.name,), f)
+            if f.culprit is not None:
+                found.setdefault(f.culprit.origin.place.stack[:1] or (f.culprit.name,), f)
     return list(found.values())
 
 
-def _judged(run: Run, number: int, op: Op):
+def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
+    """A table that needs more digits than it was made with."""
     name, made = name_of(op), op.outputs[0]
-    if name in SEQUENCES and prod(op.shape) > _neighbours(made):
-        yield table_finding(run, number, -1, f"{prod(op.shape):,} numbers in a row")
-    elif name in _ANGLES:
-        source = source_of(run, number)
-        if source.pure and source.narrow:
-            at, index = source.narrow[-1]
-            dtype = run.ops[at].inputs[index].dtype
-            if source.counted > _neighbours(dtype):
-                yield table_finding(run, at, index, f"angles of up to {source.counted:,} positions", op)
-    elif name == "cumsum" and made in _NARROW:
-        source = source_of(run, number)
-        if source.pure and source.narrow and source.counted > _neighbours(made):
-            yield table_finding(run, *source.narrow[-1], f"counts up to {source.counted:,}", op)
-    elif name == "cumprod" and made in _NARROW and op.shape and max(op.shape) * DTYPES[made].rounding >= _OFF:
-        source = source_of(run, number)
-        if source.pure and source.narrow:
-            yield table_finding(run, *source.narrow[-1], f"a product of {max(op.shape):,} factors", op)
+    if name in SEQUENCES:
+        if prod(op.shape) > _neighbours(made):
+            yield table_finding(run, Narrow(number, -1, f"{prod(op.shape):,} numbers in a row"), op)
+        return
+    if name not in _ANGLES and (name not in _RUNNING or made not in _NARROW):
+        return
+    source = source_of(run, number)
+    if not source.pure or not source.narrow:
+        return
+    at, index = source.narrow[-1]
+    what = _too_many(name, op, source.counted, run.ops[at].inputs[index].dtype)
+    if what:
+        yield table_finding(run, Narrow(at, index, what), op)
+
+
+def _too_many(name: str, op: Op, counted: int, dtype: str) -> str:
+    """What a table counts beyond its dtype's digits, empty where it does not; ``dtype`` is that of what goes in."""
+    made = op.outputs[0]
+    if name in _ANGLES and counted > _neighbours(dtype):
+        return f"angles of up to {counted:,} positions"
+    if name == "cumsum" and counted > _neighbours(made):
+        return f"counts up to {counted:,}"
+    if name == "cumprod" and op.shape and max(op.shape) / _neighbours(made) >= _OFF:
+        return f"a product of {max(op.shape):,} factors"
+    return ""
 
 
 def _largest(op: Op) -> int:
     """Of the integers that an op cast, as far as the dtype can tell."""
-    return int(min(op.peak or 0, 2.0**62))
+    return int(min(op.peak or 0, _MOST_COUNTED))
 
 
-def counted_back(run: Run, number: int, op: Op):
+def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """An op that makes integers again of integers that a narrow dtype could not hold."""
     if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in _NARROW:
         return
@@ -95,81 +110,106 @@ def counted_back(run: Run, number: int, op: Op):
         before = run.ops[above]
         if is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL:
             if (largest := _largest(before)) > _neighbours(dtype):
-                what = f"integers of up to {largest:,}" if before.peak < inf else f"integers that outgrow {dtype}"
-                yield table_finding(run, number, 0, what, op, back=True)
+                finite = (before.peak or 0) < inf
+                what = f"integers of up to {largest:,}" if finite else f"integers that outgrow {dtype}"
+                yield table_finding(run, Narrow(number, 0, what, back=True), op)
             return
         if not is_move(before) or len(before.inputs) != 1:
             return
         above = before.inputs[0].producer
 
 
-def source_of(run: Run, number: int) -> _Source:
+def source_of(run: Run, number: int) -> Source:
     """Walks up from an op to what its values were made from."""
-    pure, counted, narrow, seen, front = True, 0, {}, set(), [(number, 0)]
+    pure, counted, front = True, 0, [(number, 0)]
+    narrow: set[tuple[int, int]] = set()
+    seen: set[int] = set()
     while front:
         at, depth = front.pop()
         if at in seen:
             continue
         seen.add(at)
         op = run.ops[at]
-        real = [i for i in op.inputs if i.dtype in REAL]
-        if name_of(op) in SEQUENCES:
-            counted = max(counted, prod(op.shape))
-        if is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
-            counted = max(counted, _largest(op))
-        if name_of(op) == "cumsum" and at in run.peaks:
-            counted = max(counted, int(run.peaks[at]))
-        pure = pure and not name_of(op).startswith(_NO_TABLE) and all(i.holder is None for i in real) and depth < _DEEP
-        for index, i in enumerate(op.inputs):
-            if i.dtype in _NARROW:
-                narrow[at, index] = None
-            if i.producer >= 0:
-                front.append((i.producer, depth + 1))
-            elif i.dtype in REAL and i.step >= 0 and run.recording.steps[i.step].how in ("input", "worker"):
-                pure = False
-    return _Source(pure, counted, tuple(sorted(narrow, reverse=True)))
+        counted = max(counted, _counts(run, at))
+        given = name_of(op).startswith(_NO_TABLE) or any(_given(run, i) for i in op.inputs)
+        pure = pure and depth < _DEEP and not given
+        narrow.update((at, index) for index, i in enumerate(op.inputs) if i.dtype in _NARROW)
+        front += [(i.producer, depth + 1) for i in op.inputs if i.producer >= 0]
+    return Source(pure, counted, tuple(sorted(narrow, reverse=True)))
 
 
-def table_finding(run: Run, number: int, index: int, what: str, table: Op | None = None, *, back: bool = False) -> Finding:
-    """``back``: these are integers on their way back to integers, and no table."""
+def _counts(run: Run, number: int) -> int:
+    """How many neighbours an op tells apart: the length of a sequence, the largest integer that is cast or summed."""
     op = run.ops[number]
-    table = table or op
+    if name_of(op) in SEQUENCES:
+        return prod(op.shape)
+    if is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
+        return _largest(op)
+    if name_of(op) == "cumsum" and number in run.peaks:
+        return int(run.peaks[number])
+    return 0
+
+
+def _given(run: Run, i: Input) -> bool:
+    """Whether an operand is a weight or data, of which no table is made."""
+    if i.dtype not in REAL:
+        return False
+    if i.holder is not None:
+        return True
+    return i.producer < 0 and i.step >= 0 and run.recording.steps[i.step].how in ("input", "worker")
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Where something narrow goes into a table: the op and its operand, -1 for the op's own result; and what it
+    counts."""
+
+    op: int
+    operand: int
+    what: str
+    back: bool = False
+    """Whether these are integers on their way back to integers, and no table."""
+
+
+def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
+    op, index = run.ops[narrow.op], narrow.operand
     dtype = op.inputs[index].dtype if index >= 0 else op.outputs[0]
     place = run.place(table)
-    # a cast to the model's own dtype is right for the stream and wrong for a table: the cast is the cause, not the model
-    culprit = run.operand(op, index, dtype) if index >= 0 else run.result(number, dtype)
-    step = op.inputs[index].step if index >= 0 else run.step_of(number)
-    origin = culprit.origin
-    # what the same cast did to weights is right: the table is to be kept out of it
-    shared = any(i.holder == "parameter" and i.step == step for o in run.ops for i in o.inputs)
+    # a cast to the model's own dtype is right for the stream and wrong for a table: the cast is the cause, not the
+    # model
+    culprit = run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
+    step = op.inputs[index].step if index >= 0 else run.step_of(narrow.op)
     makes = f"{table.op} makes a table of {dtype} numbers"
-    edit = (
-        editing.at_birth(run.recording, origin.kind, origin.place, "float32")
-        if origin.place.stack and not shared
-        else None
-    )
-    at = origin.place if origin.place.stack and not shared else place
-    why = (
-        "make the table in float32, and cast it when it is ready"
-        if not shared
-        else "keep the table out of the cast: make it here, in float32"
-    )
-    if back:  # the same cast may be right for what else it casts
-        edit, why, makes = (
-            None,
-            f"leave the integers out of the cast: {short(place)} makes integers of them again",
-            f"{table.op} takes {dtype} numbers for integers",
-        )
-    notes = [f"{what}: {dtype} tells {int(_neighbours(dtype)):,} neighbours apart, no more"]
+    if narrow.back:
+        makes = f"{table.op} takes {dtype} numbers for integers"
+    notes = [f"{narrow.what}: {dtype} tells {int(_neighbours(dtype)):,} neighbours apart, no more"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"{culprit.shown} goes in at {short(run.place(op))}, and {table.op} makes the table of it")
-    flow = (
-        *graph.flow(run.recording, step, dtype),
-        FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes),
+    ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
+    return silent_finding(
+        "DT204",
+        "downcast",
+        "warning",
+        At.of(table, place),
+        operands=(culprit,),
+        flow=(*graph.flow(run.recording, step, dtype), ends),
+        fix=_fix(run, culprit, step, place, narrow.back),
+        count=table.count,
+        notes=notes,
+        reach=Reach(table.count, 0, 0),
     )
-    return Finding(
-        code="DT204", kind="downcast", severity="warning", title=TITLES["DT204"], phase=table.phase, op=table.op, aten=table.aten,
-        module=table.module, count=table.count, predicted=False, site=place, operands=(culprit,), culprit=culprit, flow=flow,
-        fix=Fix("dtype", at, (edit,) if edit else (), edit is not None, why, ()),
-        exception=None, notes=tuple(notes), reach=Reach(table.count, 0, 0),
-    )  # fmt: skip
+
+
+def _fix(run: Run, culprit: Operand, step: int, place: Place, back: bool) -> Fix:
+    """Make the table wide where it is born; where the same cast is right for weights, keep the table out of it."""
+    origin = culprit.origin
+    shared = any(i.holder == "parameter" and i.step == step for o in run.ops for i in o.inputs)
+    at = origin.place if origin.place.stack and not shared else place
+    if back:  # the same cast may be right for what else it casts
+        why = f"leave the integers out of the cast: {short(place)} makes integers of them again"
+        return Fix("dtype", at, (), False, why, ())
+    if shared:
+        return Fix("dtype", at, (), False, "keep the table out of the cast: make it here, in float32", ())
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
+    why = "make the table in float32, and cast it when it is ready"
+    return Fix("dtype", at, one(edit), edit is not None, why, ())

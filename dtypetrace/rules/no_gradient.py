@@ -1,20 +1,21 @@
 """DT305: parameters of an optimizer that never receive a gradient, and why.
 
 What cuts a parameter off is looked for on the ways from the ops that took it to the ops whose backward ran: a cast to
-integers or booleans, which is harm, for a dtype did it; else a ``detach``, an op that recorded no graph, or no way at all,
-which may be meant and is a note.
+integers or booleans, which is harm, for a dtype did it; else a ``detach``, an op that recorded no graph, or no way at
+all, which may be meant and is a note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
-from ..tables.codes import TITLES
 from ..tables.dtypes import FLOATING
-from .training import LEAST_STEPS, MOST_SHOWN, born
+from .making import At, silent_finding
+from .mechanisms import LEAST_STEPS
+from .training import MOST_SHOWN, born
 
 _DETACHING = frozenset({"detach", "detach_", "data"})
 
@@ -28,10 +29,10 @@ class Cut:
     """``dtype``, ``detach``, ``no graph``, ``no way`` or ``unused``."""
 
 
-def find(recording: Recording) -> Iterable[Finding]:
+def find(recording: Recording) -> Iterator[Finding]:
     """One finding for each op that cuts parameters off, while others of the same optimizer get their gradients."""
     learning = {u.place for u in recording.updates if u.gradient_dtype}
-    groups: dict[tuple, list[tuple[Update, Cut]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Update, Cut]]] = {}
     for u in recording.updates:
         if not u.gradient_dtype and u.absent >= LEAST_STEPS and not u.frozen and u.place in learning:
             cut = cut_of(recording, u)
@@ -41,7 +42,8 @@ def find(recording: Recording) -> Iterable[Finding]:
 
 
 def _at(recording: Recording, cut: Cut) -> int | Frame | None:
-    """What parameters that one thing cuts off have in common: the cast; else the user's line, behind which many layers may lie."""
+    """What parameters that one thing cuts off have in common: the cast; else the user's line, behind which many
+    layers may lie."""
     if cut.op < 0 or cut.how == "dtype":
         return cut.op
     return graph.place_of(recording, recording.ops[cut.op].place).user_frame
@@ -54,11 +56,9 @@ def cut_of(recording: Recording, u: Update) -> Cut:
     if not mine:
         return Cut(-1, "unused")
     below = _below(recording, mine)
-    for number in sorted(below):
-        if _to_integers(ops[number]) and any(
-            o in FLOATING for n in _below(recording, {number}) for o in ops[n].outputs
-        ):
-            return Cut(number, "dtype")
+    cast = next((n for n in sorted(below) if _to_integers(ops[n]) and _floats_below(recording, n)), None)
+    if cast is not None:
+        return Cut(cast, "dtype")
     differentiated = {op.of for op in ops if op.phase == "backward" and op.of >= 0}
     if not below & differentiated:
         return Cut(max(mine), "no way")
@@ -69,19 +69,18 @@ def cut_of(recording: Recording, u: Update) -> Cut:
 
 
 def _took(recording: Recording, u: Update) -> set[int]:
-    """The ops that computed with the parameter: in its module, or anywhere with one of its birth and shape where its own module has none."""
+    """The ops that computed with the parameter: in its module, else anywhere with one of its birth and shape."""
     module = u.name.rpartition(".")[0]
-    like = {
-        n for n, op in enumerate(recording.ops)
-        if op.phase not in ("backward", "optimizer") and not op.aten.partition(".")[0].endswith("_")  # which fills or changes it
-        and any(i.holder == "parameter" and i.step == u.step and i.shape == u.shape for i in op.inputs)
-    }  # fmt: skip
-    own = {
-        n
-        for n in like
-        if not module or recording.ops[n].module == module or recording.ops[n].module.endswith("." + module)
-    }
+    like = {n for n, op in enumerate(recording.ops) if _takes(op, u)}
+    own = {n for n in like if not module or f".{recording.ops[n].module}".endswith(f".{module}")}
     return own or like
+
+
+def _takes(op: Op, u: Update) -> bool:
+    """Whether an op of a forward pass computes with a parameter of this birth and shape."""
+    if op.phase in ("backward", "optimizer") or op.aten.partition(".")[0].endswith("_"):  # which fills or changes it
+        return False
+    return any(i.holder == "parameter" and i.step == u.step and i.shape == u.shape for i in op.inputs)
 
 
 def _to_integers(op: Op) -> bool:
@@ -93,8 +92,14 @@ def _to_integers(op: Op) -> bool:
     )
 
 
+def _floats_below(recording: Recording, number: int) -> bool:
+    """Whether anything floating was made from what an op made."""
+    return any(o in FLOATING for n in _below(recording, {number}) for o in recording.ops[n].outputs)
+
+
 def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> set[int]:
-    """These ops and all that took in what they made, at first hand or later. Producers come before consumers but in loops."""
+    """These ops and all that took in what they made, at first hand or later. Producers come before consumers but in
+    loops."""
     found = set(ops)
     for number, op in enumerate(recording.ops):
         if (
@@ -119,41 +124,43 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
     u = members[0]
     op = recording.ops[cut.op] if cut.op >= 0 else None
     site = graph.place_of(recording, op.place if op else u.place)
+    at = At.of(op, site) if op is not None else At.step(site, u.name.rpartition(".")[0])
     parameters = tuple(
-        Operand(i, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
-        for i, m in enumerate(members[:MOST_SHOWN], 1)
+        Operand(n, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
+        for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
     many = f"{len(members)} parameters, {u.name} among them, get" if len(members) > 1 else f"{u.name} gets"
     absent = f"{many} no gradient in {u.absent} steps, while others of the same optimizer do"
-    where = (
-        dict(phase=op.phase, op=op.op, aten=op.aten, module=op.module)
-        if op
-        else dict(phase="optimizer", op="step", aten=None, module=u.name.rpartition(".")[0])
-    )
-    common = dict(
-        code="DT305",
-        kind="zero-gradient",
-        title=TITLES["DT305"],
-        count=len(members),
-        predicted=False,
-        site=site,
-        exception=None,
-        **where,
-    )
-    if cut.how == "dtype":
-        source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
-        culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, site, True))
-        said = f"{source} becomes {to}, and no gradient passes through {to}"
-        return Finding(
-            severity="warning", operands=(culprit, *parameters), culprit=culprit, notes=(absent,),
-            flow=(FlowStep(site, op.op, op.module, source, to, "cast", said=said),),
-            fix=Fix("gradient", site, (), False, "keep it floating (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"),
-            **common,
-        )  # fmt: skip
+    if cut.how == "dtype" and op is not None:
+        return _cast_away(op, at, parameters, absent, len(members))
     reason = _REASONS[cut.how].format(op=op.op if op else "")
-    return Finding(
-        severity="note", operands=parameters, culprit=parameters[0], notes=(absent,),
-        flow=(FlowStep(site, common["op"], common["module"], u.dtype, u.dtype, "value", said=reason),),
+    return silent_finding(
+        "DT305",
+        "zero-gradient",
+        "note",
+        at,
+        operands=parameters,
+        flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=reason),),
         fix=Fix("gradient", site, (), False, "leave it out of the optimizer, if that is meant"),
-        **common,
-    )  # fmt: skip
+        count=len(members),
+        notes=(absent,),
+    )
+
+
+def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, count: int) -> Finding:
+    """A cast to integers or booleans, through which no gradient passes."""
+    source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
+    culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, at.site, True))
+    said = f"{source} becomes {to}, and no gradient passes through {to}"
+    through = "keep it floating (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"
+    return silent_finding(
+        "DT305",
+        "zero-gradient",
+        "warning",
+        at,
+        operands=(culprit, *parameters),
+        flow=(FlowStep(at.site, op.op, op.module, source, to, "cast", said=said),),
+        fix=Fix("gradient", at.site, (), False, through),
+        count=count,
+        notes=(absent,),
+    )

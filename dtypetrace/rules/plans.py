@@ -1,215 +1,294 @@
-"""The precision plan: dtypes of weights, autocast, loss scaler and optimizer that cannot work together, or that do not do
-what they seem to.
+"""The precision plan (DT401 to DT503): dtypes of weights, autocast, loss scaler and optimizer that cannot work
+together.
 
-Judged from what the objects hold before a step (``preflight``) and from what the ops of a run were given. What a run has
-measured is not foretold again.
+Or that do not do what they seem to. Judged from what the objects hold before a step (``preflight``) and from what the
+ops of a run were given. What a run has measured is not predicted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Operand, Origin, Parameter, Plan, Recording
+from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Plan, Recording, Shared
 from ..tables.codes import TITLES
 
 BULK = 0.5
 """Of the weights, counted in numbers: below it, a few odd ones (norms kept in another dtype) are no plan."""
 CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
 """The operator by which a loss scaler looks at gradients and divides them."""
+MOST_SHOWN = 8
+"""Operands that a finding about many parameters lists."""
+MOST_SHAPES = 3
+"""Shapes of an optimizer's stale parameters that the text names."""
+OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
+_NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
+_WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast compute in float16"
+_CANNOT_HOLD = {
+    "float16": "bfloat16 weights can hold what is infinite in float16",
+    "bfloat16": "float16 weights lose three bits in bfloat16",
+}
+"""What goes wrong where autocast computes in a dtype, and the weights are of the other half dtype."""
 
 
-def find(recording: Recording) -> Iterable[Finding]:
-    """Findings DT401 to DT503: from the plans that were looked at, then from what ran."""
-    told = set()
+def find(recording: Recording) -> Iterator[Finding]:
+    """Findings DT401 to DT503: from what ran, then from the plans that were looked at; each code once."""
+    found: set[str] = set()
     trains = any(op.phase in ("backward", "optimizer") for op in recording.ops)
-    for finding in (
-        *_from_ops(recording),
-        *(f for plan in recording.plans if trains or plan.asked for f in judge(recording, plan)),
-    ):
-        if finding.code not in told:
-            told.add(finding.code)
+    plans = (plan for plan in recording.plans if trains or plan.asked)
+    for finding in (*_from_ops(recording), *(f for plan in plans for f in judge(recording, plan))):
+        if finding.code not in found:
+            found.add(finding.code)
             yield finding
 
 
-def judge(recording: Recording, plan: Plan) -> Iterable[Finding]:
+def judge(recording: Recording, plan: Plan) -> Iterator[Finding]:
     """What is wrong with a plan."""
     trained = [p for p in plan.parameters if p.name in plan.trained]
-    # who froze floating parameters and trains others chose what is trained: norms, a head
-    if plan.quantised and not plan.adapted and (not trained or len(trained) == len(plan.parameters)):
-        names = (
-            f"{len(plan.quantised)} modules, {plan.quantised[0]} among them"
-            if len(plan.quantised) > 1
-            else plan.quantised[0]
-        )
-        yield _finding(
-            recording, plan, "DT402", "error", [Parameter(plan.quantised[0], "int8", 0)],
-            f"{names}: integers take no gradient, and no trainable matrix lies beside them",
-            "put LoRA adapters on the quantised modules, or load the model without quantisation",
-        )  # fmt: skip
+    for rule in (_quantised, _stale, _scaled, _among_ranks, _other_half, _rehearsed):
+        yield from rule(recording, plan, trained)
+
+
+def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """DT402: integers take no gradient. Who froze floating parameters and trains others chose what is trained."""
+    if not plan.quantised or plan.adapted or trained and len(trained) < len(plan.parameters):
+        return
+    first, count = plan.quantised[0], len(plan.quantised)
+    names = f"{count} modules, {first} among them" if count > 1 else first
+    yield _finding(
+        recording, plan, _Case("DT402", "error", (Parameter(first, "int8", 0),)),
+        f"{names}: integers take no gradient, and no trainable matrix lies beside them",
+        "put LoRA adapters on the quantised modules, or load the model without quantisation",
+    )  # fmt: skip
+
+
+def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """DT403: the optimizer holds parameters that the model has replaced."""
     if plan.stale:
+        shapes = ", ".join(plan.stale[:MOST_SHAPES])
         yield _finding(
-            recording, plan, "DT403", "error", trained[:1], f"the optimizer holds parameters of shape {', '.join(plan.stale[:3])} which {plan.model} has replaced by others",
+            recording, plan, _Case("DT403", "error", tuple(trained[:1])),
+            f"the optimizer holds parameters of shape {shapes} which {plan.model} has replaced by others",
             "build the optimizer after the weights have been cast or replaced",
         )  # fmt: skip
-    if plan.scaler:
-        for dtype, code, what in (("bfloat16", "DT501", _NO_SCALER), ("float16", "DT502", _WIDE_WEIGHTS)):
-            if chosen := [p for p in trained if p.dtype == dtype]:
-                severity = "error" if dtype == "float16" else "warning"
-                yield _finding(
-                    recording,
-                    plan,
-                    code,
-                    severity,
-                    chosen,
-                    f"{len(chosen)} of the {len(trained)} trained parameters are {dtype}, and so are their gradients: {chosen[0].name} is one",
-                    what,
-                )
-    yield from _among_ranks(recording, plan, trained)
-    if plan.autocast in ("float16", "bfloat16"):
-        other = {"float16": "bfloat16", "bfloat16": "float16"}[plan.autocast]
-        yield from _autocast(recording, plan, [p for p in plan.parameters if p.dtype == other], plan.autocast)
+
+
+def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """DT501 and DT502: a loss scaler beside weights of half precision."""
+    kinds = (("bfloat16", "DT501", "warning", _NO_SCALER), ("float16", "DT502", "error", _WIDE_WEIGHTS))
+    for dtype, code, severity, change in kinds if plan.scaler else ():
+        chosen = tuple(p for p in trained if p.dtype == dtype)
+        if chosen:
+            said = (
+                f"{len(chosen)} of the {len(trained)} trained parameters are {dtype}, and so are their gradients: "
+                f"{chosen[0].name} is one"
+            )
+            yield _finding(recording, plan, _Case(code, severity, chosen), said, change)
+
+
+def _other_half(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """DT401: autocast computes in one half dtype, and the weights are of the other."""
+    other = OTHER_HALF.get(plan.autocast)
+    if other is not None:
+        chosen = [p for p in plan.parameters if p.dtype == other]
+        yield from _autocast(recording, plan, chosen, plan.autocast)
+
+
+def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """DT503: what the optimizer's step did to a copy of some weights."""
     for trial in plan.trials:
-        chosen = [p for p in trained if p.name == trial.name] or [
-            Parameter(trial.name or "a parameter", trial.dtype, 0)
-        ]
+        named = tuple(p for p in trained if p.name == trial.name)
+        chosen = named or (Parameter(trial.name or "a parameter", trial.dtype, 0),)
         facts = trial.facts or (trial.outcome,)
         yield _finding(
-            recording, plan, "DT503", "warning", chosen, f"in a rehearsal on a copy of {chosen[0].name}: {facts[0]}",
-            f"keep the weights that are trained in float32, and compute in {trial.dtype} by autocast", facts[1:],
+            recording, plan, _Case("DT503", "warning", chosen, facts[1:]),
+            f"in a rehearsal on a copy of {chosen[0].name}: {facts[0]}",
+            f"keep the weights that are trained in float32, and compute in {trial.dtype} by autocast",
         )  # fmt: skip
 
 
-_NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
-_WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast compute in float16"
+# ---------------------------------------------------------------- several ranks
 
 
-def _among_ranks(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterable[Finding]:
-    """What DDP or FSDP was told, against the loss scaler, autocast and the gradients that are there."""
-    autocasts = (
-        {plan.autocast} if plan.autocast else {op.autocast.partition(":")[2] for op in recording.ops if op.autocast}
-    )
-    scaled = plan.scaler or any(op.aten.startswith(CHECKS) for op in recording.ops)
+def _among_ranks(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """The settings of DDP or FSDP, against the loss scaler, autocast and the gradients that are there."""
     for shared in plan.shared:
         below = [p for p in trained if p.name.startswith(shared.module)] or trained
-        if not below:
-            continue
-        whose = f"{shared.by} of {shared.module}" if shared.module else shared.by
-        if "float16" in (shared.computes, shared.reduces) and not scaled:
-            first = "computes" if shared.computes == "float16" else "averages gradients"
-            yield _finding(
-                recording, plan, "DT404", "warning", below, f"{whose} {first} in float16, and no gradient is scaled for it: below 6e-08 they become zero",
-                "reduce gradients in bfloat16 or float32, or scale the loss (ShardedGradScaler under FSDP)"
-                if shared.computes != "float16" else "set param_dtype to bfloat16, or scale the loss (ShardedGradScaler under FSDP)",
-            )  # fmt: skip
-        other = {"float16": "bfloat16", "bfloat16": "float16"}.get(shared.computes)
-        if other in autocasts:
-            yield _finding(
-                recording, plan, "DT401", "warning", below, f"{whose} casts the parameters to {shared.computes}; autocast then computes in {other}",
-                f"leave autocast out, or let both compute in {shared.computes}",
-            )  # fmt: skip
-        recast = [p for p in below if shared.built and p.dtype not in shared.built]
-        if recast:
-            yield _finding(
-                recording, plan, "DT405", "warning", recast, f"{_many(recast)}: {recast[0].dtype} now, while DDP made its buckets for {' and '.join(shared.built)}",
-                "cast the model before DDP is built",
-            )  # fmt: skip
-        elif shared.built and plan.asked and (cast := [p for p in below if p.name in plan.cast_gradients]):
-            yield _finding(
-                recording, plan, "DT405", "error", cast, f"{_many(cast)}: its gradient has another dtype than it, which DDP's next synchronised backward refuses",
-                "leave gradients in their parameter's dtype, or drop them before the next backward (zero_grad(set_to_none=True))",
-            )  # fmt: skip
+        if below:
+            yield from _unscaled(recording, plan, shared, below)
+            yield from _cast_twice(recording, plan, shared, below)
+            yield from _buckets(recording, plan, shared, below)
 
 
-def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], computes: str) -> Iterable[Finding]:
+def _whose(shared: Shared) -> str:
+    return f"{shared.by} of {shared.module}" if shared.module else shared.by
+
+
+def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
+    """DT404: float16 is computed or averaged in, and no gradient is scaled for it."""
+    scaled = plan.scaler or any(op.aten.startswith(CHECKS) for op in recording.ops)
+    computes = shared.computes == "float16"
+    if scaled or not computes and shared.reduces != "float16":
+        return
+    does = "computes" if computes else "averages gradients"
+    scale = "scale the loss (ShardedGradScaler under FSDP)"
+    change = "set param_dtype to bfloat16" if computes else "reduce gradients in bfloat16 or float32"
+    said = f"{_whose(shared)} {does} in float16, and no gradient is scaled for it: below 6e-08 they become zero"
+    yield _finding(recording, plan, _Case("DT404", "warning", tuple(below)), said, f"{change}, or {scale}")
+
+
+def _cast_twice(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
+    """DT401: the parameters are cast to one half dtype, and autocast computes in the other."""
+    ran = {op.autocast.partition(":")[2] for op in recording.ops if op.autocast}
+    other = OTHER_HALF.get(shared.computes)
+    if other in ({plan.autocast} if plan.autocast else ran):
+        yield _finding(
+            recording, plan, _Case("DT401", "warning", tuple(below)),
+            f"{_whose(shared)} casts the parameters to {shared.computes}; autocast then computes in {other}",
+            f"leave autocast out, or let both compute in {shared.computes}",
+        )  # fmt: skip
+
+
+def _buckets(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
+    """DT405: parameters or gradients are of another dtype than the buckets that DDP made for them."""
+    recast = tuple(p for p in below if shared.built and p.dtype not in shared.built)
+    cast = tuple(p for p in below if p.name in plan.cast_gradients)
+    if recast:
+        made = " and ".join(shared.built)
+        yield _finding(
+            recording, plan, _Case("DT405", "warning", recast),
+            f"{_many(recast)}: {recast[0].dtype} now, while DDP made its buckets for {made}",
+            "cast the model before DDP is built",
+        )  # fmt: skip
+    elif shared.built and plan.asked and cast:
+        yield _finding(
+            recording, plan, _Case("DT405", "error", cast),
+            f"{_many(cast)}: its gradient has another dtype than it, which DDP's next synchronised backward refuses",
+            "leave gradients in their parameter's dtype, "
+            "or drop them before the next backward (zero_grad(set_to_none=True))",
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- autocast
+
+
+def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], computes: str) -> Iterator[Finding]:
+    """DT401, where most weights are of the dtype that was chosen for them."""
     total = sum(p.size for p in plan.parameters)
     if chosen and sum(p.size for p in chosen) >= BULK * total:
         dtype = chosen[0].dtype
-        yield _finding(
-            recording, plan, "DT401", "warning", chosen, f"{len(chosen)} of {len(plan.parameters)} parameters are {dtype}, {chosen[0].name} for one; autocast computes in {computes}",
-            f"let autocast compute in {dtype}, or load the weights in float32",
-            ("bfloat16 weights can hold what is infinite in float16",) if computes == "float16" else ("float16 weights lose three bits in bfloat16",),
-        )  # fmt: skip
+        said = (
+            f"{len(chosen)} of {len(plan.parameters)} parameters are {dtype}, {chosen[0].name} for one; "
+            f"autocast computes in {computes}"
+        )
+        case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))
+        yield _finding(recording, plan, case, said, f"let autocast compute in {dtype}, or load the weights in float32")
 
 
 # ---------------------------------------------------------------- what ran
 
 
-def _from_ops(recording: Recording) -> Iterable[Finding]:
+def _from_ops(recording: Recording) -> Iterator[Finding]:
+    yield from _scaled_bfloat16(recording)
+    yield from _scaled_without_float16(recording)
+    if any(op.phase == "backward" for op in recording.ops):
+        for computes, other in OTHER_HALF.items():
+            yield from _cast_by_autocast(recording, computes, other)
+
+
+def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
+    """DT501: a loss scaler looked at bfloat16 gradients."""
     for op in recording.ops:
-        if op.aten.startswith(CHECKS) and any(i.dtype == "bfloat16" for i in op.inputs):
-            gradient = next(i for i in op.inputs if i.dtype == "bfloat16")
-            plan = Plan(op.place, "")
-            chosen = [
-                Parameter(u.name, u.dtype, 1, u.step) for u in recording.updates if u.gradient_dtype == "bfloat16"
-            ]
-            chosen = chosen or [Parameter("a gradient", "bfloat16", 1, gradient.step)]
-            yield _finding(
-                recording,
-                plan,
-                "DT501",
-                "warning",
-                chosen,
-                f"{_many(chosen)}: its gradients are bfloat16 where the scaler divides them",
-                _NO_SCALER,
-            )
-            break
+        gradient = next((i for i in op.inputs if i.dtype == "bfloat16"), None)
+        if op.aten.startswith(CHECKS) and gradient is not None:
+            updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.step),)
+            said = f"{_many(updated)}: its gradients are bfloat16 where the scaler divides them"
+            yield _finding(recording, Plan(op.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
+            return
+
+
+def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
+    """DT501: a loss scaler in a run in which nothing is float16."""
     checked = next((op for op in recording.ops if op.aten.startswith(CHECKS)), None)
-    if checked is not None and not any("float16" in op.outputs for op in recording.ops):
-        computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
-        chosen = [Parameter(u.name, u.dtype, 1, u.step) for u in recording.updates] or [
-            Parameter("a weight", computes, 1)
-        ]
-        yield _finding(
-            recording,
-            Plan(checked.place, ""),
-            "DT501",
-            "warning",
-            chosen,
-            f"the scaler scales a loss that no float16 takes part in: the run computes in {computes}",
-            _NO_SCALER,
-        )
-    trains = any(op.phase == "backward" for op in recording.ops)
-    for computes, other in (("float16", "bfloat16"), ("bfloat16", "float16")):
-        cast = [
-            (op, i) for op in recording.ops if op.autocast.endswith(":" + computes) and op.aten.startswith("_to_copy")
-            for i in op.inputs if i.holder == "parameter" and i.dtype == other and computes in op.outputs
-        ]  # fmt: skip
-        if cast and trains:
-            op, first = cast[0]
-            named = {p.name: p for p in recording.parameters}
-            if not named or sum(p.size for p in named.values() if p.dtype == other) >= BULK * sum(
-                p.size for p in named.values()
-            ):
-                chosen = [p for p in named.values() if p.dtype == other] or [
-                    Parameter(first.name or "a weight", other, 1, first.step)
-                ]
-                plan = Plan(op.place, "", tuple(named.values()) or tuple(chosen))
-                yield from _autocast(recording, plan, chosen, computes)
+    if checked is None or any("float16" in op.outputs for op in recording.ops):
+        return
+    computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
+    updated = _updated(recording) or (Parameter("a weight", computes, 1),)
+    said = f"the scaler scales a loss that no float16 takes part in: the run computes in {computes}"
+    yield _finding(recording, Plan(checked.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
+
+
+def _updated(recording: Recording, gradients: str = "") -> tuple[Parameter, ...]:
+    """The parameters that optimizers stepped, or those whose gradients are of one dtype."""
+    updates = (u for u in recording.updates if gradients in ("", u.gradient_dtype))
+    return tuple(Parameter(u.name, u.dtype, 1, u.step) for u in updates)
+
+
+def _cast_by_autocast(recording: Recording, computes: str, other: str) -> Iterator[Finding]:
+    """DT401: autocast casts parameters of one half dtype to the other."""
+    op = next((op for op in recording.ops if _casts_parameter(op, computes, other)), None)
+    if op is None:
+        return
+    named: Mapping[str, Parameter] = {p.name: p for p in recording.parameters}
+    first = next(i for i in op.inputs if i.holder == "parameter" and i.dtype == other)
+    chosen = [p for p in named.values() if p.dtype == other]
+    chosen = chosen or ([] if named else [Parameter(first.name or "a weight", other, 1, first.step)])
+    yield from _autocast(recording, Plan(op.place, "", tuple(named.values()) or tuple(chosen)), chosen, computes)
+
+
+def _casts_parameter(op: Op, computes: str, other: str) -> bool:
+    if not op.autocast.endswith(":" + computes) or not op.aten.startswith("_to_copy") or computes not in op.outputs:
+        return False
+    return any(i.holder == "parameter" and i.dtype == other for i in op.inputs)
 
 
 # ---------------------------------------------------------------- the finding
 
 
-def _many(chosen: list[Parameter]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A code with its severity, the parameters that it is about, and further facts."""
+
+    code: str
+    severity: str
+    chosen: tuple[Parameter, ...]
+    facts: tuple[str, ...] = ()
+
+
+def _many(chosen: tuple[Parameter, ...]) -> str:
     return f"{len(chosen)} parameters, {chosen[0].name} among them" if len(chosen) > 1 else chosen[0].name
 
 
-def _finding(
-    recording: Recording, plan: Plan, code: str, severity: str, chosen: list[Parameter], said: str, change: str, facts: Iterable[str] = ()
-) -> Finding:  # fmt: skip
-    """``change`` is to be made where the first of the chosen parameters got its dtype; what is no matter of weights, where the plan was seen."""
+def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: str) -> Finding:
+    """``change`` is to be made where the first parameter got its dtype; what is no matter of weights, where the plan
+    was seen."""
     site = graph.place_of(recording, plan.place)
+    first = case.chosen[0] if case.chosen else None
     operands = tuple(
-        Operand(i, p.name, p.dtype, (), "", "parameter", graph.origin(recording, p.step, p.dtype, p.name))
-        for i, p in enumerate(chosen[:8])
+        Operand(n, p.name, p.dtype, (), "", "parameter", graph.origin(recording, p.step, p.dtype, p.name))
+        for n, p in enumerate(case.chosen[:MOST_SHOWN])
     )
-    culprit = operands[0] if operands else None
-    origin = culprit.origin if culprit else Origin("input", None, None, site)
-    born = graph.flow(recording, chosen[0].step, chosen[0].dtype)[:1] if chosen and chosen[0].step >= 0 else ()
-    ends = FlowStep(site, "", "", chosen[0].dtype if chosen else "", "", "value", said=said)
+    origin = operands[0].origin if operands else Origin("input", None, None, site)
+    born = graph.flow(recording, first.step, first.dtype)[:1] if first is not None and first.step >= 0 else ()
+    ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
+    at_birth = origin.place.stack and change is not _NO_SCALER
     return Finding(
-        code=code, kind="plan", severity=severity, title=TITLES[code], phase="other", op="", aten=None, module="", count=len(chosen) or 1,
-        predicted=plan.model != "", site=site, operands=operands, culprit=culprit, flow=(*born, ends),
-        fix=Fix("plan", origin.place if origin.place.stack and change is not _NO_SCALER else site, (), False, change), exception=None, notes=tuple(facts),
-    )  # fmt: skip
+        code=case.code,
+        kind="plan",
+        severity=case.severity,
+        title=TITLES[case.code],
+        phase="other",
+        op="",
+        aten=None,
+        module="",
+        count=len(case.chosen) or 1,
+        predicted=plan.model != "",
+        site=site,
+        operands=operands,
+        culprit=operands[0] if operands else None,
+        flow=(*born, ends),
+        fix=Fix("plan", origin.place if at_birth else site, (), False, change),
+        exception=None,
+        notes=case.facts,
+    )

@@ -1,8 +1,9 @@
 """The principles by which a refused call is judged, in the order in which they are asked.
 
-Each is a function from a collision to a verdict, or to None where it has nothing to say; the first that answers decides.
-Its first sentence is its reason. What happened comes first (which side changed, what autocast decides here, what a library
-chose); counts of dtypes come last. Swap the two sides of a collision and every verdict swaps with them.
+Each is a function from a collision to a verdict, or to None where it has nothing to say; the first that answers
+decides. Its first sentence is its reason. What happened comes first (which side changed, what autocast decides here,
+what a library chose); counts of dtypes come last. Swap the two sides of a collision and every verdict swaps with
+them.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
 def default_yields(case: Collision) -> Verdict | None:
     """Parameters that are float32 by default only give way to a half dtype that the run decided on in several places.
 
-    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and weights
-    that are trained in float32 beside frozen half ones are meant to be so.
+    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and
+    weights that are trained in float32 beside frozen half ones are meant to be so.
     """
     most = case.majority
     rivals = case.present & HALF
@@ -179,7 +180,8 @@ def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
 
 
 def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
-    """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes none."""
+    """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes
+    none."""
     recording = case.recording
     named = [s for s in recording.steps if s.explicit and s.to == dtype and not s.module]
     repeats = {s.place for s in named if any(graph.linked(recording, s, r) for r in s.reads)}
@@ -237,7 +239,8 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 def most_operands(case: Collision) -> Verdict | None:
-    """The dtype of most operands is right; what a module holds counts once, and a tensor of no dimensions not at all."""
+    """The dtype of most operands is right; what a module holds counts once, and a tensor of no dimensions not at
+    all."""
     held = ("parameter", "buffer")
     voices = Counter(
         dtype for dtype, _ in {(w.dtype, -1 if w.holder in held else w.index) for w in case.sides if w.shape}
@@ -275,7 +278,8 @@ def more_operands(case: Collision) -> Verdict | None:
 
 
 def narrower(case: Collision) -> Verdict | None:
-    """Last, the narrowest of the dtypes that most operands have is right: a stray wide tensor is the commonest mistake."""
+    """Last, the narrowest of the dtypes that most operands have is right: a stray wide tensor is the commonest
+    mistake."""
     counts = Counter(w.dtype for w in case.sides)
     most = [dtype for dtype, count in counts.items() if count == max(counts.values())]
     return Verdict(min(most, key=bytes_of)) if most else None

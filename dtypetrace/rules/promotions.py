@@ -12,16 +12,17 @@ the stream itself, or where it ends at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Reach, Recording
+from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach, Recording
 from ..source import editing
-from ..tables.codes import TITLES
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
-from .remedies import short
+from .case import short
+from .making import At, silent_finding
 from .silent import FORWARD, Run, quantity
 
 _FAR = 3
@@ -30,13 +31,19 @@ _MUCH = 0.2
 """two are, where this share of what the model's arithmetic gave ran wide."""
 
 
+_At = tuple[int, Input]
+"""An operand and its index."""
+_Key = tuple[object, ...]
+"""What makes two causes one: the line of the birth and the dtype that was made."""
+
+
 @dataclass
 class _Cause:
     """One wide operand's birth, and what it widened."""
 
     op: int
     operand: int
-    in_line: str
+    expected: str
     chosen: bool
     """Whether all that is wide comes from an explicit cast of the stream itself, or from autocast."""
     calls: int = 0
@@ -58,9 +65,10 @@ class _Walk:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.causes: dict[tuple, _Cause] = {}
-        self.because: dict[int, dict[tuple, tuple[int, str]]] = {}
-        """For each op that ran wide because of something: the causes, and for each how far it is away and from which module."""
+        self.causes: dict[_Key, _Cause] = {}
+        self.because: dict[int, dict[_Key, tuple[int, str]]] = {}
+        """For each op that ran wide because of something: the causes, and for each how far it is away and from which
+        module."""
         self.islands: set[int] = set()
         """Ops whose result is wide since the stream itself was cast, on purpose or by autocast."""
         for number, op in enumerate(run.ops):
@@ -79,30 +87,30 @@ class _Walk:
         operands = [(index, i) for index, i in enumerate(op.inputs) if i.dtype in REAL and i.shape]
         held = [(index, i) for index, i in operands if i.dtype == made]
         low = [i for _, i in operands if narrower(i.dtype, made)]
-        for _, i in operands:
-            if wider(i.dtype, made):
-                for key in self.because.get(i.producer, ()):
-                    cause = self.causes[key]
-                    cause.ends = number if cause.ends < 0 else cause.ends
-        if is_cast(op):
-            if held:
-                self._goes_on(number, op, held)
-            elif low and self.run.computed(low[0]):
-                self.islands.add(number)
-        elif writes(op):  # the destination keeps its dtype, whatever is written
+        self._ends(number, [i for _, i in operands if wider(i.dtype, made)])
+        if writes(op):  # the destination keeps its dtype, whatever is written
             self._goes_on(number, op, [(index, i) for index, i in held if index == destination(op)])
-        elif low and held or len({i.dtype for i in low}) > 1:
+        elif not is_cast(op) and (low and held or len({i.dtype for i in low}) > 1):
             self._widens(number, op, held, operands)
         elif held:
             self._goes_on(number, op, held)
         elif low and self.run.computed(low[0]):
-            self.islands.add(number)  # told to: dtype=torch.float32 on a softmax or a sum
+            self.islands.add(number)  # cast, or asked to widen: dtype=torch.float32 of a softmax or a sum
 
-    def _goes_on(self, number: int, op: Op, held: list[tuple[int, Input]]) -> None:
-        """An op on wide operands only: wide because of a cause, unless something else would have made it wide anyway."""
+    def _ends(self, number: int, narrowed: list[Input]) -> None:
+        """Notes where a wide stream is narrowed again for the first time."""
+        for i in narrowed:
+            for key in self.because.get(i.producer, ()):
+                cause = self.causes[key]
+                cause.ends = number if cause.ends < 0 else cause.ends
+
+    def _goes_on(self, number: int, op: Op, held: list[_At]) -> None:
+        """An op on wide operands only: wide because of a cause, unless something else would have made it wide
+        anyway."""
         caused = [i for _, i in held if i.producer in self.because]
         others = [i for _, i in held if i.producer not in self.because]
-        if any(i.producer in self.islands for i in others) or flops(op) and any(self._weight(i) for i in others):
+        by_weight = bool(flops(op)) and any(self._weight(i) for i in others)
+        if by_weight or any(i.producer in self.islands for i in others):
             self.islands.add(number)
         elif caused:
             self._ran(number, op, caused, 0 if (is_move(op) or is_cast(op)) else 1)
@@ -136,44 +144,38 @@ class _Walk:
             cause.ran[number] = depth
             cause.left |= depth > 0 and op.module != module and self.run.holds(op.module)
 
-    def _widens(self, number: int, op: Op, held: list[tuple[int, Input]], operands: list[tuple[int, Input]]) -> None:
-        run, made = self.run, op.outputs[0]
-        in_line = run.dominant(op) or self._chosen(op)
+    def _widens(self, number: int, op: Op, held: list[_At], operands: list[_At]) -> None:
+        """An op on narrow and wide operands: a new cause, the reach of an old one, or a part of an island."""
+        made = op.outputs[0]
         caused = [i for _, i in held if i.producer in self.because]
         new = [(index, i) for index, i in held if i.producer not in self.because]
         chosen = [(index, i) for index, i in new if i.producer in self.islands]
-        if chosen:
+        narrow = [i for _, i in operands if i.dtype != made]
+        if chosen and len(chosen) == len(new) and (caused or not any(self.run.computed(i) for i in narrow)):
             # a table or weight joins a stream that was widened on purpose: no other stream is widened
-            joined = [i for _, i in operands if i.dtype != made]
-            if len(chosen) == len(new) and (caused or not any(run.computed(i) for i in joined)):
-                self.islands.add(number)
-                return
-        if caused and not chosen:
+            self.islands.add(number)
+        elif caused and not chosen:
             self._ran(number, op, caused, 1)
-            return
-        if (
-            in_line is None
-            or not wider(made, in_line)
-            or not any(self._stream(i, held) for _, i in operands if i.dtype != made)
-        ):
-            return
-        pool = (
-            [(index, i) for index, i in new if (index, i) not in chosen]
-            or new
-            or [(n, i) for n, i in operands if i.dtype != in_line]
-        )
+        else:
+            expected = self.run.dominant(op) or self._chosen(op)
+            if expected is not None and wider(made, expected) and any(self._stream(i, held) for i in narrow):
+                others = [at for at in new if at not in chosen]
+                pool = others or new or [(n, i) for n, i in operands if i.dtype != expected]
+                self._cause(number, op, pool, expected, bool(chosen) and not others)
+
+    def _cause(self, number: int, op: Op, pool: list[_At], expected: str, chosen: bool) -> None:
+        """Notes that one of some wide operands widened an op; what a module holds is named before others."""
         index, operand = next(((n, i) for n, i in pool if i.holder), pool[0])
-        origin = run.origin(operand.step, in_line)
-        key = origin.place.stack[:1] or (operand.step,), made
-        cause = self.causes.get(key)
-        if cause is None:
-            chosen_all = bool(chosen) and len(chosen) == len(new) or origin.kind == "autocast"
-            cause = self.causes[key] = _Cause(number, index, in_line, chosen_all)
+        origin = self.run.origin(operand.step, expected)
+        key = origin.place.stack[:1] or (operand.step,), op.outputs[0]
+        if key not in self.causes:
+            self.causes[key] = _Cause(number, index, expected, chosen or origin.kind == "autocast")
+        cause = self.causes[key]
         cause.calls += op.count
         cause.ran[number] = 0
         self.because.setdefault(number, {})[key] = 0, op.module
 
-    def _stream(self, low: Input, held: list[tuple[int, Input]]) -> bool:
+    def _stream(self, low: Input, held: list[_At]) -> bool:
         """Whether a narrow operand is data or a weight, not a constant that joins a wide table."""
         return (
             low.holder is not None
@@ -182,7 +184,8 @@ class _Walk:
         )
 
     def _chosen(self, op: Op) -> str | None:
-        """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one fell out of a default."""
+        """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one fell out of a
+        default."""
         made, steps = op.outputs[0], self.run.recording.steps
         roots = {
             i.dtype: self.run.origin(i.step, None) for i in op.inputs if i.step >= 0 and i.dtype in REAL and i.shape
@@ -194,33 +197,58 @@ class _Walk:
 
 def _finding(run: Run, cause: _Cause) -> Finding | None:
     op = run.ops[cause.op]
-    made = op.outputs[0]
-    operands = tuple(run.operand(op, n, cause.in_line) for n, i in enumerate(op.inputs) if i.dtype in REAL)
+    made, place = op.outputs[0], run.place(op)
+    operands = tuple(run.operand(op, n, cause.expected) for n, i in enumerate(op.inputs) if i.dtype in REAL)
     culprit = next(o for o in operands if o.index == cause.operand)
     ran = [run.ops[n] for n in cause.ran]
-    reach = Reach(
-        sum(o.count for o in ran), sum(flops(o) * o.count for o in ran), sum(result_bytes(o) * o.count for o in ran)
+    work = sum(flops(o) * o.count for o in ran)
+    reach = Reach(sum(o.count for o in ran), work, sum(result_bytes(o) * o.count for o in ran))
+    serious = _serious(run, cause, culprit, reach)
+    if not serious and _harmless(run, cause):
+        return None
+    steps = graph.flow(run.recording, op.inputs[cause.operand].step, cause.expected)
+    low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.expected)
+    return silent_finding(
+        "DT201",
+        "promotion",
+        "warning" if serious else "note",
+        At.of(op, place),
+        operands=operands,
+        culprit=culprit,
+        flow=(*steps, FlowStep(place, op.op, op.module, f"{low} + {culprit.dtype}", made, "promotion")),
+        fix=_fix(run.recording, culprit, cause.expected, place),
+        count=cause.calls,
+        notes=_notes(run, cause, culprit, reach, serious),
+        reach=reach,
     )
-    unasked = made == "float64" and not culprit.origin.explicit and len(ran) > 1
-    # a loop over layers is one distinct op with a count: so often the stream passed it
-    deepest = max(depth * max(run.ops[n].count // cause.calls, 1) for n, depth in cause.ran.items())
+
+
+def _serious(run: Run, cause: _Cause, culprit: Operand, reach: Reach) -> bool:
+    """Whether the harm goes beyond the op: a matmul ran wide, it is float64 unasked, or it went on through other
+    modules."""
+    op = run.ops[cause.op]
+    ran = [run.ops[n] for n in cause.ran]
+    unasked = op.outputs[0] == "float64" and not culprit.origin.explicit and len(ran) > 1
+    if reach.flops or unasked:
+        return True
+    deepest = _deepest(run, cause)
     much = deepest >= _FAR or deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
-    serious = bool(reach.flops) or unasked or cause.left and much and not cause.chosen
+    return cause.left and much and not cause.chosen
+
+
+def _deepest(run: Run, cause: _Cause) -> int:
+    """After how many calls of arithmetic the wide stream ends. A loop over layers is one distinct op with a count."""
+    return max(depth * max(run.ops[n].count // cause.calls, 1) for n, depth in cause.ran.items())
+
+
+def _harmless(run: Run, cause: _Cause) -> bool:
+    """Whether it is an island that ends at once, or inside the very call of torch that made it, or an average."""
+    op = run.ops[cause.op]
+    if cause.chosen and _deepest(run, cause) < _FAR:
+        return True
+    ran = (run.ops[n] for n in cause.ran)
     own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)
-    if not serious and (
-        cause.chosen and deepest < _FAR or own and _ends_inside(run, cause, op) or _accumulates(run, cause)
-    ):
-        return None  # an island that ends at once, or inside the very call of torch that made it; an average, which is to be wide
-    place = run.place(op)
-    steps = graph.flow(run.recording, op.inputs[cause.operand].step, cause.in_line)
-    low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.in_line)
-    flow = (*steps, FlowStep(place, op.op, op.module, f"{low} + {culprit.dtype}", made, "promotion"))
-    return Finding(
-        code="DT201", kind="promotion", severity="warning" if serious else "note", title=TITLES["DT201"], phase=op.phase,
-        op=op.op, aten=op.aten, module=op.module, count=cause.calls, predicted=False, site=place, operands=operands,
-        culprit=culprit, flow=flow, fix=_fix(run.recording, culprit, cause.in_line, place), exception=None,
-        notes=tuple(_notes(run, cause, culprit, reach, serious)), reach=reach,
-    )  # fmt: skip
+    return own and _ends_inside(run, cause, op) or _accumulates(run, cause)
 
 
 def _accumulates(run: Run, cause: _Cause) -> bool:
@@ -243,7 +271,7 @@ def _ends_inside(run: Run, cause: _Cause, op: Op) -> bool:
     return cause.ends >= 0 and (run.ops[cause.ends].op, run.ops[cause.ends].place) == (op.op, op.place)
 
 
-def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: bool):
+def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: bool) -> Iterator[str]:
     made = run.ops[cause.op].outputs[0]
     work = f", {quantity(reach.flops, 'FLOP')} of matmul" if reach.flops else ""
     until = ""
@@ -251,12 +279,13 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         end = run.ops[cause.ends]
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
         until = f", until {end.op}() narrows it{where}"
-    yield f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{work} and {quantity(reach.bytes, 'B')} of results ran in {made} because of it{until}"
+    ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{work} and {quantity(reach.bytes, 'B')} of results"
+    yield f"{ops} ran in {made} because of it{until}"
     if not cause.chosen:
-        yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.in_line}"
+        yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.expected}"
     else:
         how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
-        yield f"it was cast to {culprit.dtype} {how}, and joined {cause.in_line} before it was cast back"
+        yield f"it was cast to {culprit.dtype} {how}, and joined {cause.expected} before it was cast back"
     if not serious:
         yield "no matmul or convolution ran wide"
 
@@ -266,27 +295,22 @@ def _whose(run: Run, cause: _Cause) -> str:
     return f"most parameters of {run.root(op.module)} are" if run.holds(op.module) else "the run computes in"
 
 
-def _fix(recording: Recording, culprit: Operand, in_line: str, place) -> Fix | None:
-    """Cast the wide operand where it was born, or the result of what must be computed wide where it joins the stream."""
+def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) -> Fix:
+    """Cast the wide operand where it was born, or the result of what must be computed wide where it joins the
+    stream."""
     origin = culprit.origin
-    own = origin.place.stack and origin.place.stack[0].user
     ready = graph.table(recording, origin.place, culprit.dtype)
-    if ready.stack and (edit := editing.at_widening(recording, ready, in_line)) is not None:
-        why = f"keep computing it in {culprit.dtype}, and cast it to {in_line} here, before it meets the rest"
+    if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
+        why = f"keep computing it in {culprit.dtype}, and cast it to {expected} here, before it meets the rest"
         return Fix("cast", ready, (edit,), True, why)
-    at_use = f"cast {culprit.shown} to {in_line} where it is used, {short(place)}"
-    if own and (edit := editing.at_birth(recording, origin.kind, origin.place, in_line)) is not None:
+    at_use = f"cast {culprit.shown} to {expected} where it is used, {short(place)}"
+    own = bool(origin.place.stack) and origin.place.stack[0].user
+    if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
         why = {
-            "factory": f"give it dtype=torch.{in_line} where it is made",
-            "conversion": f"make it {in_line} where it is converted",
-            "cast": f"cast to {in_line} here, or leave the cast out",
-        }.get(origin.kind, f"make it {in_line} where it is born")
+            "factory": f"give it dtype=torch.{expected} where it is made",
+            "conversion": f"make it {expected} where it is converted",
+            "cast": f"cast to {expected} here, or leave the cast out",
+        }.get(origin.kind, f"make it {expected} where it is born")
         return Fix("dtype", origin.place, (edit,), True, why, (at_use,))
-    return Fix(
-        "dtype",
-        origin.place if origin.place.stack else place,
-        (),
-        False,
-        f"make it {in_line} here, or cast it where it is used",
-        (at_use,),
-    )
+    at = origin.place if origin.place.stack else place
+    return Fix("dtype", at, (), False, f"make it {expected} here, or cast it where it is used", (at_use,))

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..records import Finding, Recording
-from . import downcasts, measured, narrow_tables, no_gradient, plans, promotions, ranges, round_trips, training
+from . import (
+    averages,
+    downcasts,
+    measured,
+    narrow_tables,
+    no_gradient,
+    plans,
+    promotions,
+    ranges,
+    round_trips,
+    training,
+)
 from .silent import Run
 
 
@@ -17,9 +28,9 @@ class Rule:
     codes: tuple[str, ...]
     find: Callable[[Run], Iterable[Finding]]
     screens: bool = False
-    """Whether it is a rule of thumb for what higher precision beside the program measures, and needless where that ran."""
+    """Whether it estimates what a reference in higher precision measures, and is not needed where that ran."""
     measures: bool = False
-    """Whether it judges what that measured."""
+    """Whether it judges what the reference measured."""
 
     def applies(self, recording: Recording) -> bool:
         """Whether a recording holds what the rule judges, and nothing that judges better."""
@@ -33,11 +44,11 @@ def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Itera
 
 RULES: tuple[Rule, ...] = (
     Rule(("DT204", "DT301", "DT302", "DT303", "DT304", "DT305", "DT307", "DT308"), measured.find, measures=True),
-    Rule(("DT301", "DT302"), _of(ranges.find), screens=True),
+    Rule(("DT301", "DT302"), ranges.find, screens=True),
     Rule(("DT301", "DT303", "DT304", "DT305"), _of(training.find), screens=True),
     Rule(("DT306",), _of(training.gradient_dtypes)),
     Rule(("DT305",), _of(no_gradient.find)),
-    Rule(("DT307",), _of(training.lost_changes), screens=True),
+    Rule(("DT307",), averages.find, screens=True),
     Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
     Rule(("DT201",), promotions.find),
     Rule(("DT203",), downcasts.find),

@@ -8,12 +8,15 @@ here: a detour through a narrower one saves memory, and costs digits that somebo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Input, Op, Reach
+from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
-from ..tables.codes import TITLES
 from ..tables.dtypes import REAL, wider
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
+from .case import one
+from .making import At, silent_finding
 from .silent import FORWARD, Run, quantity
 
 _OFTEN = 3
@@ -30,19 +33,21 @@ def find(run: Run) -> list[Finding]:
 def _detours(run: Run) -> list[Finding]:
     away = _parked(run)
     used = _used(run, away)
-    trips: dict[tuple, list[tuple[int, int]]] = {}
+    trips: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for number, op in enumerate(run.ops):
-        # in backward too: what hooks on saved tensors park comes back there
-        if is_cast(op) and op.inputs and op.outputs and (op.phase in FORWARD or op.op in NAMED_CASTS):
-            begin = away.get(op.inputs[0].producer)
-            if (
-                begin is not None
-                and begin not in used
-                and number not in away
-                and op.outputs[0] == _value(run.ops[begin]).dtype
-            ):
-                trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
+        begin = away.get(op.inputs[0].producer, -1) if op.inputs else -1
+        if begin >= 0 and begin not in used and number not in away and _brings_back(run, op, begin):
+            trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
     return [_detour(run, pairs) for pairs in trips.values()]
+
+
+def _brings_back(run: Run, op: Op, begin: int) -> bool:
+    """Whether an op casts a value to the dtype that it had before ``begin`` widened it.
+
+    In backward too where the program casts by name: what hooks on saved tensors park comes back there.
+    """
+    cast = is_cast(op) and (op.phase in FORWARD or op.op in NAMED_CASTS)
+    return cast and op.outputs[:1] == (_value(run.ops[begin]).dtype,)
 
 
 def _value(op: Op) -> Input:
@@ -51,35 +56,41 @@ def _value(op: Op) -> Input:
 
 
 def _shelves(run: Run) -> dict[int, int]:
-    """The blank tensors that take narrow values only, by copies -> the first such copy. Its views are written one by one."""
+    """The blank tensors that take narrow values only, by copies -> the first such copy. Its views are written one by
+    one."""
     blank: dict[int, int] = {}
     first: dict[int, int] = {}
-    spoilt = set()
+    spoilt: set[int] = set()
     for number, op in enumerate(run.ops):
-        if not op.inputs and op.outputs and op.outputs[0] in REAL and name_of(op) in ("empty", "zeros"):
-            blank[number] = number
-        elif op.inputs and op.inputs[0].producer in blank:
-            shelf = blank[op.inputs[0].producer]
-            if writes(op):
-                narrow = (
-                    name_of(op) == "copy"
-                    and len(op.inputs) > 1
-                    and wider(op.inputs[0].dtype, op.inputs[1].dtype)
-                    and op.inputs[1].dtype in REAL
-                )
-                blank[number] = shelf
-                first.setdefault(shelf, number)
-                spoilt.update(() if narrow else (shelf,))
-            elif is_move(op) and len(op.inputs) == 1:
-                blank[number] = shelf
+        if not op.inputs:
+            if op.outputs and op.outputs[0] in REAL and name_of(op) in ("empty", "zeros"):
+                blank[number] = number
+            continue
+        shelf = blank.get(op.inputs[0].producer, -1)
+        if shelf < 0:
+            continue
+        if writes(op):
+            blank[number] = shelf
+            first.setdefault(shelf, number)
+            if not _widening_copy(op):
+                spoilt.add(shelf)
+        elif is_move(op) and len(op.inputs) == 1:
+            blank[number] = shelf
     return {shelf: number for shelf, number in first.items() if shelf not in spoilt}
+
+
+def _widening_copy(op: Op) -> bool:
+    """Whether an op copies narrow numbers into a wider tensor."""
+    if name_of(op) != "copy" or len(op.inputs) < 2:
+        return False
+    return op.inputs[1].dtype in REAL and wider(op.inputs[0].dtype, op.inputs[1].dtype)
 
 
 def _parked(run: Run) -> dict[int, int]:
     """The ops that hold a widened value unchanged -> the cast that widened it."""
     away = _shelves(run)
     for number, op in enumerate(run.ops):
-        if writes(op) and op.inputs[0].producer in away and name_of(op) == "copy":
+        if writes(op) and name_of(op) == "copy" and op.inputs[0].producer in away:
             away[number] = away[op.inputs[0].producer]
             continue
         real = [i for i in op.inputs if i.dtype in REAL]
@@ -88,33 +99,35 @@ def _parked(run: Run) -> dict[int, int]:
         if is_cast(op) and wider(op.outputs[0], real[0].dtype):
             if op.op in NAMED_CASTS:
                 away[number] = number
-        elif (is_move(op) or is_cast(op)) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
+        elif _moves_or_casts(op) and all(i.producer in away and i.dtype == op.outputs[0] for i in real):
             away[number] = away[real[0].producer]
     return away
 
 
+def _moves_or_casts(op: Op) -> bool:
+    return is_move(op) or is_cast(op)
+
+
 def _used(run: Run, away: dict[int, int]) -> set[int]:
-    """The casts whose wide values took part in anything but copies and the way back."""
-    used = set()
+    """The casts whose wide values took part in anything but copies and the cast back."""
+    used: set[int] = set()
     for number, op in enumerate(run.ops):
-        if number not in away:
-            for i in op.inputs:
-                begin = away.get(i.producer)
-                back = (
-                    is_cast(op) and op.outputs and begin is not None and op.outputs[0] == _value(run.ops[begin]).dtype
-                )
-                if begin is not None and i.dtype == run.ops[begin].outputs[0] and not back:
-                    used.add(begin)
+        for i in op.inputs if number not in away else ():
+            begin = away.get(i.producer, -1)
+            if begin < 0 or i.dtype != run.ops[begin].outputs[0]:
+                continue
+            back = is_cast(op) and op.outputs and op.outputs[0] == _value(run.ops[begin]).dtype
+            if not back:
+                used.add(begin)
     return used
 
 
 def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     begin, end = (run.ops[n] for n in pairs[0])
     calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
-    value = _value(begin)
-    low, wide = value.dtype, begin.outputs[0]
-    away_operand, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
-    place = run.place(end)
+    value, wide, place = _value(begin), begin.outputs[0], run.place(end)
+    low = value.dtype
+    away, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
     here = culprit.origin.place if writes(begin) else run.place(begin)
     automatic = end.op not in NAMED_CASTS
     # a library's own habit is nobody's to leave out, whoever brings its value back
@@ -122,135 +135,153 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     serious = not automatic and not theirs and value.holder is None and (calls > 1 or run.computed(value))
     ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
     reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
-    flow = (
-        *graph.flow(run.recording, end.inputs[0].step, low)[-1:],
-        FlowStep(place, end.op, end.module, wide, low, "cast"),
-    )
-    edit = (
-        editing.at_birth(run.recording, culprit.origin.kind, here, low)
-        if writes(begin)
-        else editing.uncast(run.recording, here)
-    )
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     if automatic:
         notes.append(f"autocast makes the cast back, for {end.op}")
     if theirs:
         notes.append(f"the cast to {wide} is the library's own")
-    why = (
-        f"leave it in {low}: neither cast is needed"
-        if not theirs
-        else f"leave it in {low} where the library can be told to: neither cast is needed"
+    ends = FlowStep(place, end.op, end.module, wide, low, "cast")
+    return silent_finding(
+        "DT202",
+        "round-trip",
+        "warning" if serious else "note",
+        At.of(end, place),
+        operands=(away, culprit),
+        culprit=culprit,
+        flow=(*graph.flow(run.recording, end.inputs[0].step, low)[-1:], ends),
+        fix=_leave_out(run, begin, culprit, here, low),
+        count=calls,
+        notes=notes,
+        reach=reach,
     )
-    return Finding(
-        code="DT202", kind="round-trip", severity="warning" if serious else "note", title=TITLES["DT202"], phase=end.phase, op=end.op,
-        aten=end.aten, module=end.module, count=calls, predicted=False, site=place, operands=(away_operand, culprit), culprit=culprit, flow=flow,
-        fix=Fix("cast", here, (edit,) if edit else (), True, why, ()), exception=None,
-        notes=tuple(notes), reach=reach,
-    )  # fmt: skip
+
+
+def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> Fix:
+    """Both casts left out: the wide tensor is made narrow, or the cast that widened is taken away."""
+    if writes(begin):
+        edit = editing.at_birth(run.recording, culprit.origin.kind, here, low)
+    else:
+        edit = editing.uncast(run.recording, here)
+    theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
+    by = " where the library has an argument for it" if theirs else ""
+    return Fix("cast", here, one(edit), True, f"leave it in {low}{by}: neither cast is needed", ())
 
 
 # ---------------------------------------------------------------- the same weight, again
 
 
+@dataclass(frozen=True)
+class _Casts:
+    """Casts of several weights that are one finding: the ops, and the one that writes most."""
+
+    run: Run
+    ops: tuple[Op, ...]
+
+    @property
+    def largest(self) -> Op:
+        return max(self.ops, key=result_bytes)
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(sum(o.count for o in self.ops), 0, sum(result_bytes(o) * o.count for o in self.ops))
+
+    def finding(self, severity: str, how: str, said: str, change: str, notes: tuple[str, ...]) -> Finding:
+        run, op = self.run, self.largest
+        to, place = op.outputs[0], run.place(op)
+        weight = run.operand(op, 0, to)
+        source = weight.dtype if how == "autocast" else to
+        ends = FlowStep(place, op.op, op.module, source, to, how, said=said)
+        return silent_finding(
+            "DT205",
+            "round-trip",
+            severity,
+            At.of(op, place),
+            operands=(weight,),
+            flow=(*graph.flow(run.recording, op.inputs[0].step, to), ends),
+            fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()),
+            count=self.reach.ops,
+            notes=notes,
+            reach=self.reach,
+        )
+
+
 def _recast(run: Run) -> list[Finding]:
     """Weights that the program itself casts at each use, by the function that casts them."""
     chances = max(int(run.recording.meta.get("steps", 0)), 1)
-    functions: dict[tuple | None, list[int]] = {}
+    functions: dict[tuple[str, str] | None, list[int]] = {}
     for number, op in enumerate(run.ops):
-        cast = is_cast(op) and op.op in NAMED_CASTS and op.module and op.phase == "forward"
-        if (
-            cast
-            and op.inputs
-            and op.inputs[0].holder == "parameter"
-            and op.inputs[0].dtype in REAL
-            and op.count >= _OFTEN * chances
-        ):
+        if _casts_weight(op) and op.count >= _OFTEN * chances:
             frame = next(iter(run.place(op).stack), None)
             functions.setdefault((frame.file, frame.function) if frame else None, []).append(number)
     return [
-        _again(run, numbers, chances) for numbers in functions.values() if any(_multiplied(run, n) for n in numbers)
+        _again(_Casts(run, tuple(run.ops[n] for n in numbers)), chances)
+        for numbers in functions.values()
+        if any(_multiplied(run, n) for n in numbers)
     ]
+
+
+def _casts_weight(op: Op) -> bool:
+    """Whether the program casts a parameter in a module's forward."""
+    if not is_cast(op) or op.op not in NAMED_CASTS or not op.module or op.phase != "forward" or not op.inputs:
+        return False
+    return op.inputs[0].holder == "parameter" and op.inputs[0].dtype in REAL
 
 
 def _multiplied(run: Run, number: int) -> bool:
     """Whether a weight's cast copy is a factor of a matmul or a convolution: elsewhere it is small change."""
-    for user in run.users[number]:
-        if flops(run.ops[user]) or is_move(run.ops[user]) and _multiplied(run, user):
-            return True
-    return False
+    users = ((user, run.ops[user]) for user in run.users[number])
+    return any(flops(op) or is_move(op) and _multiplied(run, user) for user, op in users)
 
 
-def _again(run: Run, numbers: list[int], chances: int) -> Finding:
-    op = max((run.ops[n] for n in numbers), key=result_bytes)
-    ops = [run.ops[n] for n in numbers]
-    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops))
-    weight, to, place = run.operand(op, 0, op.outputs[0]), op.outputs[0], run.place(op)
-    changed = (
-        f"in {chances} optimizer step{'s' if chances != 1 else ''}"
-        if run.recording.meta.get("steps")
-        else "with no optimizer step between"
-    )
-    parameters = f"{len(ops)} parameter{'s were' if len(ops) != 1 else ' was'}"
+def _again(casts: _Casts, chances: int) -> Finding:
+    steps = f"in {chances} optimizer step{'s' if chances != 1 else ''}"
+    changed = steps if casts.run.recording.meta.get("steps") else "with no optimizer step between"
+    parameters = f"{len(casts.ops)} parameter{'s were' if len(casts.ops) != 1 else ' was'}"
+    reach, to = casts.reach, casts.largest.outputs[0]
     notes = (f"{parameters} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
-    flow = (*graph.flow(run.recording, op.inputs[0].step, to), FlowStep(place, op.op, op.module, to, to, "cast"))
-    return Finding(
-        code="DT205", kind="round-trip", severity="warning", title=TITLES["DT205"], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
-        count=reach.ops, predicted=False, site=place, operands=(weight,), culprit=weight, flow=flow,
-        fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, f"cast it to {to} once, before the loop", ()),
-        exception=None, notes=notes, reach=reach,
-    )  # fmt: skip
+    return casts.finding("warning", "cast", "", f"cast it to {to} once, before the loop", notes)
 
 
 def _uncached(run: Run) -> list[Finding]:
-    """Weights that autocast casts at each use, since it keeps only casts that a gradient can flow through. One for each model.
+    """Weights that autocast casts at each use, since it keeps only casts that a gradient can flow through. One for
+    each model.
 
-    A frozen weight never changes, another may at each optimizer step. It is a warning where the casts wrote more bytes than
-    all of the model's arithmetic gave, of weights that the run does not train: those are float32 on purpose.
+    A frozen weight never changes, another may at each optimizer step. It is a warning where the casts wrote more
+    bytes than all of the model's arithmetic gave, of weights that the run does not train: those are float32 on
+    purpose.
     """
     steps = int(run.recording.meta.get("steps", 0))
     models: dict[str, list[int]] = {}
     for number, op in enumerate(run.ops):
-        if op.uncached and op.op not in NAMED_CASTS and op.outputs and op.phase in FORWARD:
-            if op.count >= _OFTEN * (max(steps, 1) if op.uncached == "inference" else 1):
-                models.setdefault(run.root(op.module), []).append(number)
+        by_autocast = op.uncached and op.op not in NAMED_CASTS and op.outputs and op.phase in FORWARD
+        if by_autocast and op.count >= _OFTEN * (max(steps, 1) if op.uncached == "inference" else 1):
+            models.setdefault(run.root(op.module), []).append(number)
     return [
-        _by_autocast(run, numbers, steps) for numbers in models.values() if any(_multiplied(run, n) for n in numbers)
+        _by_autocast(_Casts(run, tuple(run.ops[n] for n in numbers)), steps)
+        for numbers in models.values()
+        if any(_multiplied(run, n) for n in numbers)
     ]
 
 
-def _by_autocast(run: Run, numbers: list[int], steps: int) -> Finding:
-    op = max((run.ops[n] for n in numbers), key=result_bytes)
-    ops = [run.ops[n] for n in numbers]
-    reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops))
-    weight, to, place, given = run.operand(op, 0, op.outputs[0]), op.outputs[0], run.place(op), run.given(op.module)
-    trained = {u.step for u in run.recording.updates} & {o.inputs[0].step for o in ops} and op.uncached == "inference"
+def _by_autocast(casts: _Casts, steps: int) -> Finding:
+    run, op, reach = casts.run, casts.largest, casts.reach
+    weight, to, given = op.inputs[0], op.outputs[0], run.given(op.module)
+    updated = {u.step for u in run.recording.updates} & {o.inputs[0].step for o in casts.ops}
+    trained = bool(updated) and op.uncached == "inference"
     serious = not trained and reach.bytes > given and op.count >= _OFTEN * max(steps, 1)
-    frozen = all(o.uncached == "frozen" for o in ops)
-    why = "these are frozen" if frozen else "this is inference mode"
+    why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"
+    parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
     notes = (
-        f"{len(ops)} parameter{'s' if len(ops) != 1 else ''} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written anew, "
+        f"{parameters} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written anew, "
         f"where the model's own arithmetic gave {quantity(given, 'B')}",
         f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
     )
-    change = (
-        f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once" if trained
-        else f"cast the model's matrices to {to} once, before the loop, and leave autocast on for the rest"
-    )  # fmt: skip
-    flow = (
-        *graph.flow(run.recording, op.inputs[0].step, to),
-        FlowStep(
-            place,
-            op.op,
-            op.module,
-            weight.dtype,
-            to,
-            "autocast",
-            said=f"autocast casts {weight.name} to {to} here, {op.count:,} times",
-        ),
-    )
-    return Finding(
-        code="DT205", kind="round-trip", severity="warning" if serious else "note", title=TITLES["DT205"], phase=op.phase, op=op.op, aten=op.aten,
-        module=op.module, count=reach.ops, predicted=False, site=place, operands=(weight,), culprit=weight, flow=flow,
-        fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()), exception=None, notes=notes, reach=reach,
-    )  # fmt: skip
+    change = f"cast the model's matrices to {to} once, before the loop, and leave autocast on for the rest"
+    if trained:
+        change = (
+            f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"
+        )
+    name = run.operand(op, 0, to).name
+    said = f"autocast casts {name} to {to} here, {op.count:,} times"
+    return casts.finding("warning" if serious else "note", "autocast", said, change, notes)

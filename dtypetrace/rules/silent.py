@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
+from math import prod
 
 from .. import graph
 from ..records import Input, Op, Operand, Origin, Place, Recording
@@ -55,21 +56,21 @@ class Run:
 
     @cached_property
     def _sizes(self) -> dict[str | int, Counter[str]]:
-        """Numbers held per dtype by the floating parameters that took part in each model's forward, by its name and by its number."""
-        seen, sizes = set(), {}
+        """Numbers per dtype of the floating parameters that took part in each model's forward, by its name and
+        number."""
+        seen: set[tuple[object, ...]] = set()
+        sizes: dict[str | int, Counter[str]] = {}
         for op in self.ops:
-            if op.module and op.phase in ("forward", "recompute"):
-                for i in op.inputs:
-                    if i.holder == "parameter" and i.dtype in REAL:
-                        key = op.model, op.module, i.step, i.shape, i.dtype
-                        if key not in seen:
-                            seen.add(key)
-                            size = 1
-                            for n in i.shape:
-                                size *= max(n, 1)
-                            sizes.setdefault(self.root(op.module), Counter())[i.dtype] += size
-                            if op.model >= 0:
-                                sizes.setdefault(op.model, Counter())[i.dtype] += size
+            if not op.module or op.phase not in ("forward", "recompute"):
+                continue
+            for i in op.inputs:
+                key = op.model, op.module, i.step, i.shape, i.dtype
+                if i.holder != "parameter" or i.dtype not in REAL or key in seen:
+                    continue
+                seen.add(key)
+                size = prod(max(n, 1) for n in i.shape)
+                for model in (self.root(op.module), op.model) if op.model >= 0 else (self.root(op.module),):
+                    sizes.setdefault(model, Counter())[i.dtype] += size
         return sizes
 
     @cached_property
@@ -85,9 +86,9 @@ class Run:
 
     def dominant(self, op: Op) -> str | None:
         """The dtype of most parameters of the model that an op ran in, else of the run, None where there are none."""
-        told = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
-        if told is not None:
-            return told  # FSDP computes with copies of the parameters, in the dtype that it was told
+        shared = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
+        if shared is not None:
+            return shared  # FSDP computes with copies of the parameters, in its param_dtype
         sizes = self._sizes.get(op.model) or self._sizes.get(self.root(op.module)) if op.module else None
         return sizes.most_common(1)[0][0] if sizes else self._of_run
 
@@ -131,40 +132,34 @@ class Run:
     def place(self, op: Op) -> Place:
         return graph.place_of(self.recording, op.place)
 
-    def origin(self, step: int, in_line: str | None, name: str | None = None) -> Origin:
-        return graph.origin(self.recording, step, in_line, name)
+    def origin(self, step: int, expected: str | None, name: str | None = None) -> Origin:
+        return graph.origin(self.recording, step, expected, name)
 
-    def operand(self, op: Op, index: int, in_line: str | None) -> Operand:
-        """An op's operand as a finding tells it, by the name that the program writes."""
-        i = op.inputs[index]
-        place = self.place(op)
-        argument = _ARGUMENTS.get(name_of(op), ("input", "other", "third"))
-        argument = argument[index] if index < len(argument) else f"operand {index}"
-        if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
-            argument = f"tensors[{index}]"
-        written = (
-            expressions.argument(place.stack[0], op.op, op.module, argument, index)
-            if place.stack and not i.name
-            else ""
-        )
-        name = (
-            ".".join(p for p in (op.module.removeprefix(self.root(op.module)).lstrip("."), i.name) if p)
-            if i.name
-            else argument
-        )
-        return Operand(
-            index, name, i.dtype, i.shape, op.device, i.holder, self.origin(i.step, in_line, i.name or None), written
-        )
+    def operand(self, op: Op, index: int, expected: str | None) -> Operand:
+        """An op's operand as a finding shows it, by the name that the program writes."""
+        i, place = op.inputs[index], self.place(op)
+        if i.name:
+            name, written = self._within(op, i.name), ""
+        else:
+            name = _argument(op, index)
+            written = expressions.argument(place.stack[0], op.op, op.module, name, index) if place.stack else ""
+        origin = self.origin(i.step, expected, i.name or None)
+        return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
 
-    def made_like(self, i: Input, in_line: str | None) -> Origin | None:
-        """Where an operand was made after another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its origin where x itself is in
-        line, else None."""
+    def _within(self, op: Op, name: str) -> str:
+        """A parameter's name in the outermost module called."""
+        module = op.module.removeprefix(self.root(op.module)).lstrip(".")
+        return f"{module}.{name}" if module else name
+
+    def made_like(self, i: Input, expected: str | None) -> Origin | None:
+        """Where an operand was made like another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its origin where x
+        has the expected dtype, else None."""
         number = i.producer
         while number >= 0:
             op = self.ops[number]
             if name_of(op) in LIKES:
                 likened = (
-                    in_line in (None, i.dtype)
+                    expected in (None, i.dtype)
                     and op.outputs[:1] == (i.dtype,)
                     and [o.dtype for o in op.inputs] == [i.dtype]
                 )
@@ -179,14 +174,15 @@ class Run:
         takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
         return next((i.step for i in takers), -1)
 
-    def result(self, number: int, in_line: str | None) -> Operand:
+    def result(self, number: int, expected: str | None) -> Operand:
         """What an op gave, as an operand of whatever comes next."""
         op, step = self.ops[number], self.step_of(number)
-        origin = self.origin(step, in_line) if step >= 0 else Origin("factory", None, op.op, self.place(op))
+        origin = self.origin(step, expected) if step >= 0 else Origin("factory", None, op.op, self.place(op))
         return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
 
     def computed(self, i: Input) -> bool:
-        """Whether an operand is data on its way through the model: the result of arithmetic in its dtype, or an input."""
+        """Whether an operand is data on its way through the model: the result of arithmetic in its dtype, or an
+        input."""
         if i.holder is not None:
             return False
         number, dtype = i.producer, i.dtype
@@ -195,17 +191,25 @@ class Run:
             op = self.ops[number]
             if not op.outputs or op.outputs[0] != dtype:
                 return False
-            operands = [o for o in op.inputs if o.dtype in REAL]
-            if is_cast(op) and operands and operands[0].dtype != dtype:
-                return bool(op.module)
-            if not operands:
+            first = next((o for o in op.inputs if o.dtype in REAL), None)
+            if first is None:
                 return False  # a factory: a table, a constant
+            if is_cast(op) and first.dtype != dtype:
+                return bool(op.module)
             if not (is_move(op) or is_cast(op)):
                 return True
-            if operands[0].holder is not None:
+            if first.holder is not None:
                 return False
-            number, step = operands[0].producer, operands[0].step
+            number, step = first.producer, first.step
         return step >= 0 and self.recording.steps[step].how in ("input", "worker")
+
+
+def _argument(op: Op, index: int) -> str:
+    """What an operator calls an operand."""
+    if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
+        return f"tensors[{index}]"
+    arguments = _ARGUMENTS.get(name_of(op), ("input", "other", "third"))
+    return arguments[index] if index < len(arguments) else f"operand {index}"
 
 
 _ARGUMENTS = {

@@ -14,7 +14,7 @@ from torch import nn
 
 import dtypetrace
 from dtypetrace.records import State, Update
-from dtypetrace.rules.training import MECHANISMS, compared, mechanism, of_adapter, vanishes
+from dtypetrace.rules.mechanisms import MECHANISMS, compared, mechanism, of_adapter, vanishes
 
 
 def trained(optimizer_of, dtype, *, steps=4, scale=1.0, start=0.25, lr_at=None, **options):

@@ -1,0 +1,68 @@
+"""Lost changes (DT307): averages, sums and counters in a narrow dtype that are changed again and again, and stay as
+they are."""
+
+from __future__ import annotations
+
+from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
+from ..tables.dtypes import DTYPES, HALF
+from .making import At, silent_finding
+from .mechanisms import LEAST_MOVED, LEAST_STEPS
+from .silent import Run
+from .training import birth
+
+
+def find(run: Run) -> list[Finding]:
+    """One finding for each place where such a tensor's dtype was decided and each line that changes it."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for v in run.recording.values:
+        op = run.ops[v.op]
+        target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF), None)
+        if target is not None and _lost(op, v) and not _streams(run.recording, op, v.kept):
+            f = _finding(run, op, v, target)
+            origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
+            found.setdefault((origin, f.site.file, f.site.line), f)
+    return list(found.values())
+
+
+def _lost(op: Op, v: Value) -> bool:
+    """Whether fewer numbers changed than should have, in more calls than the first few."""
+    return bool(v.due) and v.done < LEAST_MOVED * v.due and op.count > LEAST_STEPS
+
+
+def _streams(recording: Recording, op: Op, kept: int) -> bool:
+    """Whether what an op adds to a tensor, to make a new one, was computed from that very tensor.
+
+    That is a residual, or the step of a sampler.
+    """
+    if len(op.inputs) < 2 or op.aten.partition(".")[0].endswith("_"):
+        return False
+    base, waiting = op.inputs[kept].producer, [op.inputs[1 - kept].producer]
+    seen: set[int] = set()
+    while waiting and base >= 0:
+        above = waiting.pop()
+        if above == base:
+            return True
+        if above >= 0 and above not in seen:
+            seen.add(above)
+            waiting += [i.producer for i in recording.ops[above].inputs]
+    return False
+
+
+def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
+    site, dtype = run.place(op), target.dtype
+    origin = run.made_like(target, run.dominant(op)) or run.origin(target.step, dtype, target.name or None)
+    name = target.name or origin.name or f"what {op.op} changes"
+    culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
+    said = f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
+    ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
+    return silent_finding(
+        "DT307",
+        "lost-update",
+        "warning",
+        At.of(op, site),
+        operands=(culprit,),
+        flow=(*birth(run.recording, target.step, origin, f"{dtype} is decided here"), ends),
+        fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),
+        count=op.count,
+        notes=(f"next to a number, {dtype} holds no change below {DTYPES[dtype].rounding:.1%} of it",),
+    )

@@ -1,0 +1,66 @@
+"""How the rules for what nothing refused make their findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..records import Finding, Fix, FlowStep, Op, Operand, Place, Reach
+from ..tables.codes import TITLES
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The call that a finding is about: an op of the recording, or an optimizer's step."""
+
+    site: Place
+    phase: str
+    op: str
+    aten: str | None = None
+    module: str = ""
+
+    @classmethod
+    def of(cls, op: Op, site: Place, phase: str = "") -> At:
+        return cls(site, phase or op.phase, op.op, op.aten, op.module)
+
+    @classmethod
+    def step(cls, site: Place, module: str) -> At:
+        """An optimizer's step."""
+        return cls(site, "optimizer", "step", None, module)
+
+
+def silent_finding(
+    code: str,
+    kind: str,
+    severity: str,
+    at: At,
+    *,
+    operands: tuple[Operand, ...],
+    flow: tuple[FlowStep, ...],
+    fix: Fix | None,
+    culprit: Operand | None = None,
+    count: int = 1,
+    notes: Iterable[str] = (),
+    reach: Reach | None = None,
+) -> Finding:
+    """A finding of something that nothing refused. The culprit is the first operand where none is named."""
+    return Finding(
+        code=code,
+        kind=kind,
+        severity=severity,
+        title=TITLES[code],
+        phase=at.phase,
+        op=at.op,
+        aten=at.aten,
+        module=at.module,
+        count=count,
+        predicted=False,
+        site=at.site,
+        operands=operands,
+        culprit=culprit if culprit is not None else next(iter(operands), None),
+        flow=flow,
+        fix=fix,
+        exception=None,
+        notes=tuple(notes),
+        reach=reach,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -203,6 +204,8 @@ class Made:
 class RecordingBuilder:
     """Makes a recording line by line: every event stands on a line of its own of one program.
 
+    An event's ``text`` is its line of the program, with the expression that ran between « and ».
+
     >>> b = RecordingBuilder()
     >>> x, w = b.made("float32"), b.made("float16", "cast", explicit=True).as_parameter("weight")
     >>> b.refused("linear", x, w)
@@ -212,6 +215,7 @@ class RecordingBuilder:
 
     def __init__(self, file: str = "/p/train.py") -> None:
         self.file = file
+        self.lines: list[str] = []
         self.places: list[Place] = []
         self.steps: list[Step] = []
         self.ops: list[Op] = []
@@ -219,14 +223,16 @@ class RecordingBuilder:
         self.parameters: list[Parameter] = []
         self.meta: dict[str, object] = {"torch": "2.13.0", "steps": 1}
 
-    def line(self, *, library: str = "", same: bool = False, below: int = -1) -> int:
+    def line(self, text: str = "«pass»", *, library: str = "", same: bool = False, below: int = -1) -> int:
         """A new place, or the last one again; in a library's function that the program's line calls, where one is named.
 
         ``below``: the number of the place whose call the program is in.
         """
         if same and self.places:
             return len(self.places) - 1
-        own = Frame(self.file, len(self.places) + 1, "main", True, 5, len(self.places) + 1, 40)
+        self.lines.append(text.replace("«", "").replace("»", ""))
+        number, begin, end = len(self.lines), text.index("«") + 1, text.index("»")
+        own = Frame(self.file, number, "<module>", True, begin, number, end)
         inner = (Frame(f"/site-packages/{library}.py", 7, library, False, 1, 7, 9),) if library else ()
         outer = self.places[below].stack[-1:] if below >= 0 else ()
         self.places.append(Place((*inner, *(outer if library and outer else (own, *outer)))))
@@ -235,19 +241,20 @@ class RecordingBuilder:
     def made(
         self, dtype: str, how: str = "factory", op: str = "", *, of: Made | None = None, explicit: bool = False, module: str = "",
         library: str = "", below: int = -1, reads: tuple[Read, ...] = (), default: int = -1, shape: tuple[int, ...] = (4, 4),
+        text: str = "«pass»",
     ) -> Made:  # fmt: skip
         """A tensor whose dtype is decided here; ``of``: the tensor that it is made from."""
         names = {"factory": "ones", "cast": "to", "conversion": "from_numpy", "parameter": "Linear", "load": "load"}
-        place = self.line(library=library, below=below)
+        place = self.line(text, library=library, below=below)
         source = (of.dtype,) if of is not None else ()
         parents = (of.step,) if of is not None and how in ("promotion", "form") else ()
         step = Step(how, op or names.get(how, how), place, module, source, dtype, parents, reads, "", default, explicit)
         self.steps.append(step)
         return Made(dtype, len(self.steps) - 1, shape=shape)
 
-    def widened(self, narrow: Made, wide: Made, op: str = "mul") -> Made:
+    def widened(self, narrow: Made, wide: Made, op: str = "mul", text: str = "«pass»") -> Made:
         """What an op makes of two dtypes: the wider one, by promotion."""
-        place = self.line()
+        place = self.line(text)
         self.steps.append(
             Step("promotion", op, place, "", (narrow.dtype, wide.dtype), wide.dtype, (narrow.step, wide.step))
         )
@@ -257,10 +264,10 @@ class RecordingBuilder:
 
     def ran(
         self, op: str, *operands: Made, out: str = "", module: str = "", phase: str = "forward", autocast: str = "", aten: str = "",
-        count: int = 1, same: bool = False, of: int = -1, at: int | None = None,
+        count: int = 1, same: bool = False, of: int = -1, at: int | None = None, text: str = "«pass»",
     ) -> Made:  # fmt: skip
         """A call that ran; ``same``: on the line before; ``at``: on the line of that number; ``out``: its result's dtype."""
-        place = self.line(same=same) if at is None else at
+        place = self.line(text, same=same) if at is None else at
         inputs = tuple(Input(m.dtype, m.step, m.producer, m.name, m.holder, m.shape) for m in operands)
         made = out or (operands[0].dtype if operands else "float32")
         self.ops.append(
@@ -274,10 +281,10 @@ class RecordingBuilder:
     def refused(
         self, op: str, *operands: Made, code: str = "DT101", wants: str = "agree", module: str = "net", phase: str = "forward",
         arguments: tuple[str, ...] = ("input", "weight", "bias"), model: tuple[Parameter, ...] = (), run: Mapping[str, int] | None = None,
-        autocast: str = "", left: bool = True, at: int | None = None, library: str = "", below: int = -1, **more: Any,
+        autocast: str = "", left: bool = True, at: int | None = None, library: str = "", below: int = -1, text: str = "«pass»", **more: Any,
     ) -> None:  # fmt: skip
         """The call that is refused, on the last line; ``more`` is what else a :class:`Refused` has."""
-        place = self.line(library=library, below=below) if at is None else at
+        place = self.line(text, library=library, below=below) if at is None else at
         witnesses = tuple(
             Witness(
                 n, arguments[n] if n < len(arguments) else f"operand {n}", m.dtype, m.shape, "cpu", m.step, m.producer, m.name, m.holder,
@@ -285,16 +292,18 @@ class RecordingBuilder:
             )
             for n, m in enumerate(operands)
         )  # fmt: skip
-        values = {"exception": "RuntimeError", "message": "no", "pattern": "p", **more}
+        values = {"aten": f"{op}.default", "exception": "RuntimeError", "message": "no", "pattern": "p", **more}
         self.refusals.append(
             Refused(
-                op, f"{op}.default", phase, module, place, witnesses, code=code, wants=wants, autocast=autocast, left=left, model=model,
+                op=op, phase=phase, module=module, place=place, witnesses=witnesses, code=code, wants=wants, autocast=autocast, left=left, model=model,
                 run=tuple((run or {}).items()), after=len(self.ops), **values,
             )
         )  # fmt: skip
 
     @property
     def recording(self) -> Recording:
+        """The recording; its program's text is what ``linecache`` has for the file."""
+        linecache.cache[self.file] = (1, None, [f"{line}\n" for line in self.lines], self.file)
         return Recording(
             tuple(self.places),
             tuple(self.steps),

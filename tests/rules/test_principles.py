@@ -255,6 +255,13 @@ def test_every_principle_is_tested_here():
     assert {p.__name__ for p in PRINCIPLES} <= tested
 
 
+def test_contributing_lists_the_principles_in_order():
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    listed = re.findall(r"^\d+\. \*\*(.+?)\*\*: (.+)$", text, re.M)
+    reasons = [" ".join((p.__doc__ or "").split("\n\n")[0].split()) for p in PRINCIPLES]
+    assert listed == list(zip(map(name_of, PRINCIPLES), reasons))
+
+
 def test_a_verdict_carries_the_name_of_the_first_principle_that_answers():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float64"), b.made("float32"), autocast="cpu:float64")

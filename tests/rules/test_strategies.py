@@ -1,0 +1,303 @@
+"""Each strategy of the remedies on a recording of a few lines: what it proposes, and what it writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from recordings import Made, RecordingBuilder
+
+from dtypetrace import rules
+from dtypetrace.records import Fix, Parameter, Recording
+from dtypetrace.rules import remedies
+from dtypetrace.rules.case import Case
+
+IMPORT = "«import torch»"
+WIDE = ("float32", "cast")
+
+
+def program(imports: bool = True) -> RecordingBuilder:
+    b = RecordingBuilder()
+    if imports:
+        b.line(IMPORT)
+    return b
+
+
+def case_of(recording: Recording) -> Case:
+    case = rules.judged(recording, recording.refused[-1]).case
+    assert case is not None
+    return case
+
+
+def tried(b: RecordingBuilder) -> dict[str, Fix]:
+    """What every strategy proposes, by its name."""
+    return {c.strategy: c.fix for c in remedies.candidates(case_of(b.recording))}
+
+
+def best(b: RecordingBuilder) -> tuple[str, list[str]]:
+    """The strategy that a finding shows, and what it writes."""
+    first = next(iter(remedies.candidates(case_of(b.recording))))
+    return first.strategy, [edit.after for edit in first.fix.edits]
+
+
+def written(b: RecordingBuilder, strategy: str) -> list[str]:
+    return [edit.after for edit in tried(b)[strategy].edits]
+
+
+def model(dtype: str, step: int) -> tuple[Parameter, ...]:
+    return tuple(Parameter(f"layer.{n}.weight", dtype, 100, step) for n in range(3))
+
+
+def mismatch(b: RecordingBuilder, x, **more) -> None:
+    """A linear layer of a float16 model refuses x."""
+    weight = b.made("float16", "cast", explicit=True)
+    b.refused(
+        "linear", x, weight.as_parameter("weight"), model=model("float16", weight.step), text="y = «net(x)»", **more
+    )
+
+
+# ---------------------------------------------------------------- where it is used
+
+
+def test_half_gradients():
+    b = program()
+    weight = b.made("float16", "cast", explicit=True, text="net = «Net().half()»").as_parameter("weight")
+    b.ran("linear", autocast="cpu:float16")
+    b.refused("unscale_", weight, code="DT116", wants="other", phase="optimizer", text="«scaler.step(optimizer)»")
+    assert best(b) == ("half gradients", ["Net().to(torch.float32)"])
+    b.ops.clear()  # without autocast, weights in float32 would meet half inputs
+    assert best(b) == ("half gradients", [])
+
+
+def test_trained_under_autocast():
+    b = program()
+    weight = b.made("float32", "parameter").as_parameter("weight", trained=True)
+    half = tuple(Parameter(f"layer.{n}", "float16", 100, -1) for n in range(3))
+    b.refused("linear", b.made("float16", "cast", explicit=True), weight, model=half, text="y = «net(x)»")
+    fix = tried(b)["trained under autocast"]
+    assert best(b)[0] == "trained under autocast" and fix.edits == () and "torch.autocast" in fix.why
+
+
+def test_integer_parameter():
+    b = program()
+    x = b.made("int64", explicit=True, text="x = «torch.ones(4, dtype=torch.int64)»")
+    b.refused(
+        "requires_grad_", x, code="DT119", wants="float", pattern="grad.requires_grad_int", text="«x.requires_grad_()»"
+    )
+    assert best(b)[0] == "integer parameter"
+    assert "requires_grad=False" in tried(b)["integer parameter"].why
+
+
+def test_leaves_torch():
+    b = program()
+    x = b.made("bfloat16", explicit=True, text="x = «torch.ones(4, dtype=torch.bfloat16)»")
+    b.refused("numpy", x, code="DT120", wants="kernel", arguments=("self",), text="a = «x.numpy()»")
+    assert best(b) == ("leaves torch", ["x.to(torch.float32)"])
+
+
+def test_assigned():
+    b = program()
+    grad = b.made("float32", text="g = «torch.ones(4)»")
+    weight = b.made("float16", explicit=True).as_parameter("p")
+    b.refused("grad", weight, grad, aten=None, arguments=("self", "value"), text="«p.grad» = g", run={"float16": 100})
+    assert best(b) == ("assigned", ["g.to(torch.float16)"])
+
+
+def test_right_elsewhere():
+    b = program()
+    mask = b.made("bool", text="m = «x > 0»")
+    b.refused("matmul", mask, b.made("float16"), arguments=("self", "other"), text="y = «m @ w»")
+    assert best(b) == ("right elsewhere", ["m.to(torch.float16)"])
+
+
+def test_scalar_limit():
+    b = program()
+    x = b.made("float16", explicit=True)
+    number = Made("python float", -1, name="-1e9", shape=())
+    b.refused("masked_fill", x, number, code="DT110", wants="fits", text="«x.masked_fill(m, -1e9)»")
+    assert best(b) == ("scalar limit", ["torch.finfo(x.dtype).min"])
+    assert list(tried(b)) == ["scalar limit"]  # a number has no dtype to change
+
+
+def test_no_kernel():
+    b = program()
+    x = b.made("float16", explicit=True)
+    b.refused("linalg_svd", x, code="DT109", wants="kernel", arguments=("A",), text="u = «torch.linalg.svd(x)» + 1")
+    assert best(b) == ("no kernel", ["x.to(torch.float32)", "torch.linalg.svd(x).to(x.dtype)"])
+
+
+def test_wide_island():
+    b = program()
+    x = b.made(*WIDE, explicit=True, text="x = «h.float()»")
+    b.ran("softmax", x)
+    mismatch(b, x)
+    assert best(b) == ("wide island", ["x.to(torch.float16)"])
+
+
+def test_a_cast_in_which_nothing_was_computed_is_no_island():
+    b = program()
+    mismatch(b, b.made(*WIDE, explicit=True, text="x = «h.float()»"))
+    assert best(b) == ("birth", ["h.to(torch.float16)"])
+
+
+def test_kept_wide():
+    b = program()
+    average = b.made(*WIDE, explicit=True, text="a = «w.float()»")
+    b.ran("add_", average, aten="add_.Tensor")
+    half = b.made("float16", "cast", explicit=True)
+    b.refused(
+        "linear", half, average.as_parameter("weight"), model=model("float16", half.step),
+        text="y = «torch.func.functional_call(net, weights, (x,))»",
+    )  # fmt: skip
+    name, (edit,) = best(b)
+    assert name == "kept wide" and "for name, value in weights.items()" in edit
+    assert list(tried(b)) == ["kept wide"]  # narrowing it would lose what it gathers
+
+
+def test_frozen_half():
+    b = program()
+    weight = b.made("float16", "cast", explicit=True, text="teacher = «Net().half()»")
+    soft = b.ran("linear", weight, weight.as_parameter("weight"), module="teacher")
+    student = b.ran("linear", b.made("float32"), module="net")
+    b.ran("mm", phase="backward", of=student.producer)
+    wide = tuple(Parameter(f"layer.{n}", "float32", 100, -1) for n in range(3))
+    b.refused("mse", soft, student, arguments=("input", "target"), model=wide, text="loss = «mse(soft, out)»")
+    assert best(b) == ("frozen half", ["soft.to(torch.float32)"])
+
+
+# ---------------------------------------------------------------- where it was born
+
+
+def test_unknown():
+    b = program()
+    b.refused("matmul", b.made("float16"))
+    assert best(b) == ("unknown", [])
+
+
+def test_leaves_autocast():
+    b = program()
+    b.line("with «torch.autocast('cpu')»:")
+    h = b.made("bfloat16", "autocast", "linear", text="    h = «net(x)»")
+    wide = tuple(Parameter(f"layer.{n}", "float32", 100, -1) for n in range(3))
+    b.refused("linear", h, b.made("float32").as_parameter("weight"), model=wide, text="y = «head(h)»")
+    assert best(b) == ("leaves autocast", ["net(x).to(torch.float32)"])
+
+
+def test_default_dtype():
+    b = program()
+    at = b.line("«torch.set_default_dtype(torch.float64)»")
+    mismatch(b, b.made("float64", default=at, text="x = «torch.ones(4)»"))
+    name, edits = best(b)
+    assert (name, edits) == ("default dtype", [])
+    assert tried(b)["at origin"].place.line == 2
+
+
+def test_library_value():
+    b = program()
+    mismatch(b, b.made("float32", library="tables", text="x = «tables.make(4)»"))
+    fix = tried(b)["library value"]
+    assert best(b)[0] == "library value" and "tables.make()" in fix.why
+
+
+def test_before_optimizer():
+    b = program()
+    state = b.made("float32")
+    weight = b.made("float16", "cast", explicit=True, text="«net.half()»").as_parameter("weight", changed=True)
+    b.refused("lerp_", state, weight, phase="optimizer", model=model("float16", weight.step))
+    assert best(b) == ("before optimizer", []) and "before" in tried(b)["before optimizer"].why
+
+
+def test_ready_table():
+    b = program()
+    table = b.made("float32", text="t = «torch.arange(9.0)»")
+    ready = b.ran("cos", table, text="t = «t.cos()»")
+    half = b.made("float16", "cast", explicit=True)
+    b.ran("mul", ready, half, out="float32", text="«t * h»")
+    b.refused("matmul", ready, half, run={"float16": 100}, text="y = «t @ h»")
+    assert best(b) == ("ready table", ["t.cos().to(torch.float16)"])
+
+
+def test_birth():
+    b = program()
+    mismatch(b, b.made("float32", text="x = «torch.ones(4, 4)»"))
+    assert best(b) == ("birth", ["torch.ones(4, 4, dtype=torch.float16)"])
+
+
+def test_birth_swapped():
+    """The same weight and input the other way round: the weight's cast is the birth that is changed."""
+    b = program()
+    weight = b.made("float16", "cast", explicit=True, text="«net.half()»").as_parameter("odd")
+    wide = b.made("float32", explicit=True)
+    b.refused("linear", wide, weight, model=model("float32", wide.step), text="y = «net(x)»")
+    assert best(b) == ("birth", ["net.to(torch.float32)"])
+
+
+# ---------------------------------------------------------------- what only fix tries
+
+
+def test_computed_in_float32():
+    b = program()
+    x = b.made("float16", explicit=True)
+    b.refused("linalg_svd", x, code="DT109", wants="kernel", arguments=("A",), text="u = «torch.linalg.svd(x)» + 1")
+    assert written(b, "computed in float32") == ["x.to(torch.float32)", "torch.linalg.svd(x).to(x.dtype)"]
+
+
+def test_at_origin():
+    b = program()
+    x = b.made(*WIDE, explicit=True, text="x = «h.float()»")
+    b.ran("softmax", x)
+    mismatch(b, x)
+    assert written(b, "at origin") == ["h.to(torch.float16)"]  # after the island, which is shown
+
+
+def test_on_its_path():
+    b = program()
+    x, wide = b.made("float16", explicit=True), b.made("float32", text="n = «torch.ones(4)»")
+    mismatch(b, b.widened(x, wide, text="x = «x * n»"))
+    assert written(b, "on its path") == ["(x * n).to(torch.float16)"]
+
+
+def test_written_value():
+    b = program()
+    table, rows = b.made("float16", explicit=True), b.made("float32")
+    b.refused("copy_", table, rows, arguments=("self", "src"), run={"float32": 100}, text="«table.copy_(rows)»")
+    assert written(b, "written value") == ["rows.to(torch.float16)"] and "at call" not in tried(b)
+
+
+def test_at_call():
+    b = program()
+    mismatch(b, b.made("float32", text="x = «torch.ones(4, 4)»"))
+    assert written(b, "at call") == ["x.to(torch.float16)"]
+
+
+def test_like_the_other():
+    b = program()
+    half = b.made("float16", "cast", explicit=True)
+    b.refused("matmul", b.made("float32"), half, arguments=("self", "other"), run={"float16": 100}, text="y = «x @ h»")
+    assert written(b, "like the other") == ["x.to(h.dtype)"]
+
+
+def test_at_callers():
+    b = program()
+    mismatch(b, b.made("float32", text="x = «torch.ones(4, 4)»"))
+    assert "at callers" not in tried(b)  # nobody passed it on
+
+
+def test_loaded_values():
+    b = program()
+    mismatch(b, b.made("float32", "load", text="x = net(«torch.load('w.pt')»)"))
+    assert written(b, "loaded values")[0].startswith("{name: value.to(torch.float16)")
+
+
+def test_own_lines():
+    b = program()
+    mismatch(b, b.made("float32", library="tables", text="x = «tables.make(4)»"))
+    assert written(b, "own lines") == ["tables.make(4).to(torch.float16)"]
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def test_every_strategy_is_tested_here():
+    tested = set(re.findall(r"def test_(\w+)\(", Path(__file__).read_text("utf-8")))
+    assert {s.__name__ for s in (*remedies.STRATEGIES, *remedies.FURTHER)} <= tested

@@ -41,8 +41,8 @@ class Trace(View):
         model: nn.Module | None = None,
         *,
         whole_script: bool = False,
-        script: str | os.PathLike | None = None,
-        source: str | os.PathLike | None = None,
+        script: str | os.PathLike[str] | None = None,
+        source: str | os.PathLike[str] | None = None,
         ignore: frozenset[str] = frozenset(),
         autofix: bool | MakeHealer = False,
         steps: int | None = None,
@@ -225,7 +225,7 @@ def open_recorder() -> Recorder | None:
 
 
 def _caller() -> FrameType | None:
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     own = str(Path(__file__).parent)
     while frame is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back

@@ -134,7 +134,7 @@ class Places:
         return tuple(frame.function if isinstance(frame, Frame) else frame[0].co_name for frame in frames[:inner])
 
     def codes_between(self, number: int, around: int) -> tuple[CodeType, ...]:
-        """The code of the frames between a place and one around it; of all of its frames where that is not around it."""
+        """The code of the frames between a place and one around it, of all its frames where that is not around it."""
         if number < 0:
             return ()
         outer, frames = self._entries[number]

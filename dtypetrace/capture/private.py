@@ -239,7 +239,7 @@ class unseen:
     __slots__ = ("_guards",)
 
     def __enter__(self) -> None:
-        self._guards = DisableTorchFunction(), DisableTorchDispatch()
+        self._guards: tuple[Any, ...] = (DisableTorchFunction(), DisableTorchDispatch())
         for guard in self._guards:
             guard.__enter__()
 

@@ -216,10 +216,10 @@ class Recorder:
             if o is not None and o.dtype is not dtype:
                 return False
         accumulates = forward_op == ACCUMULATES
-        owner = _current_node().variable if accumulates else args[form.tensors[0]]
+        owner: Any = _current_node().variable if accumulates else args[form.tensors[0]]
         marks = self.origins.marks
         mark = marks.get(id(owner))
-        if mark is None or mark() is not owner or accumulates and owner.dtype is not dtype:
+        if mark is None or mark() is not owner or (accumulates and owner.dtype is not dtype):
             if accumulates:
                 return False
             mark = self.origins.adopt(owner, op.place, forward_op)

@@ -39,7 +39,9 @@ class Steps:
         self._places = places
         self.running: list[Running] = []
 
-    def begins(self, optimizer: Any, args: tuple, kwargs: dict, frame: FrameType, place: int, depth: int) -> Running:
+    def begins(
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, place: int, depth: int
+    ) -> Running:
         """Notes a step that is called with ``args`` and ``kwargs``, in torch's ``frame``, at a place, while ``depth``
         modules run."""
         self.forget_left()
@@ -111,7 +113,7 @@ def _codes(value: Any) -> Iterator[CodeType]:
         code = getattr(one, "__code__", None)
         if isinstance(code, CodeType):
             yield code
-        inner: list[Callable] = [found for name in _WRAPPED if callable(found := getattr(one, name, None))]
+        inner: list[Callable[..., Any]] = [found for name in _WRAPPED if callable(found := getattr(one, name, None))]
         if code is None and not inner:
             call = type(one).__call__
             inner = [call] if hasattr(call, "__code__") else []

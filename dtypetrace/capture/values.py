@@ -7,20 +7,30 @@ greatest value), the reductions of some hundred calls are folded together there,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 
 from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import private
-from .increments import FOLLOWED, WATCHED, Increments
+from .increments import FOLLOWED, WATCHED, Changed, Increments
 from .marks import Origins
 
+Tensor = torch.Tensor
 _aten = torch.ops.aten
+_LEAST_ROOM = 1024
+"""Rows of the first tables; they double."""
 _BATCH = 512
+"""Measurements that are folded into the sums together: few calls for the device, and little memory."""
 _RING = 1 << 18
+"""Measurements that are remembered, so that what an op was given is known: more than one step makes."""
 _INPUTS = 6
+"""Operands that are looked at: an op with more takes a list, whose parts are alike."""
+_MOSTLY = 0.9
+"""Weights of which so many are not zero do not make rows of zeros by themselves."""
 _SKIP, _VIEW, _MEASURE, _CAST, _PRODUCT, _ADDS = range(6)
 _HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
 """Of float16: this and less becomes zero."""
@@ -59,37 +69,58 @@ class Values:
         self.increments = Increments()
 
     def saw(
-        self, number: int, func, args: tuple, kwargs: dict, inputs: list, outputs: list, origins: Origins, phase: str
+        self,
+        number: int,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        origins: Origins,
+        phase: str,
     ) -> None:
         """Measures one call of op ``number``; ``origins`` hold what is known of each live tensor."""
         with private.unseen():
-            changed = self.increments.after(func) if func in WATCHED else None
+            changed: Changed | None = self.increments.after(func) if func in WATCHED else None
             if func in FOLLOWED and phase in ("forward", "other") and outputs and inputs:
                 changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
             if changed is not None:
-                due, done, device, *index = changed
-                self._lane(device).changes.append((number, due, done))
-                self._kept.update((number, i) for i in index)
-            self._saw(number, func, args, inputs, outputs, origins, phase)
+                self._lane(changed.due.device).changes.append((number, changed.due, changed.done))
+                if changed.kept is not None:
+                    self._kept[number] = changed.kept
+            kind = self._kinds.get(func)
+            if kind is None:
+                kind = self._kinds[func] = _kind_of(func)
+            if kind == _VIEW:
+                self._hand_on(inputs, outputs, origins)
+            elif kind != _SKIP:
+                self._measure_outputs(number, kind, args, inputs, outputs, origins)
+                if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
+                    self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
 
-    def _saw(self, number: int, func, args: tuple, inputs: list, outputs: list, origins: Origins, phase: str) -> None:
-        kind = self._kinds.get(func)
-        if kind is None:
-            kind = self._kinds[func] = _kind_of(func)
-        if kind == _SKIP:
-            return
-        if kind == _VIEW:
-            source = origins.of(inputs[0]) if inputs else None
-            known = getattr(source, "value", None)
-            if known is not None:
-                for o in outputs:
-                    origins.of(o).value = known
-            return
+    def _hand_on(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], origins: Origins) -> None:
+        """A view holds the numbers of what it is a view of."""
+        known = getattr(origins.of(inputs[0]), "value", None) if inputs else None
+        if known is not None:
+            for o in outputs:
+                mark = origins.of(o)
+                if mark is not None:
+                    mark.value = known
+
+    def _measure_outputs(
+        self,
+        number: int,
+        kind: int,
+        args: tuple[Any, ...],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        origins: Origins,
+    ) -> None:
         scalars = [a for a in args if type(a) is float]
         asked = any(not math.isfinite(a) for a in scalars)
         if scalars and kind == _ADDS and outputs and outputs[0].dtype is torch.float16:
             self._vanished.update((number, a) for a in scalars if 0 < abs(a) <= _HALF_OF_SMALLEST)
-        before = ()
+        before: tuple[int, ...] = ()
         for o in outputs:
             if o.dtype not in _MEASURED or not _plain(o) or o.is_cuda and torch.cuda.is_current_stream_capturing():
                 continue
@@ -101,27 +132,28 @@ class Values:
                     if t is not o and t.dtype in _MEASURED and _plain(t)
                 )
             mark = origins.of(o)
-            mark.value = self._measure(lane, o, number, before, asked), _version(o)
-        if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
-            if kind == _CAST:
-                source = inputs[-1]
-                if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
-                    self._lane(outputs[0].device).flushed(number, source, outputs[0], None)
-            elif func.overloadpacket in _VANISHING and phase != "backward":
-                self._vanishes(number, inputs, outputs[0])
-            elif kind == _PRODUCT and phase == "backward":
-                gradient = next((t for t in inputs if t.dtype is torch.float16), None)
-                other = next((t for t in inputs if t.dtype is torch.float16 and t is not gradient), None)
-                if (
-                    gradient is not None
-                    and gradient.dim()
-                    and outputs[0].shape[:1] == gradient.shape[:1]
-                    and _plain(gradient)
-                ):
-                    smooth = func.overloadpacket not in _WITH_WEIGHTS
-                    self._lane(outputs[0].device).flushed(number, gradient, outputs[0], None if smooth else other)
+            if mark is not None:
+                mark.value = self._measure(lane, o, number, before, asked), _version(o)
 
-    def _vanishes(self, number: int, inputs: list, result) -> None:
+    def _look_for_zeros(
+        self, number: int, kind: int, func: Any, inputs: Sequence[Tensor], result: Tensor, phase: str
+    ) -> None:
+        """What was flushed to zero on the way into float16 or in it."""
+        if kind == _CAST:
+            source = inputs[-1]
+            if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
+                self._lane(result.device).flushed(number, source, result, None)
+        elif func.overloadpacket in _VANISHING and phase != "backward":
+            self._vanishes(number, inputs, result)
+        elif kind == _PRODUCT and phase == "backward":
+            narrow = [t for t in inputs if t.dtype is torch.float16]
+            if not narrow or not narrow[0].dim() or not _plain(narrow[0]):
+                return
+            if result.shape[:1] == narrow[0].shape[:1]:
+                other = narrow[1] if len(narrow) > 1 and func.overloadpacket in _WITH_WEIGHTS else None
+                self._lane(result.device).flushed(number, narrow[0], result, other)
+
+    def _vanishes(self, number: int, inputs: Sequence[Tensor], result: Tensor) -> None:
         """Numbers that a product, a power or an exponential made zero although none of its factors was."""
         factors = [t for t in inputs if t.dtype.is_floating_point and t.shape == result.shape and _plain(t)]
         if not factors:
@@ -140,7 +172,7 @@ class Values:
             lane = self._lanes[device] = _Lane(device)
         return lane
 
-    def _known(self, lane: _Lane, tensor, origins: Origins) -> int:
+    def _known(self, lane: _Lane, tensor: Tensor, origins: Origins) -> int:
         """The serial number of the measurement that holds for a tensor as it is now."""
         mark = origins.of(tensor)
         if mark is None:
@@ -155,7 +187,7 @@ class Values:
         mark.value = serial, version
         return serial
 
-    def _measure(self, lane: _Lane, tensor, number: int, before: tuple, asked: bool) -> int:
+    def _measure(self, lane: _Lane, tensor: Tensor, number: int, before: tuple[int, ...], asked: bool) -> int:
         serial = self._serial
         self._serial += 1
         low, high = _aminmax(tensor)
@@ -187,15 +219,16 @@ class _Lane:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.waiting: dict[torch.dtype, list[tuple]] = {}
+        self.waiting: dict[torch.dtype, list[tuple[Any, ...]]] = {}
         self.count = 0
-        self.casts: list[tuple] = []
-        self.changes: list[tuple] = []
+        self.casts: list[tuple[Any, ...]] = []
+        self.changes: list[tuple[Any, ...]] = []
         self.ring = torch.zeros(_RING + 1, dtype=torch.bool, device=device)  # the last one stands for "nothing"
         self._room = 0
+        self._make_tables()
 
-    def flushed(self, number: int, source, result, other) -> None:
-        """How much of what was not zero in ``source`` is zero in ``result``: elements, and rows along the first dimension."""
+    def flushed(self, number: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
+        """How much of what is not zero in ``source`` is zero in ``result``: elements, and rows of the first axis."""
         elements, left = _nonzero(source), _nonzero(result)
         if source.dim() > 1 and result.shape[:1] == source.shape[:1]:
             rows, kept = _rows(source), _rows(result)
@@ -203,7 +236,7 @@ class _Lane:
         else:
             row_count, lost = elements, elements - left
         if other is not None:  # where the weights are mostly zeros, zeros are what comes out
-            dense = _nonzero(other) * 10 >= other.numel() * 9
+            dense = _nonzero(other) >= other.numel() * _MOSTLY
             lost = lost * dense
         self.casts.append(
             (number, elements, elements - left if source.shape == result.shape else lost, row_count, lost)
@@ -214,57 +247,65 @@ class _Lane:
     @torch.inference_mode()  # what was measured in inference mode cannot be written to outside it
     def fold(self) -> None:
         """Adds what is waiting to the sums."""
-        rows = [(dtype, *entry) for dtype, entries in self.waiting.items() for entry in entries]
-        highest = max([r[3] for r in rows] + [c[0] for c in self.casts] + [c[0] for c in self.changes], default=-1)
+        rows = [entry for entries in self.waiting.values() for entry in entries]
+        highest = max([r[2] for r in rows] + [c[0] for c in self.casts] + [c[0] for c in self.changes], default=-1)
         self._make_room(highest + 1)
         if rows:
-            bad, nan, peak = [], [], []
-            for entries in self.waiting.values():
-                low, high = torch.stack([e[0] for e in entries]), torch.stack([e[1] for e in entries])
-                finite = torch.isfinite(low) & torch.isfinite(high)
-                bad.append(~finite)
-                nan.append(torch.isnan(low))
-                peak.append(torch.where(finite, torch.maximum(-low, high), torch.zeros_like(low)).float())
-            bad, nan, peak = torch.cat(bad), torch.cat(nan), torch.cat(peak)
-            serials = self._there([r[4] for r in rows])
-            self.ring[serials % _RING] = bad
-            above = self._there([_padded(r[5]) for r in rows])
-            made = bad & ~self.ring[above].any(1) & ~self._there([r[6] for r in rows])
-            # measurements of tensors that no op made count for nobody: they stand at the end
-            ops = self._there([r[3] if r[3] >= 0 else self._room for r in rows])
-            self.sums.index_add_(0, ops, torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long())
-            self.first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
-            self.peak.scatter_reduce_(0, ops, peak, "amax")
+            self._fold_ranges(rows)
         if self.casts:
-            ops = self._there([c[0] for c in self.casts])
+            ops = self._there(c[0] for c in self.casts)
             counts = torch.stack([torch.stack([c[i] for c in self.casts]) for i in range(1, 5)], 1)
             self.lost.index_add_(0, ops, counts.long())
         if self.changes:
-            ops = self._there([c[0] for c in self.changes])
-            self.arrived.index_add_(
-                0, ops, torch.stack([torch.stack([c[i] for c in self.changes]) for i in (1, 2)], 1).long()
-            )
+            ops = self._there(c[0] for c in self.changes)
+            counts = torch.stack([torch.stack([c[i] for c in self.changes]) for i in (1, 2)], 1)
+            self.arrived.index_add_(0, ops, counts.long())
         self.waiting, self.casts, self.changes, self.count = {}, [], [], 0
 
-    def _there(self, numbers: list) -> torch.Tensor:
-        return torch.tensor(numbers).to(self.device, non_blocking=True)
+    def _fold_ranges(self, rows: list[tuple[Any, ...]]) -> None:
+        all_bad, all_nan, peaks = [], [], []
+        for entries in self.waiting.values():
+            low, high = torch.stack([e[0] for e in entries]), torch.stack([e[1] for e in entries])
+            finite = torch.isfinite(low) & torch.isfinite(high)
+            all_bad.append(~finite)
+            all_nan.append(torch.isnan(low))
+            peaks.append(torch.where(finite, torch.maximum(-low, high), torch.zeros_like(low)).float())
+        bad, nan, peak = torch.cat(all_bad), torch.cat(all_nan), torch.cat(peaks)
+        serials = self._there(r[3] for r in rows)
+        self.ring[serials % _RING] = bad
+        above = self._there(_padded(r[4]) for r in rows)
+        made = bad & ~self.ring[above].any(1) & ~self._there(r[5] for r in rows)
+        # measurements of tensors that no op made count for nobody: they stand at the end
+        ops = self._there(r[2] if r[2] >= 0 else self._room for r in rows)
+        self.sums.index_add_(0, ops, torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long())
+        self.first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
+        self.peak.scatter_reduce_(0, ops, peak, "amax")
+
+    def _there(self, numbers: Iterable[Any]) -> Tensor:
+        return torch.tensor(list(numbers)).to(self.device, non_blocking=True)
 
     def _make_room(self, needed: int) -> None:
         if needed <= self._room:
             return
-        room = max(1024, 2 * needed)
-        sums = torch.zeros(room + 1, 5, dtype=torch.long, device=self.device)
-        first = torch.full((room + 1,), _NEVER, dtype=torch.long, device=self.device)
-        peak = torch.zeros(room + 1, dtype=torch.float32, device=self.device)
-        lost = torch.zeros(room + 1, 4, dtype=torch.long, device=self.device)
-        arrived = torch.zeros(room + 1, 2, dtype=torch.long, device=self.device)
-        if self._room:
-            olds = (self.sums, self.first, self.peak, self.lost, self.arrived)
-            for new, old in zip((sums, first, peak, lost, arrived), olds):
-                new[: self._room] = old[: self._room]
-        self.sums, self.first, self.peak, self.lost, self.arrived, self._room = sums, first, peak, lost, arrived, room
+        olds = (self.sums, self.first, self.peak, self.lost, self.arrived)
+        room, self._room = self._room, max(_LEAST_ROOM, 2 * needed)
+        self._make_tables()
+        for new, old in zip((self.sums, self.first, self.peak, self.lost, self.arrived), olds):
+            new[:room] = old[:room]
+
+    @torch.inference_mode()  # as :meth:`fold`, which writes to them
+    def _make_tables(self) -> None:
+        """One row for each op, and one for nobody."""
+        rows, device = self._room + 1, self.device
+        self.sums = torch.zeros(rows, 5, dtype=torch.long, device=device)
+        """Measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
+        self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
+        self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
+        self.lost = torch.zeros(rows, 4, dtype=torch.long, device=device)
+        self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
 
     def read(self) -> dict[int, Value]:
+        """What was measured, by op. Waits for the device."""
         self.fold()
         if not self._room:
             return {}
@@ -280,8 +321,7 @@ class _Lane:
                 sums[4],
                 peak,
                 *lost,
-                due=arrived[0],
-                done=arrived[1],
+                *arrived,
             )
             for op, (sums, first, peak, lost, arrived) in enumerate(rows)
             if sums[0] or lost[0] or arrived[0]
@@ -293,7 +333,7 @@ _WITH_WEIGHTS = {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolut
 _NOT_ARITHMETIC = ("empty", "new_empty", "resize", "set_", "_unsafe_view", "_local_scalar_dense", "record_stream")
 
 
-def _kind_of(func) -> int:
+def _kind_of(func: Any) -> int:
     packet = getattr(func, "overloadpacket", None)
     if packet is None or packet.__name__.startswith(_NOT_ARITHMETIC):
         return _SKIP
@@ -304,7 +344,7 @@ def _kind_of(func) -> int:
     return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
 
 
-def _plain(tensor) -> bool:
+def _plain(tensor: Tensor) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
@@ -313,29 +353,30 @@ def _plain(tensor) -> bool:
     )
 
 
-def _version(tensor) -> int:
+def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _aminmax(tensor):
-    return _AMINMAX(tensor.detach())
+def _aminmax(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    low, high = _AMINMAX(tensor.detach())
+    return low, high
 
 
 _AMINMAX = _aten.aminmax.default
 
 
-def _nonzero(tensor):
+def _nonzero(tensor: Tensor) -> Tensor:
     return torch.count_nonzero(tensor.detach())
 
 
-def _rows(tensor):
+def _rows(tensor: Tensor) -> Tensor:
     """Which entries along the first dimension hold anything but zeros."""
     dims = tuple(range(1, tensor.dim()))
     tensor = tensor.detach()
     return (tensor.amax(dims) != 0) | (tensor.amin(dims) != 0)
 
 
-def _padded(serials: tuple) -> list[int]:
+def _padded(serials: tuple[int, ...]) -> list[int]:
     known = [s % _RING if s >= 0 else _RING for s in serials]
     return known + [_RING] * (_INPUTS - len(known))
 

@@ -217,9 +217,10 @@ class Recorder:
                 return False
         accumulates = forward_op == ACCUMULATES
         owner: Any = _current_node().variable if accumulates else args[form.tensors[0]]
+        other = accumulates and owner.dtype is not dtype
         marks = self.origins.marks
         mark = marks.get(id(owner))
-        if mark is None or mark() is not owner or (accumulates and owner.dtype is not dtype):
+        if mark is None or other or mark() is not owner:
             if accumulates:
                 return False
             mark = self.origins.adopt(owner, op.place, forward_op)

@@ -188,9 +188,7 @@ def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, floa
         depth = 0
 
         @contextmanager
-        def backward(
-            self, thread: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> Iterator[None]:
+        def backward(self, thread: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
             with super().backward(thread, frame, args, kwargs):
                 self.depth += 1
                 try:

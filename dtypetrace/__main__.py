@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from . import __version__
 from .commands.arguments import Command
 from .commands.explain import ExplainCommand
 from .commands.fix import FixCommand
@@ -38,6 +39,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line, one subparser for each command."""
     made = _Parser(prog="dtypetrace", description="Which line made this tensor the wrong dtype?")
+    made.add_argument("--version", action="version", version=f"dtypetrace {__version__}")
     commands = made.add_subparsers(metavar="command", title="commands", dest="command")
     for name, command in COMMANDS.items():
         text = inspect.getdoc(command) or ""

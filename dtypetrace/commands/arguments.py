@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..program import Program, UsageError
+from ..tables.codes import TITLES
 
 SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
@@ -52,19 +53,31 @@ def add_operators(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help=text)
+
+
 def codes(text: str) -> list[str]:
-    """The codes in ``DT201,DT301``."""
+    """The codes in ``DT201,DT301``. Raises UsageError for a code that no finding has: a typing mistake would otherwise
+    silence nothing, and nobody would notice."""
     found = [code.strip().upper() for code in text.split(",")]
     for code in found:
         if not re.fullmatch(r"DT\d{3}", code):
-            raise argparse.ArgumentTypeError(f"{code!r} is not a finding's code. Codes look like DT201")
+            raise UsageError(f"--ignore needs finding codes such as DT201, got {code!r}")
+        if code not in TITLES:
+            raise UsageError(f"--ignore: there is no finding {code}. dtypetrace explain lists all codes")
     return found
 
 
-def count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps. Give 1 or more")
-    return int(text)
+def count(option: str) -> Callable[[str], int]:
+    """Reads an option's number of steps."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < 1:
+            raise UsageError(f"{option} needs a whole number of at least 1, got {text!r}")
+        return int(text)
+
+    return read
 
 
 def reaches(findings: Sequence[Any], level: str | None) -> bool:
@@ -84,16 +97,16 @@ def source_folder(options: argparse.Namespace) -> Path | None:
 
 
 def writable(option: str, file: Path) -> Path:
-    """The file's absolute path; raises UsageError where a report could not be written there at the end."""
+    """The file's absolute path. Raises UsageError where a report could not be written there at the end."""
     file = Path(os.path.abspath(file))
     if file.is_dir():
-        raise UsageError(f"{option} {file} is a folder. Give the name of a file in it")
+        raise UsageError(f"{option} needs a file, and {file} is a folder. Name a file in it")
     if file.exists() and not file.is_file():
-        raise UsageError(f"{option} {file} is not a regular file. Give the name of one")
+        raise UsageError(f"{option} needs a regular file, and {file} is none. Choose another name")
     if not file.parent.is_dir():
-        raise UsageError(f"{option} {file}: no such folder: {file.parent}. Make it first")
+        raise UsageError(f"{option} {file}: no such folder: {file.parent}. Create it first")
     if not os.access(file.parent, os.W_OK):
-        raise UsageError(f"{option} {file}: {file.parent} cannot be written to. Give a folder that can")
+        raise UsageError(f"{option} {file}: no permission to write into {file.parent}. Choose another folder")
     return file
 
 

@@ -35,7 +35,7 @@ class FixCommand:
         )
         add("--write", action="store_true", help="change the files, if the patch is proven")
         add("--force", action="store_true", help="with --write: also if it is not")
-        add("--steps", type=arguments.count, metavar="N", help="end each run after N optimizer steps")
+        add("--steps", type=arguments.count("--steps"), metavar="N", help="end each run after N optimizer steps")
         add(
             "--html",
             type=Path,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,16 @@ from . import arguments
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
 """One file to write at the end: the option that asked for it, the file, and what writes a trace there."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a report goes: the stream (None on all ranks but the first), the files. ``quiet``: it prints only errors."""
+
+    stream: Any
+    files: Sequence[Output] = ()
+    quiet: bool = False
+    operators: bool = False
 
 
 class RunCommand:
@@ -63,13 +75,13 @@ class RunCommand:
         )
         add(
             "--steps",
-            type=arguments.count,
+            type=arguments.count("--steps"),
             metavar="N",
             help="end the run after N optimizer steps, with exit status 0",
         )
         add(
             "--trace-steps",
-            type=arguments.count,
+            type=arguments.count("--trace-steps"),
             metavar="N",
             help="watch N optimizer steps, then let the run go on unwatched",
         )
@@ -96,6 +108,7 @@ class RunCommand:
             help="with --reference: for N optimizer steps (default 10)",
         )
         arguments.add_source(parser)
+        arguments.add_quiet(parser, "print no report, only errors; files are written all the same")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         program = arguments.program(options, self.usage)
@@ -111,14 +124,16 @@ class RunCommand:
             reference=options.reference or options.reference_steps is not None,
             reference_steps=options.reference_steps,
         )
-        files = _outputs(options, rank)
-        stderr = sys.stderr  # the script may put another stream there
+        # sys.stderr as it is now: the script may put another stream there
+        outputs = Outputs(
+            sys.stderr if rank == 0 else None, _files(options, rank), quiet=options.quiet, operators=options.operators
+        )
         owner = os.getpid()
 
         def ended_by(name: str) -> None:
             watch.ended_by(name)
             with _apart_from(program, warn=False):
-                watch.report(stderr if rank == 0 else None, program.name, files, operators=options.operators)
+                watch.report(program, outputs)
 
         signals = FatalSignals(ended_by)
         watch.arm()
@@ -136,7 +151,7 @@ class RunCommand:
         if os.getpid() != owner:  # a forked worker that came back through its parent's frames
             return ending
         with signals.held(), interrupts_held() as later, _apart_from(program, warn=False):
-            findings = watch.report(stderr if rank == 0 else None, program.name, files, operators=options.operators)
+            findings = watch.report(program, outputs)
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
@@ -145,7 +160,7 @@ class RunCommand:
         return ending
 
 
-def _outputs(options: argparse.Namespace, rank: int) -> list[Output]:
+def _files(options: argparse.Namespace, rank: int) -> list[Output]:
     """The files that were asked for. Raises UsageError where one could not be written."""
     asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
         ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
@@ -229,44 +244,46 @@ class ScriptWatch:
             self._failure = self._failure or failure
         self.stop(None)
 
-    def report(self, stream: Any, name: str, files: Sequence[Output], *, operators: bool = False) -> Sequence[Any]:
-        """Prints the findings to ``stream`` (None: nowhere), writes the files, and returns the findings."""
+    def report(self, program: Program, to: Outputs) -> Sequence[Any]:
+        """Prints the findings, writes the files, and returns the findings."""
         try:
             if self._failure is not None:
                 raise self._failure
             if self._unseen:
-                say(stream, f"dtypetrace: {name} {self._unseen}")
-                if not files:
+                if not to.quiet:
+                    say(to.stream, f"dtypetrace: {program.name} {self._unseen}")
+                if not to.files:
                     return ()
                 self._trace = self._make()  # an empty report still is one
                 self._trace.stop(None)
             findings: Sequence[Any] = self._trace.findings
         except Exception:
-            say(stream, _OWN_FAULT + traceback.format_exc())
+            say(to.stream, _OWN_FAULT + traceback.format_exc())
             return ()
-        if stream is not None and not self._unseen:
-            self._print(stream, operators)
-        for option, file, write in files:
+        if to.stream is not None and not to.quiet and not self._unseen:
+            self._print(program, to)
+        for option, file, write in to.files:
             try:
                 write(self._trace, file)
             except OSError as failure:
-                say(stream, f"dtypetrace: error: {option} {file} could not be written: {failure}")
+                say(to.stream, f"dtypetrace: error: {option} {file} could not be written: {failure}")
             except Exception:
-                say(stream, _OWN_FAULT + traceback.format_exc())
+                say(to.stream, _OWN_FAULT + traceback.format_exc())
         return findings
 
-    def _print(self, stream: Any, operators: bool) -> None:
+    def _print(self, program: Program, to: Outputs) -> None:
         try:
             from .. import report
 
             if not self._dying:
                 _flush(sys.stdout)  # so that what the script printed stands above the report
-            report.console(self._trace, file=stream)
-            if operators:
-                say(stream, f"\n{report.operators_text(self._trace.recording)}")
+            words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
+            report.console(self._trace, file=to.stream, program=shlex.join(words))
+            if to.operators:
+                say(to.stream, f"\n{report.operators_text(self._trace.recording)}")
         except Exception as failure:
-            if not isinstance(failure, BrokenPipeError) and not stream.closed:  # else nobody reads it
-                say(stream, _OWN_FAULT + traceback.format_exc())
+            if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
+                say(to.stream, _OWN_FAULT + traceback.format_exc())
 
 
 _PATH = tuple(sys.path[1:])

@@ -22,8 +22,11 @@ _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
-def console(trace: Any, file: IO[str] | None = None) -> None:
-    """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it."""
+def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> None:
+    """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it.
+
+    ``program``: what to type after ``dtypetrace fix`` to repair the program that was traced; the last line says so.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -32,7 +35,7 @@ def console(trace: Any, file: IO[str] | None = None) -> None:
     asked = os.environ.get("COLUMNS", "")  # a pipe has no width of its own
     width = out.width if out.is_terminal else int(asked) if asked.isdecimal() and int(asked) else Display.width
     display = Display(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")
-    for line, style in lines(trace.recording, trace.findings, display):
+    for line, style in lines(trace.recording, trace.findings, display, program):
         shown = Text(line, style=style)
         shown.highlight_regex(_GUTTER, "blue")
         out.print(shown)
@@ -43,8 +46,10 @@ def text(recording: Recording, findings: Sequence[Finding], width: int = Display
     return "\n".join(line for line, _ in lines(recording, findings, Display(width)))
 
 
-def lines(recording: Recording, findings: Sequence[Finding], display: Display | None = None) -> list[StyledLine]:
-    """The console text as (line, style) pairs."""
+def lines(
+    recording: Recording, findings: Sequence[Finding], display: Display | None = None, program: str = ""
+) -> list[StyledLine]:
+    """The console text as (line, style) pairs. ``program`` is as in ``console``."""
     display = display or Display()
     found: list[StyledLine] = []
     for finding in findings[:MOST_BLOCKS]:
@@ -52,9 +57,11 @@ def lines(recording: Recording, findings: Sequence[Finding], display: Display | 
         found.append(("", ""))
     if len(findings) > MOST_BLOCKS:
         found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
-    found += styled(display.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
     for reason in recording.not_seen:
         found += styled(display.wrapped("not seen: ", reason), "dim")
+    found += styled(display.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
+    for step in next_steps(recording, findings, program):
+        found.append((display.printable(step), "bold"))  # a command is never broken: it is there to be copied
     return found
 
 
@@ -64,22 +71,34 @@ def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
     if not findings:
         return f"dtypetrace: no dtype problem found {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
-    counted = ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n)
-    return f"{counted} {over}. What it means: dtypetrace explain {findings[0].code}"
+    return ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n) + f" {over}"
+
+
+def next_steps(recording: Recording, findings: Sequence[Finding], program: str = "") -> list[str]:
+    """The commands to type next, the most useful one last: it stands where the eye is."""
+    if not findings:
+        return []
+    steps = [f"What it means: dtypetrace explain {findings[0].code}"]
+    if not program:
+        return steps
+    if any(refused.left for refused in recording.refused):
+        steps.append(f"More may follow: dtypetrace run --autofix {program}")
+    if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
+        steps.append(f"Fix it: dtypetrace fix {program}")
+    return steps
 
 
 # ---------------------------------------------------------------- one finding
 
 
 def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLine]:
-    times = f" ({f.count} times)" if f.count > 1 else ""
     labels = wording.labels(f)
     # wide enough for the line numbers of the edits, too
     numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
     excerpt = Excerpt(display, recording, max((len(str(number)) for number in numbers), default=2))
     bar = (excerpt.gutter.rstrip(), "")
     return [
-        *styled(display.wrapped("", f"{f.severity}[{f.code}]: {f.title}{times}"), _STYLES[f.severity]),
+        *styled(display.wrapped("", f"{f.severity}[{f.code}]: {f.title}{wording.times(f)}"), _STYLES[f.severity]),
         *styled(_header(display, f), ""),
         bar,
         *_source(excerpt, f),
@@ -155,7 +174,7 @@ def why_text(chains: Sequence[Chain]) -> str:
             if step.op:
                 event = f"{step.how if index else kind} by {step.op}"
             else:
-                event = step.how if index else "was there before the watching began"
+                event = step.how if index else "existed before tracing started"
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             read = f" from {step.via}" if step.via else ""
             text.append(f"  {'then' if index else 'born'}: {event}{widened}{read}  {wording.at(step.place)}")

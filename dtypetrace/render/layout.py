@@ -71,7 +71,7 @@ class Display:
     def clipped(self, text: str, begin: int, end: int, room: int) -> tuple[str, int, int]:
         """A line of code that fits into the room, and where its span (character offsets) is then.
 
-        What is cut is told by dots: first what follows the span, then what precedes it, at last the span's own middle.
+        Dots stand for what is cut: first what follows the span, then what precedes it, at last the span's own middle.
 
         >>> Display().clipped("total = first_value + second_value", 8, 19, 24)
         ('total = first_value +...', 8, 19)

@@ -289,7 +289,7 @@ def _quiet(op: Op) -> bool:
 
 _BORN = {
     "factory": "made here", "cast": "cast here", "conversion": "converted here", "parameter": "a module's constructor",
-    "load": "loaded", "input": "from before the watching", "worker": "from a DataLoader worker",
+    "load": "loaded", "input": "created before tracing", "worker": "from a DataLoader worker",
     "autocast": "cast by autocast", "reinterpret": "bits viewed so", "promotion": "computed from integers",
 }  # fmt: skip
 

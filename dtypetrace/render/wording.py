@@ -35,7 +35,9 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
             return f"{f.culprit.name} is written here"
         if f.culprit is not None and f.culprit.origin.kind == "input":
             name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
-            return f"{step.to} comes in here{name}: it was made before the watching began, or out of its sight"
+            return (
+                f"{step.to} comes in here{name}: it was created before tracing started, or where dtypetrace cannot look"
+            )
         called = expressions.called(step.place)
         return f"{step.to} is born here{f', in {called}()' if called else ''}: {_birth(f, step)}"
     if f.flow[0].op == "set_default_dtype" and index == 1:
@@ -79,13 +81,13 @@ def _birth(f: Finding, step: FlowStep) -> str:
     kind = f.culprit.origin.kind if f.culprit else ""
     outside = inside(step.place)
     named = f.culprit is not None and f.culprit.origin.explicit
-    told = {
-        "factory": f"{step.op} is told dtype={step.to}"
+    born = {
+        "factory": f"{step.op} got dtype={step.to}"
         if named
         else f"{step.op} without a dtype"
         if step.op in TAKES_DTYPE
         else f"{step.op} gives {step.to}",
-        "conversion": f"{step.op} is told dtype={step.to}" if named else f"{step.op} keeps what it is given",
+        "conversion": f"{step.op} got dtype={step.to}" if named else f"{step.op} keeps what it is given",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": "the module's constructor makes its parameters so",
         "load": "the checkpoint holds it so"
@@ -102,7 +104,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         return "autocast computes in it"
     if step.op == "set_default_dtype":
         return "it becomes the default dtype" + outside
-    return told.get(kind, step.op) + outside
+    return born.get(kind, step.op) + outside
 
 
 def _meeting(f: Finding) -> str:
@@ -145,8 +147,13 @@ def operand_notes(f: Finding) -> list[str]:
     if other is None or not other.origin.place.stack:
         return []
     if other.origin.kind == "input":
-        return [f"{other.shown} was {other.dtype} before the watching began"]
+        return [f"{other.shown} was {other.dtype} before tracing started"]
     return [f"{other.shown} is {other.dtype} since {at(other.origin.place)} ({other.origin.kind})"]
+
+
+def times(f: Finding) -> str:
+    """How often a finding was met, in brackets; empty where the title counts: an optimizer's steps, a plan's weights."""
+    return f" ({f.count:,} times)" if f.count > 1 and f.op != "step" and f.kind != "plan" else ""
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -18,7 +18,7 @@ from ..source import expressions
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
-from . import consequences, judgement
+from . import consequences, judgement, titles
 from .case import Case
 from .principles import Verdict
 from .registry import RULES
@@ -40,6 +40,7 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     run = Run(recording)
     found += consequences.left_out(found, chain.from_iterable(r.find(run) for r in RULES if r.applies(recording)))
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
+    found = [replace(f, title=titles.specific(f)) for f in found]
     return tuple(sorted(found, key=_order))
 
 

@@ -40,6 +40,7 @@ def silent_finding(
     fix: Fix | None,
     culprit: Operand | None = None,
     count: int = 1,
+    title: str = "",
     notes: Iterable[str] = (),
     reach: Reach | None = None,
 ) -> Finding:
@@ -48,7 +49,7 @@ def silent_finding(
         code=code,
         kind=kind,
         severity=severity,
-        title=TITLES[code],
+        title=title or TITLES[code],
         phase=at.phase,
         op=at.op,
         aten=at.aten,

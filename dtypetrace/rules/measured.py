@@ -126,7 +126,7 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
     found: dict[tuple[object, ...], Finding] = {}
     for (cause, gone), members in sorted(groups.items(), key=lambda item: item[0][0].op):
         worst = max(members, key=lambda c: c.size)
-        many = f"{len(members)} parameters, {worst.name} among them" if len(members) > 1 else worst.name
+        many = titles.shared([worst.name], len(members))
         is_ = "it is 0" if gone else "it is not finite" if worst.spoiled else f"it is off by {worst.error:.0%}"
         said = f"{many}: its gradient would be {worst.size:.2g}, {is_}"
         finding = _at_op(recording, losses, cause, said, gone=gone, named=worst)
@@ -331,9 +331,9 @@ def _of_parameters(
     said = {
         "DT301": f"{optimizer}'s step makes them infinite or NaN",
         "DT303": f"{optimizer}'s step makes them infinite, NaN or far too long",
-        "DT304": f"{optimizer}'s step leaves {'every one' if dead else 'them'} where they were",
+        "DT304": f"{optimizer}'s step changed {'none' if dead else 'few'} of them",
     }[code]
-    many = f"{len(members)} parameters, {worst.name} among them" if len(members) > 1 else worst.name
+    many = titles.shared([worst.name], len(members))
     does = "it makes numbers infinite or NaN" if worst.spoiled else f"{max(worst.arrived, 0):.0%} of it arrives"
     facts = [
         f"{many}: a step would change it by {worst.size:.1g}, {does}"
@@ -346,7 +346,7 @@ def _of_parameters(
         )
     origin = operands[0].origin
     birth = training.birth(
-        recording, worst.step, origin, f"{worst.dtype} weights, {worst.name} among them, are made here"
+        recording, worst.step, origin, f"{worst.dtype} weights, such as {worst.name}, are made here"
     )
     return Finding(
         code=code, kind=_KINDS[code], severity="error" if dead else "warning", title=TITLES[code], phase="optimizer", op="step", aten=None,

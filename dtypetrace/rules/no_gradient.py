@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
 from ..tables.dtypes import FLOATING
+from . import titles
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
 from .training import MOST_SHOWN, born
@@ -129,7 +130,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         Operand(n, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
         for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
-    many = f"{len(members)} parameters, {u.name} among them, get" if len(members) > 1 else f"{u.name} gets"
+    many = f"{titles.shared([u.name], len(members))} get{'' if len(members) > 1 else 's'}"
     absent = f"{many} no gradient in {u.absent} steps, while others of the same optimizer do"
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Plan, Recording, Shared
 from ..tables.codes import TITLES
+from . import titles
 
 BULK = 0.5
 """Of the weights, counted in numbers: below it, a few odd ones (norms kept in another dtype) are no plan."""
@@ -26,7 +27,7 @@ OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 _NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
 _WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast compute in float16"
 _CANNOT_HOLD = {
-    "float16": "bfloat16 weights can hold what is infinite in float16",
+    "float16": "values above 65504 overflow float16",
     "bfloat16": "float16 weights lose three bits in bfloat16",
 }
 """What goes wrong where autocast computes in a dtype, and the weights are of the other half dtype."""
@@ -55,7 +56,7 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     if not plan.quantised or plan.adapted or trained and len(trained) < len(plan.parameters):
         return
     first, count = plan.quantised[0], len(plan.quantised)
-    names = f"{count} modules, {first} among them" if count > 1 else first
+    names = titles.shared([first], count)
     yield _finding(
         recording, plan, _Case("DT402", "error", (Parameter(first, "int8", 0),)),
         f"{names}: integers take no gradient, and no trainable matrix lies beside them",
@@ -257,7 +258,7 @@ class _Case:
 
 
 def _many(chosen: tuple[Parameter, ...]) -> str:
-    return f"{len(chosen)} parameters, {chosen[0].name} among them" if len(chosen) > 1 else chosen[0].name
+    return titles.shared([p.name for p in chosen], len(chosen))
 
 
 def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: str) -> Finding:

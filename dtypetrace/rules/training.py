@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 from ..tables.dtypes import HALF
+from . import titles
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS, Mechanism, lost_state, mechanism, vanishes
 
@@ -83,7 +84,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     )
     origin = born(recording, worst)
     culprit = next((o for o in operands if o.name == worst.name), None)
-    made = f"{worst.dtype} weights, {worst.name} among them, are made here"
+    made = f"{worst.dtype} weights, such as {worst.name}, are made here"
     ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, group.dead))
     change = f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast"
     return silent_finding(
@@ -96,6 +97,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         flow=(*birth(recording, worst.step, origin, made), ends),
         fix=Fix("plan", origin.place, (), False, change, (_other(worst, m),)),
         count=sum(u.steps or u.zero for u in updates),
+        title=titles.training(code, updates, group.dead),
         notes=_notes(group),
     )
 
@@ -104,15 +106,14 @@ def _what(code: str, u: Update, dead: bool) -> str:
     return {
         "DT301": f"{u.optimizer}'s step makes them infinite or NaN",
         "DT303": f"{u.optimizer}'s step makes them infinite, NaN or far too long",
-        "DT304": f"{u.optimizer}'s step leaves {'every one' if dead else 'them'} where they were",
+        "DT304": f"{u.optimizer}'s step changed {'none' if dead else 'few'} of them",
         "DT305": "their gradient is zero in every step",
     }[code]
 
 
 def _notes(group: _Group) -> Iterator[str]:
     worst, m = group.worst
-    count = len(group.members)
-    several = f"{count} parameters, {worst.name} among them" if count > 1 else worst.name
+    several = titles.shared([worst.name], len(group.members))
     yield f"{several}: {m.facts[0]}" if m.facts else several
     yield from m.facts[1:]
     if group.quiet:
@@ -157,7 +158,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         parameter = Operand(1, u.name, u.dtype, u.shape, "", "parameter", born(recording, u))
         said = f"{u.optimizer}'s step takes {u.gradient_dtype} gradients of {u.dtype} weights"
         ends = FlowStep(site, "step", "", u.gradient_dtype, u.dtype, "value", said=said)
-        many = f"{len(members)} parameters, {u.name} among them" if len(members) > 1 else u.name
+        many = titles.shared([u.name], len(members))
         instead = "keep the weights in float32, and compute in the narrow dtype by autocast"
         yield silent_finding(
             "DT306",

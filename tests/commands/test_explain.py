@@ -87,7 +87,8 @@ def test_the_failing_program_gets_the_code(code):
     program = watched(code_pages.page(code).fails)
     assert program.error is not None
     found = program.only
-    assert (found.code, found.kind, found.severity, found.title) == (code, "collision", "error", TITLES[code])
+    assert (found.code, found.kind, found.severity) == (code, "collision", "error")
+    assert found.culprit.dtype in found.title or found.culprit.shown in found.title  # this very one, not its family's
     assert found.site.file == program.file
     origin = found.culprit.origin
     assert origin.file == program.file and origin.line != found.site.line
@@ -99,11 +100,7 @@ def test_the_damaging_program_gets_the_code(code):
     program = watched(code_pages.page(code).fails)
     assert program.error is None
     found = program.only
-    assert (
-        (found.code, found.title) == (code, TITLES[code])
-        and found.kind in KINDS
-        and found.severity in ("error", "warning")
-    )
+    assert found.code == code and found.kind in KINDS and found.severity in ("error", "warning")
     assert found.site.file == program.file
     assert found.fix is not None
 

@@ -17,7 +17,7 @@ import programs
 import pytest
 
 from dtypetrace import report
-from dtypetrace.records import Finding, FlowStep, Frame, Operand, Origin, Place, Raised, Recording
+from dtypetrace.records import Finding, FlowStep, Frame, Operand, Origin, Place, Raised, Recording, Refused
 from dtypetrace.render.layout import Display
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_a_block_tells_the_story_in_order(program):
     """Title, place, the user's lines from the birth to the collision, facts, torch's own words, the remedy."""
     lines = text(program).splitlines()
     order = [
-        r"error\[DT101\]: the two operands of a matmul disagree about their dtype$",
+        r"error\[DT101\]: unet\.0 got a float32 input for its float16 weights$",
         r"  --> .*program\.py:5:1   unet\.0   \(forward\)$",
         r"3 \| mask = torch\.ones\(2, 1\)$",
         r"  \|        \^{16} float32 is born here: ones without a dtype$",
@@ -58,7 +58,8 @@ def test_a_block_tells_the_story_in_order(program):
         r"  = note: x is float32; ",
         r"  = note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half$",
         r"help: .*float16.*program\.py:3:8\)$",
-        r"1 error in 0 steps \(\d+ ops\)\. What it means: dtypetrace explain DT101",
+        r"1 error in 0 steps \(\d+ ops\)$",
+        r"What it means: dtypetrace explain DT101$",
     ]
     at = 0
     for pattern in order:
@@ -124,7 +125,7 @@ def test_an_operand_of_the_wrong_kind_meets_nobody(tmp_path):
         programs.run(tmp_path, "labels = torch.zeros(2, dtype=torch.int32)\nF.cross_entropy(torch.ones(2, 4), labels)")
     )
     assert re.search(r"cross_entropy refuses int32 labels \[2\]", shown)
-    assert "int32 is born here: zeros is told dtype=int32" in shown
+    assert "int32 is born here: zeros got dtype=int32" in shown
 
 
 # ---------------------------------------------------------------- made by hand
@@ -154,7 +155,28 @@ def test_nothing_found_is_one_line():
 
 
 def test_what_was_not_seen_is_said():
-    assert report.text(Recording(not_seen=("other threads",)), ()).splitlines()[-1] == "not seen: other threads"
+    assert report.text(Recording(not_seen=("other threads",)), ()).splitlines()[0] == "not seen: other threads"
+
+
+def test_the_last_line_says_what_to_type_next():
+    """The repair where there is one; else, and where no program is known, what the finding means."""
+
+    def last(refused, **changes):
+        shown = report.lines(Recording(refused=refused), (finding(**changes),), program="train.py --lr 1")
+        return [line for line, _ in shown][-3:]
+
+    left = Refused("linear", None, "forward", "", 0, (), "RuntimeError", "no", "p", "DT101", "agree", left=True)
+    assert last((left,)) == [
+        "What it means: dtypetrace explain DT101",
+        "More may follow: dtypetrace run --autofix train.py --lr 1",
+        "Fix it: dtypetrace fix train.py --lr 1",
+    ]
+    silent = last((), code="DT201", kind="promotion", severity="warning", exception=None)
+    assert silent[-1] == "What it means: dtypetrace explain DT201"
+    assert report.text(Recording(refused=(left,)), (finding(),)).endswith("dtypetrace explain DT101")
+    assert [line for line, _ in report.lines(Recording(), (), program="train.py")] == [
+        "dtypetrace: no dtype problem found in 0 steps (0 ops)"
+    ]
 
 
 def test_repeats_are_a_count_and_the_summary_counts_findings():
@@ -162,7 +184,7 @@ def test_repeats_are_a_count_and_the_summary_counts_findings():
         Recording(meta={"steps": 2, "ops": 3}), (finding(count=7), finding(severity="note"), finding(severity="note"))
     )
     assert shown.startswith("error[DT101]: they disagree (7 times)\n")
-    assert shown.endswith("1 error, 2 notes in 2 steps (3 ops). What it means: dtypetrace explain DT101")
+    assert shown.endswith("1 error, 2 notes in 2 steps (3 ops)\nWhat it means: dtypetrace explain DT101")
 
 
 def test_ten_blocks_at_most():
@@ -554,7 +576,7 @@ def test_a_conversion_that_names_its_dtype_is_told_so(tmp_path):
 
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
     for given, told in (
-        (", dtype=torch.float32", "tensor is told dtype=float32"),
+        (", dtype=torch.float32", "tensor got dtype=float32"),
         ("", "tensor keeps what it is given"),
     ):
         program = programs.run(tmp_path, text.format(given))

@@ -302,7 +302,7 @@ def test_steps_bound_the_runs(tmp_path):
             "program.py reads standard input, which cannot be given to it more than once",
         ),
         ("print(1)", ("--force",), 2, "--force does nothing without --write"),
-        ("print(1)", ("--steps", "none"), 2, "is no number of steps"),
+        ("print(1)", ("--steps", "none"), 2, "--steps needs a whole number of at least 1"),
         (
             "import sys\nif not sys.stdin.read(): raise SystemExit('nothing to read')",
             (),

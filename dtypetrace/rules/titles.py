@@ -1,0 +1,249 @@
+"""The title of a finding: what happened to whom, in one sentence. It states and never advises.
+
+Each family of codes has a small function over the finding alone. Where the facts of a title are missing, the code's
+general title from ``tables.codes`` stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..records import Finding, Operand, Update
+from ..tables.codes import TITLES
+from ..tables.dtypes import FLOATING
+
+_NAME = 48
+"""Characters of an operand's expression in a title: a longer one is called by its argument's name."""
+_SPECIAL = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
+"""Ops that are no calls."""
+
+
+def specific(f: Finding) -> str:
+    """The title of a finding with its own names and dtypes."""
+    if f.title != TITLES.get(f.code, f.title):
+        return f.title  # the rule itself knew more than the finding says
+    made = _MADE.get(f.code)
+    return (made(f) if made is not None else None) or TITLES.get(f.code, f.title)
+
+
+# ---------------------------------------------------------------- the parts
+
+
+def subject(f: Finding) -> str:
+    """Who was refused or acts: the module that torch calls by this op, else the op."""
+    name = _module(f.module)
+    if f.phase == "backward" and f.op not in ("backward", "grad"):
+        return f"the backward pass of {f.op}"
+    return name if name and any(o.holder == "parameter" for o in f.operands) else _SPECIAL.get(f.op, f.op)
+
+
+def _module(name: str) -> str:
+    """The end of a module's name that a reader knows it by: ``proj_in``, ``net.0``."""
+    parts = name.split(".")
+    return ".".join(parts[-2:] if parts[-1].isdecimal() else parts[-1:])
+
+
+def _named(o: Operand) -> str:
+    return o.shown if len(o.shown) <= _NAME else o.name
+
+
+def _rival(f: Finding) -> Operand | None:
+    """The operand that the culprit disagrees with: a floating one where the culprit floats."""
+    if f.culprit is None:
+        return None
+    floats = f.culprit.dtype in FLOATING
+    floats = floats or f.culprit.dtype == "python float"
+    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
+    return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
+
+
+def _like_it(f: Finding) -> str:
+    """The operand, and how many share its fate: ``weight and 3 more``."""
+    names = list(dict.fromkeys(_named(o) for o in f.operands))
+    return shared(names, max(f.count, len(names)) if f.kind == "plan" else len(names))
+
+
+def shared(names: list[str], number: int) -> str:
+    """Several names by the first one: ``...attn1.to_q.lora_B and 31 more``."""
+    if not names:
+        return ""
+    first = names[0] if len(names[0]) <= _NAME else "..." + names[0][3 - _NAME :].partition(".")[2]
+    return first if number <= 1 else f"{first} and {number - 1} more"
+
+
+# ---------------------------------------------------------------- refused
+
+
+def _disagree(f: Finding) -> str | None:
+    """``linear_1 got a float32 input for its float16 weights``, else both operands by their names."""
+    culprit, other = f.culprit, _rival(f)
+    if culprit is None or other is None:
+        return None
+    who = subject(f)
+    of_a_module = bool(f.module) and who == _module(f.module)
+    if of_a_module and other.holder == "parameter" and culprit.holder is None:
+        return f"{who} got {_a(culprit.dtype)} input for its {other.dtype} weights"
+    if of_a_module and culprit.holder == "parameter" and other.holder is None:
+        return f"{who} has {culprit.dtype} weights and got {_a(other.dtype)} input"
+    return f"{who} got {culprit.dtype} {_named(culprit)} and {other.dtype} {_named(other)}"
+
+
+def _not_taken(f: Finding) -> str | None:
+    if f.culprit is None:
+        return None
+    return f"{subject(f)} does not take {f.culprit.dtype} {_named(f.culprit)}"
+
+
+def _no_kernel(f: Finding) -> str | None:
+    if f.culprit is None:
+        return None
+    on = f" on {f.culprit.device.partition(':')[0]}" if f.culprit.device else ""
+    return f"{f.op} is not implemented for {f.culprit.dtype}{on}"
+
+
+def _does_not_fit(f: Finding) -> str | None:
+    other = _rival(f)
+    if f.culprit is None or other is None:
+        return None
+    return f"{_named(f.culprit)} does not fit into {other.dtype} {_named(other)}"
+
+
+def _cannot_write(f: Finding) -> str | None:
+    return f"{f.op} cannot write its result into {f.culprit.dtype} {_named(f.culprit)}" if f.culprit else None
+
+
+def _unscaled(f: Finding) -> str | None:
+    if f.culprit is None:
+        return None
+    return f"the loss scaler refused the {f.culprit.dtype} gradients of {_like_it(f)}"
+
+
+def _bucket(f: Finding) -> str | None:
+    dtypes = list(dict.fromkeys(o.dtype for o in f.operands))
+    return f"one bucket of gradients holds {' and '.join(dtypes)}" if len(dtypes) > 1 else None
+
+
+# ---------------------------------------------------------------- silent
+
+
+def _widened(f: Finding) -> str | None:
+    if f.culprit is None:
+        return None
+    who = f"{f.culprit.dtype} {_named(f.culprit)}"
+    if f.reach is not None and f.reach.ops > 1:
+        return f"{who} made {f.reach.ops:,} ops run in {f.culprit.dtype}"
+    return f"{who} made {f.op} run in {f.culprit.dtype}"
+
+
+def _round_trip(f: Finding) -> str | None:
+    end = f.flow[-1] if f.flow else None
+    if end is None or end.source == end.to or not end.source or not end.to:
+        return None
+    return f"a {end.to} value was cast to {end.source} and back, and nothing between needed {end.source}"
+
+
+def _narrowed(f: Finding) -> str | None:
+    end = f.flow[-1] if f.flow else None
+    if end is None or end.how != "copy" or not f.operands:
+        return None
+    return f"{f.op} stores {end.source} values as {end.to} in {_named(f.operands[0])}"
+
+
+def _cast_anew(f: Finding) -> str | None:
+    end = f.flow[-1] if f.flow else None
+    if f.culprit is None or end is None or f.culprit.holder is None:
+        return None
+    return f"{_named(f.culprit)} is cast to {end.to} again at each call, to the same numbers"
+
+
+def _overflowed(f: Finding) -> str | None:
+    return f"values overflow {f.culprit.dtype} in {_where(f)}" if f.culprit else None
+
+
+def _flushed(f: Finding) -> str | None:
+    if f.culprit is None:
+        return None
+    what = "gradients" if f.culprit.holder == "gradient" or f.phase == "backward" else "values"
+    return f"{what} become zero in {f.culprit.dtype} in {_where(f)}"
+
+
+def _where(f: Finding) -> str:
+    if f.phase == "backward":
+        return f"the backward pass{f' of {_module(f.module)}' if f.module else ''}"
+    return f"{f.op}()" + (f" of {_module(f.module)}" if f.module else "")
+
+
+def training(code: str, members: list[Update], dead: bool) -> str:
+    """What an optimizer's steps did to some weights: ``none of 32 LoRA weights moved in 3 Prodigy steps``. ``dead``:
+    nothing that the optimizer holds moved."""
+    first = members[0]
+    weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
+    many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
+    steps = max(u.steps or u.zero for u in members)
+    took = f"{steps} {first.optimizer} step{'s' if steps != 1 else ''}"
+    if code == "DT303":
+        return f"{first.optimizer}'s state underflows for {many}"
+    if code == "DT304" and dead:
+        return f"none of {many} moved in {took}" if len(members) > 1 else f"{many} did not move in {took}"
+    if code == "DT304":
+        return f"{many} hardly moved in {took}"
+    if code == "DT305":
+        return f"the gradient of {many} is zero in {took}"
+    return f"{many} became infinite or NaN in {took}"
+
+
+def _no_gradient(f: Finding) -> str | None:
+    trained = [o for o in f.operands if o.holder == "parameter"]
+    names = list(dict.fromkeys(_named(o) for o in trained))
+    return f"no gradient reaches {shared(names, len(names))}" if names else None
+
+
+def _needless_scaler(f: Finding) -> str | None:
+    return f"a loss scaler is used, but the gradients are {f.culprit.dtype}" if f.culprit else None
+
+
+def _half_weights(f: Finding) -> str | None:
+    return f"a loss scaler cannot unscale the float16 gradients of {_like_it(f)}" if f.culprit else None
+
+
+def _untrainable(f: Finding) -> str | None:
+    return f"the optimizer cannot train {f.culprit.dtype} {_like_it(f)}" if f.culprit else None
+
+
+def _other_gradient(f: Finding) -> str | None:
+    culprit, other = f.culprit, _rival(f)
+    if culprit is None or other is None:
+        return None
+    return f"{_named(culprit)} is {culprit.dtype}, its parameter is {other.dtype}"
+
+
+def _a(dtype: str) -> str:
+    return f"{'an' if dtype.startswith('int') else 'a'} {dtype}"
+
+
+_MADE: dict[str, Callable[[Finding], str | None]] = {
+    **dict.fromkeys(
+        ("DT101", "DT102", "DT103", "DT104", "DT105", "DT106", "DT107", "DT112", "DT113", "DT114", "DT115", "DT118",
+         "DT121", "DT122"),
+        _disagree,
+    ),
+    "DT108": _not_taken,
+    "DT109": _no_kernel,
+    "DT110": _does_not_fit,
+    "DT111": _cannot_write,
+    "DT116": _unscaled,
+    "DT117": _bucket,
+    "DT119": _not_taken,
+    "DT120": _not_taken,
+    "DT201": _widened,
+    "DT202": _round_trip,
+    "DT203": _narrowed,
+    "DT205": _cast_anew,
+    "DT301": _overflowed,
+    "DT302": _flushed,
+    "DT305": _no_gradient,
+    "DT306": _other_gradient,
+    "DT501": _needless_scaler,
+    "DT502": _half_weights,
+    "DT503": _untrainable,
+}  # fmt: skip

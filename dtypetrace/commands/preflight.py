@@ -121,7 +121,8 @@ def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradien
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         values = parameter.detach().reshape(-1)[:_NUMBERS]
         twin = nn.Parameter(values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8))
-        updates = Updates(_Nobody, numerics=True)
+        nobody: Any = _Nobody
+        updates = Updates(nobody, numerics=True)
         generator = torch.Generator(device="cpu").manual_seed(0)
         try:
             rehearsal = copy.copy(optimizer)

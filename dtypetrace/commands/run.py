@@ -25,7 +25,7 @@ Output = tuple[str, Path, Callable[[Any, Path], None]]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a report goes: the stream (None on all ranks but the first), the files. ``quiet``: it prints only errors."""
+    """Where a report goes: the stream (None except on rank 0), the files. ``quiet``: it prints only errors."""
 
     stream: Any
     files: Sequence[Output] = ()

@@ -25,7 +25,8 @@ class Meter:
         self.adapters: list[Adapter] = []
         self.parameters: dict[str, nn.Parameter] = {}
         self._names: dict[int, str] = {}
-        self.updates = Updates(_Names(self._names, step_of), numerics=True)
+        names: Any = _Names(self._names, step_of)
+        self.updates = Updates(names, numerics=True)
         self.losses: list[torch.Tensor] = []
         self.changes: list[torch.Tensor] = []
         self._rows: dict[str, list[torch.Tensor]] = {}

@@ -152,7 +152,7 @@ def operand_notes(f: Finding) -> list[str]:
 
 
 def times(f: Finding) -> str:
-    """How often a finding was met, in brackets; empty where the title counts: an optimizer's steps, a plan's weights."""
+    """How often a finding was met, in brackets; empty where titles count: an optimizer's steps, a plan's weights."""
     return f" ({f.count:,} times)" if f.count > 1 and f.op != "step" and f.kind != "plan" else ""
 
 

@@ -16,7 +16,7 @@ from ..records import Compared, Finding, Fix, FlowStep, Op, Operand, Precision, 
 from ..tables.codes import TITLES
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, name_of
-from . import averages, narrow_tables, training
+from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
 from .ranges import flow_to, keep_wide, made_operand, scaled, step_of_output
 from .silent import FORWARD, Run

@@ -13,6 +13,7 @@ from typing import IO, Any
 from ..program import UsageError
 from ..tables.refusals import Refusal, in_words, recognise
 from .code_pages import CodePage, UnknownCode, listing, page
+from .notices import notice_for
 
 __all__ = ["ExplainCommand", "UnknownCode", "explain", "show"]
 
@@ -48,9 +49,9 @@ def explain(what: str | BaseException = "") -> str:
 
     >>> explain("DT110").splitlines()[0]
     '# DT110: a Python scalar does not fit the dtype that is to hold it'
-    >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half").splitlines()[0]
-    'The message names m1 float32 and m2 float16, which have to agree. Which line made them so: dtypetrace run
-    script.py'"""
+    >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half")[:65]
+    'The message names m1 float32 and m2 float16, which have to agree.'
+    """
     lead, found = _looked_up(what)
     return "\n\n".join(part for part in (lead, found.text if found else None) if part)
 
@@ -68,18 +69,36 @@ def _looked_up(what: str | BaseException) -> tuple[str, CodePage | None]:
         return "", page(what.upper() if what.upper().startswith("DT") else f"DT{what}" if what.isdecimal() else what)
     if code := re.search(r"\bDT\d{3}\b", what):  # a finding's title, a note of ours in a traceback
         return "", page(code[0])
+    what = _unwrapped(what)
+    notice = notice_for(what)
+    if notice is not None:
+        return notice.meaning, page(notice.code) if notice.code else None
     refusal = _recognised(what)
     if refusal is None:
         raise UnknownCode(
-            "that message is not about a dtype, as far as dtypetrace can tell; dtypetrace explain lists all codes"
+            "dtypetrace knows no dtype error with this message. Paste the last lines of the traceback as they are; "
+            "dtypetrace explain lists all codes"
         )
     return _said(refusal), page(refusal.code)
 
 
 # ---------------------------------------------------------------- messages
 
+_DECORATION = re.compile(
+    r"\x1b\[[0-9;]*m"  # colours
+    r"|^(?:\[rank\d+\]:|\[default\d+\]:|E  |>) ?",  # what torchrun, pytest and mail put before each line
+    re.MULTILINE,
+)
+_OLD_TENSORS = re.compile(r"expected (?:torch\.)?(\w+)Tensor but found (?:torch\.)?(\w+)Tensor", re.IGNORECASE)
+"""How torch named a dtype before 1.0, which shortened messages in threads still do."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning|Interrupt))(?:: ?|$)", re.MULTILINE)
 _CALLED = re.compile(r"\b(\w+)\(")
+
+
+def _unwrapped(text: str) -> str:
+    """A pasted text without what terminals, launchers and mail put around a message, in today's wording."""
+    text = _DECORATION.sub("", text).strip()
+    return _OLD_TENSORS.sub(r"expected scalar type \1 but found \2", text)
 
 
 def _recognised(text: str) -> Refusal | None:
@@ -140,6 +159,9 @@ def show(what: str, stream: IO[str]) -> None:
     from rich.text import Text
 
     out = Console(file=stream, highlight=False)
+    if found is None and what.strip():
+        out.print(Text(lead))
+        return
     if found is None:
         for line in lead.splitlines():
             code, _, title = line.partition("  ")

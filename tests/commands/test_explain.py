@@ -164,6 +164,42 @@ def test_a_message_is_explained_by_its_code(message, code, says):
     assert rest == code_pages.page(code).text
 
 
+@pytest.mark.parametrize(
+    ("message", "says", "code"),
+    [
+        ("modules.devices.NansException: A tensor with all NaNs was produced in VAE.", "outgrew float16", "DT301"),
+        ("MatMul8bitLt: inputs will be cast from torch.bfloat16 to float16 during quantization", "not an error", ""),
+        ("Input type into Linear4bit is torch.float16, but bnb_4bit_compute_dtype=torch.float32 (default).", "bnb_4bit_compute_dtype in", ""),
+        ("CheckpointError: Recomputed values for the following tensors have different metadata than during the forward pass.", "outside autocast", ""),
+        ("RuntimeError: Input type (torch.cuda.HalfTensor) and weight type (torch.HalfTensor) should be the same", "about devices", ""),
+        ("Input type (torch.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same", "about devices", ""),
+    ],
+)  # fmt: skip
+def test_what_libraries_print_is_explained(message, says, code):
+    lead, _, rest = dtypetrace.explain(message).partition("\n\n")
+    assert says in lead
+    assert rest == (code_pages.page(code).text if code else "")
+
+
+def test_an_old_name_of_a_dtype_is_understood():
+    assert "float32 (expected) and float64 (found)" in dtypetrace.explain("expected FloatTensor but found DoubleTensor")
+
+
+def test_two_tensors_on_one_device_are_a_matter_of_dtypes():
+    same_device = "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same"
+    assert "input float32 and weight float16" in dtypetrace.explain(same_device)
+
+
+@pytest.mark.parametrize("before", ["", "[rank1]: ", "E   ", "> ", "\x1b[31m"])
+def test_a_whole_pasted_traceback_is_understood(before):
+    pasted = (
+        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    y = a @ b\n'
+        "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"
+    )
+    pasted = "\n".join(before + line for line in pasted.splitlines())
+    assert "mat1 float32 and mat2 float16" in dtypetrace.explain(pasted)
+
+
 def test_a_traceback_tells_the_operation():
     frame = '  File "conv.py", line 553, in _conv_forward\n    return F.conv2d(input, weight, bias, self.stride)\n           ~~~~~~~~^^^^\n'
     traceback = f"Traceback (most recent call last):\n{frame}RuntimeError: expected scalar type Half but found Float\n"
@@ -183,7 +219,7 @@ def test_a_traceback_tells_the_operation():
         ("DT130", "no such code: DT130. The nearest is DT122; dtypetrace explain lists them all"),
         ("99", "no such code: DT99. The nearest is DT101; dtypetrace explain lists them all"),
         ("matmul", "no such code: matmul. Codes look like DT101; dtypetrace explain lists them all"),
-        ("sizes of tensors must match", "that message is not about a dtype, as far as dtypetrace can tell; dtypetrace explain lists all codes"),
+        ("sizes of tensors must match", "dtypetrace knows no dtype error with this message. Paste the last lines of the traceback as they are; dtypetrace explain lists all codes"),
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_said_in_one_line(asked, answer, capsys):

@@ -59,9 +59,9 @@ NOTICES = (
         r"Recomputed values for the following tensors have different metadata",
         "",
         "Activation checkpointing ran the forward again during the backward pass, and a tensor had another shape, "
-        "dtype or device than the first time. Where the dtypes in the message differ, autocast or a default dtype was on in "
-        "only one of the two runs: call backward() outside autocast, and enter autocast inside the checkpointed "
-        "function. Which op differs: dtypetrace run script.py",
+        "dtype or device than the first time. Where the dtypes in the message differ, autocast or a default dtype "
+        "was on in only one of the two runs: call backward() outside autocast, and enter autocast inside the "
+        "checkpointed function. Which op differs: dtypetrace run script.py",
     ),
 )
 

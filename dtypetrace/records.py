@@ -93,6 +93,8 @@ class Read:
     step: int
     frames_up: int = 0
     """How many frames outside torch lie between the read and the frame that used the value (a property: 1)."""
+    producer: int = -1
+    """Index of the op that had made the tensor, -1 where that was not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,22 @@ class Step:
     """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
     explicit: bool = False
     """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``) rather than fell into a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """A cast to the dtype that a tensor had already: no op ran, and in another dtype one would have."""
+
+    op: str
+    dtype: str
+    place: int
+    module: str
+    step: int
+    """That decided the tensor's dtype."""
+    producer: int
+    """Index of the op that made the tensor, -1 where that was not seen."""
+    reads: tuple[Read, ...] = ()
+    """The reads of ``tensor.dtype`` that may have given it its dtype; none where it named one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +182,8 @@ class Op:
     """What the operator's schema says of its results: ``view`` of an operand, ``write`` into one, ``new``; empty where no schema was seen."""
     written: tuple[int, ...] = ()
     """The operands that it writes into, by index."""
+    named: str = ""
+    """The dtype that the call named, which its operands or its result were to have; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +290,8 @@ class Recording:
     compared: tuple[Compared, ...] = ()
     sources: Mapping[str, Mapping[str, str]] | None = None
     """Of a saved trace: the lines it needs, by file and line number. None: the files are at hand."""
+    unchanged: tuple[Unchanged, ...] = ()
+    """Casts that changed nothing."""
 
     def line(self, file: str, line: int) -> str:
         """One line of the program's text, empty where there is none."""

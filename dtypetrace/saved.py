@@ -12,7 +12,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,8 @@ class _Reader:
             return self._places[_index(data, self._places)]
         if is_dataclass(kind):
             hints = _hints(kind)
-            if not isinstance(data, list) or len(data) != len(hints):
+            # an older version wrote fewer fields: the ones that came since have defaults
+            if not isinstance(data, list) or not _required(kind) <= len(data) <= len(hints):
                 raise ValueError(f"a {kind.__name__} of {len(hints)} fields was expected")
             return kind(*(self.unpack(hint, item) for hint, item in zip(hints, data)))
         origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -178,6 +179,12 @@ class _Reader:
 def _hints(kind: type) -> tuple[Any, ...]:
     hints = typing.get_type_hints(kind)
     return tuple(hints[f.name] for f in fields(kind))
+
+
+@cache
+def _required(kind: type) -> int:
+    """How many fields a record must have: those without a default."""
+    return sum(f.default is MISSING and f.default_factory is MISSING for f in fields(kind))
 
 
 def _expect(data: Any, kind: type) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..tables.operators import CONVERSIONS, LIKES, NAMED_CASTS
+from ..tables.operators import CAST_METHODS, CONVERSIONS, LIKES, NAMED_CASTS
 from . import private
 from .calls import autocast_dtype, named_dtype, named_tensor, op_name, tensors_in
 from .marks import Mark, RawRead, RawStep
@@ -90,6 +90,8 @@ class Births:
         self.recorder = recorder
         self.origins = recorder.origins
         self.places = recorder.places
+        self.unchanged: dict[tuple[int, int, int, int], tuple[str, torch.dtype, tuple[RawRead, ...]]] = {}
+        """Casts that changed nothing, by place, module, and the tensor's step and op."""
 
     def decide(self, outcome: Outcome) -> int:
         """The step of an output whose operands do not all have its dtype."""
@@ -213,7 +215,7 @@ class Births:
             mark = self.origins.mark_of(tensor, self.recorder.place(thread, frame))
         place = self.recorder.place(thread, frame)
         reads = thread.reads
-        reads.append(SeenRead(dtype, place, mark.step, self._stack(frame), len(thread.modules)))
+        reads.append(SeenRead(dtype, place, mark.step, self._stack(frame), len(thread.modules), mark.op))
         if len(reads) > _KEPT_READS:
             del reads[0]
 
@@ -239,7 +241,7 @@ class Births:
                 down = here.index(read.frames[up])
                 # an id may be a dead frame's, used again; two live frames that are one have the same callers
                 if all(a == b for a, b in zip(read.frames[up:], here[down:])):
-                    found[read.place] = (down, RawRead(dtype, read.place, read.step, up))
+                    found[read.place] = (down, RawRead(dtype, read.place, read.step, up, read.op))
         nearest = sorted(found.values(), key=lambda entry: entry[0])[:_CANDIDATES]
         return tuple(read for _, read in nearest)
 
@@ -260,6 +262,8 @@ class Births:
         other: Any = named_dtype(args, kwargs)
         if other is None and name in NAMED_CASTS:
             other = named_tensor(args, kwargs)
+        if args and out is args[0] and (other is not None or name in CAST_METHODS) and name in NAMED_CASTS:
+            self._note_unchanged(thread, mark, out, other, frame, name)
         if other is not None:
             self._attribute(thread, mark, out, other, args, frame, name)
         elif name not in NAMED_CASTS and private.any_autocast_enabled() and out.dtype is autocast_dtype(out):
@@ -288,6 +292,25 @@ class Births:
         call: RunningCall = [func, args, kwargs, place, False]
         return self.origins.mark(out, self.birth(Outcome(func, (), (), out.dtype, place, -1, call), thread), -1)
 
+    def _reads(
+        self, thread: Thread, out: Tensor, other: Any, frame: FrameType | None, place: int
+    ) -> tuple[RawRead, ...]:
+        """The reads that may have given a call its dtype argument."""
+        if isinstance(other, Tensor):  # x.to(other), type_as: the other tensor's dtype, beyond doubt
+            known = self.origins.mark_of(other, place)
+            return (RawRead(other.dtype, place, known.step, -1, known.op),)
+        return self.reads_for(thread, out.dtype, frame) if other is not None and thread.reads else ()
+
+    def _note_unchanged(
+        self, thread: Thread, mark: Mark, out: Tensor, other: Any, frame: FrameType | None, name: str
+    ) -> None:
+        """Remembers a cast to the dtype that a tensor has already: in another dtype it would have been one."""
+        if out.dtype.is_floating_point:
+            place = self.recorder.place(thread, frame)
+            reads = self._reads(thread, out, other, frame, place)
+            key = place, thread.module, mark.step, mark.op
+            self.unchanged.setdefault(key, (name, out.dtype, reads))
+
     def _attribute(
         self,
         thread: Thread,
@@ -301,11 +324,7 @@ class Births:
         """The call named a dtype. Where the name was read from a tensor, that tensor's origin comes into play."""
         origins = self.origins
         place = self.recorder.place(thread, frame)
-        reads: tuple[RawRead, ...] = ()
-        if isinstance(other, Tensor):  # x.to(other), type_as: the other tensor's dtype, beyond doubt
-            reads = (RawRead(other.dtype, place, self.origins.mark_of(other, place).step, -1),)
-        elif thread.reads:
-            reads = self.reads_for(thread, out.dtype, frame)
+        reads = self._reads(thread, out, other, frame, place)
         if not reads:
             return
         step = origins.steps[mark.step]

@@ -10,7 +10,9 @@ import torch
 from . import private
 
 Tensor = torch.Tensor
-CAST_CALLS = frozenset({Tensor.to, Tensor.type, Tensor.type_as})
+CAST_CALLS = frozenset(
+    {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
+)
 """Casts that may return the tensor they were called on; the others show by their output."""
 # isinstance takes three times as long to say no as to look a type up
 _HOLDS_NONE = frozenset(

@@ -32,6 +32,7 @@ class RawRead(NamedTuple):
     place: int
     step: int
     frames_up: int
+    op: int = -1
 
 
 class RawStep(NamedTuple):

@@ -55,7 +55,7 @@ class GrowingOp:
     __slots__ = (
         "number", "count", "steady", "form", "makes",
         "func", "op", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device",
-        "peak", "uncached", "written",
+        "peak", "uncached", "written", "named",
     )  # fmt: skip
     number: int
     count: int
@@ -77,6 +77,7 @@ class GrowingOp:
     peak: Tensor | float | None
     uncached: str
     written: tuple[int, ...]
+    named: torch.dtype | None
 
     def record(self, module: str, model: int) -> Op:
         """As plain data."""
@@ -98,6 +99,7 @@ class GrowingOp:
             model,
             effect(self.func),
             self.written,
+            dtype_name(self.named) if self.named is not None else "",
         )
 
     def _read_peak(self) -> float | None:

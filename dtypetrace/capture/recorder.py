@@ -19,7 +19,7 @@ from torch import nn
 from ..records import Plan
 from . import private, refused_calls
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Outcome
-from .calls import autocast_of, op_name, tensors_in
+from .calls import autocast_of, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
 from .modules import Modules, clean_name
 from .nodes import ACCUMULATES, Nodes
@@ -317,6 +317,7 @@ class Recorder:
             seeds = _on_stack(lambda frame: frame.f_code is private.SEEDS_CODE)
             op.phase = "backward" if seeds else "forward"
         op.autocast = autocast_of(inputs, on=True) if call is not None and call[AUTOCAST] else ""
+        op.named = named_dtype(call[1], call[2]) if call is not None else None
         op.root = self.ops[forward_op].root if forward_op >= 0 else None
         if thread.modules:
             op.root = thread.modules[0].root.ref

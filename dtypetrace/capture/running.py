@@ -41,6 +41,8 @@ class SeenRead(NamedTuple):
     """The nearest frames outside torch, as ids of the frame and of its code."""
     depth: int
     """How many modules were running."""
+    op: int
+    """Number of the op that had made the tensor, -1 for none."""
 
 
 class InnerRead(NamedTuple):

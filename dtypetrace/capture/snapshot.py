@@ -6,7 +6,7 @@ Asked for when a recording is read, not while it grows.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Parameter, Place, Read, Recording, Step
+from ..records import Parameter, Place, Read, Recording, Step, Unchanged
 from ..source import expressions
 from . import private
 from .calls import dtype_name
-from .marks import RawStep
+from .marks import RawRead, RawStep
 from .modules import clean_name
 
 if TYPE_CHECKING:
@@ -67,11 +67,20 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         plans,
         precisions,
         compared,
+        unchanged=tuple(_unchanged(recorder, module)),
     )
 
 
+def _unchanged(recorder: Recorder, module: Callable[[int], str]) -> Iterator[Unchanged]:
+    for (place, number, step, op), (name, dtype, reads) in recorder.births.unchanged.items():
+        yield Unchanged(name, dtype_name(dtype), place, module(number), step, op, _reads(reads))
+
+
+def _reads(raw: Iterable[RawRead]) -> tuple[Read, ...]:
+    return tuple([Read(dtype_name(r.dtype), r.place, r.step, r.frames_up, r.op) for r in raw])
+
+
 def _step(raw: RawStep, module: str) -> Step:
-    reads = tuple([Read(dtype_name(r.dtype), r.place, r.step, r.frames_up) for r in raw.reads])
     return Step(
         raw.how,
         raw.op,
@@ -80,7 +89,7 @@ def _step(raw: RawStep, module: str) -> Step:
         tuple(map(dtype_name, raw.source)),
         dtype_name(raw.to),
         raw.parents,
-        reads,
+        _reads(raw.reads),
         raw.name,
         raw.default,
         raw.explicit,

@@ -1,0 +1,42 @@
+"""What is recorded of casts that changed nothing, and of dtypes that a call named."""
+
+from __future__ import annotations
+
+import torch
+
+import dtypetrace
+
+
+def test_casts_to_the_dtype_that_a_tensor_has_are_remembered_once():
+    x, like = torch.ones(3), torch.zeros(3)
+    with dtypetrace.trace() as t:
+        for _ in range(3):
+            y = x * 2
+            y.float()
+            y.to(like.dtype)
+            y.type_as(like)
+            y.to("cpu")  # no dtype
+    seen = [(u.op, u.dtype, t.recording.ops[u.producer].op, len(u.reads)) for u in t.recording.unchanged]
+    assert seen == [("float", "float32", "mul", 0), ("to", "float32", "mul", 1), ("type_as", "float32", "mul", 1)]
+
+
+def test_a_cast_that_changes_something_is_an_op_and_not_remembered():
+    with dtypetrace.trace() as t:
+        torch.ones(3).half().to(torch.float32)
+    assert not t.recording.unchanged
+
+
+def test_a_read_knows_the_op_that_made_its_tensor():
+    with dtypetrace.trace() as t:
+        y = torch.ones(3).half() * 2
+        torch.ones(3).to(y.dtype)
+    read = next(r for s in t.recording.steps for r in s.reads)
+    assert t.recording.ops[read.producer].op == "mul"
+
+
+def test_the_dtype_that_a_call_names():
+    with dtypetrace.trace() as t:
+        torch.softmax(torch.ones(3), -1, dtype=torch.float32)
+        torch.ones(3) * 2
+    named = {o.aten: o.named for o in t.recording.ops}
+    assert named["_softmax.default"] == "float32" and named["mul.Tensor"] == ""

@@ -269,15 +269,19 @@ def test_what_lightning_runs_in_its_closure_is_judged(tmp_path):
     assert [(f.code, f.phase, f.count) for f in program.findings] == [("DT201", "forward", 3)]
 
 
-@pytest.mark.parametrize("numerics", [True, False], ids=["numerics", "dtypes"])
+@pytest.mark.parametrize(
+    "options",
+    [{"numerics": True}, {"numerics": False}, {"numerics": True, "reference": True}],
+    ids=["numerics", "dtypes", "reference"],
+)
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_healthy_recipe_gets_no_warning(name, numerics, tmp_path, monkeypatch):
+def test_a_healthy_recipe_gets_no_warning(name, options, tmp_path, monkeypatch):
     needs, text = RECIPES[name]
     missing = [module for module in needs.split(",") if importlib.util.find_spec(module) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    program = programs.run(tmp_path, text, numerics=numerics)
+    program = programs.run(tmp_path, text, **options)
     assert program.error is None
     assert not program.trace._watch.recorder.broken, program.recording.not_seen
     serious = [f for f in program.findings if f.severity != "note"]

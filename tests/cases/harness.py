@@ -170,10 +170,10 @@ def said(finding: dict, program: Path) -> str:
     )
 
 
-def diagnose(case: Case, program: Path, plain: Run) -> str:
+def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ()) -> str:
     """What is wrong with dtypetrace's report and manners on the case, against its plain run; empty if nothing is."""
     out = program.parent / "out.json"
-    traced = run(["-m", "dtypetrace", "run", "--json", str(out), str(program)], program.parent)
+    traced = run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], program.parent)
     try:
         found = json.loads(out.read_text())["findings"]
     except (OSError, ValueError, KeyError) as error:
@@ -269,7 +269,7 @@ def in_mode(path: Path, mode: str) -> str:
         return {"continue": heal, "fix": fix}[mode](case, write(case, Path(folder)))
 
 
-def judge(path: Path, *, traced: bool) -> str:
+def judge(path: Path, *, traced: bool, flags: tuple[str, ...] = ()) -> str:
     """Verify one case and, if traced, diagnose it, with one plain run for both; empty if all is right."""
     case = load(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -277,7 +277,7 @@ def judge(path: Path, *, traced: bool) -> str:
         plain = run([str(program)], program.parent)
         if fault := verify(case, program, plain):
             return "the case itself is wrong: " + fault
-        return diagnose(case, program, plain) if traced else ""
+        return diagnose(case, program, plain, flags) if traced else ""
 
 
 def main() -> int:

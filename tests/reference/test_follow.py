@@ -176,11 +176,14 @@ def train(optimizer=torch.optim.AdamW, half=torch.bfloat16, steps=3, **options):
 
 
 def same(one, other) -> bool:
+    """Whether two values are equal bit for bit."""
     if isinstance(one, torch.Tensor):
-        return one.dtype is other.dtype and torch.equal(
-            one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8)
-        )
+        return one.dtype is other.dtype and one.shape == other.shape and torch.equal(_bits(one), _bits(other))
     return one == other or one != one and other != other
+
+
+def _bits(tensor):
+    return tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 @pytest.mark.parametrize(

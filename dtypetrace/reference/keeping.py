@@ -1,0 +1,102 @@
+"""Keeps modules in float32 within a model that computes in a narrower dtype, or under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+class Kept:
+    """The casts around the modules that are kept wide. ``remove()`` takes them out; weights stay as they are."""
+
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        wanted = sorted(set(names), key=len)
+        outermost = [n for n in wanted if not any(n != o and (not o or n.startswith(o + ".")) for o in wanted)]
+        modules = dict(model.named_modules())
+        self.modules = tuple(name for name in outermost if name in modules)
+        self._handles: list[Any] = []
+        for name in self.modules:
+            _widen_weights(modules[name])
+            island = _Island()
+            self._handles += [
+                modules[name].register_forward_pre_hook(island.enter, with_kwargs=True),
+                modules[name].register_forward_hook(island.leave, always_call=True),
+            ]
+
+    def remove(self) -> None:
+        """Takes the casts out again."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def keep_wide(model: nn.Module, names: Iterable[str]) -> Kept:
+    """Casts the weights of some modules, by their paths, to float32, what goes into them too, and what comes out back.
+
+    Autocast is off inside. A module within another one that is kept needs no casts of its own.
+    """
+    return Kept(model, names)
+
+
+def _widen_weights(module: nn.Module) -> None:
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.dtype in NARROW:
+            tensor.data = tensor.data.float()
+            if tensor.grad is not None:
+                tensor.grad.data = tensor.grad.data.float()
+
+
+class _Island:
+    """One module's calls: they may be nested, as in recursion."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[torch.dtype | None, list[Any]]] = []
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Widens what a call is given."""
+        met: list[torch.dtype] = []
+        wide_args, wide_kwargs = _cast(args, met), _cast(kwargs, met)
+        regions = []
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                region = torch.autocast(device, enabled=False)
+                region.__enter__()
+                regions.append(region)
+        self._open.append((met[0] if met else None, regions))
+        return wide_args, wide_kwargs
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+        """Narrows what it gives to the dtype that it was given."""
+        dtype, regions = self._open.pop()
+        for region in reversed(regions):
+            region.__exit__(None, None, None)
+        return None if dtype is None or result is None else _back(result, dtype)
+
+
+def _cast(value: Any, met: list[torch.dtype]) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.dtype not in NARROW:
+            return value
+        met.append(value.dtype)
+        return value.float()
+    if type(value) in (list, tuple):
+        return type(value)(_cast(v, met) for v in value)
+    if type(value) is dict:
+        return {k: _cast(v, met) for k, v in value.items()}
+    return value
+
+
+def _back(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.dtype is torch.float32 else value
+    if type(value) in (list, tuple):
+        return type(value)(_back(v, dtype) for v in value)
+    if isinstance(value, dict):
+        for k, v in value.items():
+            value[k] = _back(v, dtype)
+    return value

@@ -1,0 +1,277 @@
+"""Which modules must compute in float32 so that a step stays near what higher precision would give: ranked, searched, verified.
+
+A run with a reference says what each module's roundings do to the loss and to the gradients; that is the order in which modules
+are tried. What a choice brings is measured by running the step with those modules kept wide. The smallest set that stays within
+the tolerance is the plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from ..records import Recording
+from ..tables.dtypes import REAL, bytes_of
+from ..tables.operators import flops
+from .losses import Losses
+from .silent import FORWARD, Run
+
+RUNS = 24
+"""So many runs at most: those that search, and the one that verifies."""
+_OUT_OF_RANGE = 1e6
+"""A module that makes finite numbers infinite comes before all that merely round."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepError:
+    """How far a run is from its reference. Relative root mean squares; infinite where a number that counts was lost to infinity."""
+
+    results: float
+    """The worst among the losses and outputs that the program ended with."""
+    gradients: float
+    """All gradients as one vector."""
+    updates: float
+    """How much of all updates, as one vector, does not arrive."""
+
+    @property
+    def worst(self) -> float:
+        return max(self.results, self.gradients, self.updates)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One module that may be kept wide, with what that does and costs."""
+
+    module: str
+    """Its path in the outermost module called."""
+    share: float
+    """Its share of what all modules' roundings do to the step, to first order."""
+    infinite: int
+    """Numbers that became infinite in it."""
+    parameters: int
+    """Numbers that its own weights hold in a narrow dtype, those of its children included."""
+    added_bytes: int
+    """What keeping those in float32 adds."""
+    flops: int
+    """Floating point operations of its matmuls and convolutions, which would run in float32."""
+
+
+@dataclass(frozen=True)
+class PrecisionPlan:
+    """The modules to keep in float32, and what was measured with and without them."""
+
+    tolerance: float
+    keep: tuple[Candidate, ...]
+    before: StepError
+    after: StepError | None
+    """With the plan, measured by running the step under it; None where it was not run."""
+    ranked: tuple[Candidate, ...] = ()
+    tried: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), repr=False)
+    """Every choice that was run, and its worst error."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether the step was run under the plan and stayed within the tolerance."""
+        return self.after is not None and self.after.worst <= self.tolerance
+
+    def apply(self, model: Any) -> Any:
+        """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` takes the casts out again."""
+        from ..reference.keeping import keep_wide
+
+        return keep_wide(model, [c.module for c in self.keep])
+
+    def to_dataframe(self) -> Any:
+        """A ``pandas.DataFrame``, one row for each module, those to keep first."""
+        import pandas
+
+        kept = {c.module for c in self.keep}
+        columns = ("module", "share", "infinite", "parameters", "added_bytes", "flops")
+        rows = [{"keep": c.module in kept, **{name: getattr(c, name) for name in columns}} for c in self.ranked]
+        return pandas.DataFrame(sorted(rows, key=lambda row: not row["keep"]))
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _lines(plan: PrecisionPlan) -> list[str]:
+    if not plan.keep and plan.before.worst <= plan.tolerance:
+        return [f"nothing needs to be kept in float32: the step is off by {plan.before.worst:.2%}, {plan.tolerance:.2%} are allowed"]
+    total = sum(c.flops for c in plan.ranked) or 1
+    lines = [f"keep {len(plan.keep)} of {len(plan.ranked)} modules in float32:", ""]
+    lines.append(f"  {'module':40}  {'share':>6}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
+    for c in plan.keep:
+        row = f"  {c.module or '(the model)':40}  {c.share:6.1%}  {c.infinite:8,}  {c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
+        lines.append(row)
+    lines += ["", f"  {'':14}{'without':>12}{'with the plan':>16}"]
+    after = plan.after
+    for name in ("results", "gradients", "updates"):
+        now = _error(getattr(after, name)) if after is not None else "not run"
+        lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>16}")
+    said = "verified by running the step under it" if plan.verified else "not verified"
+    return [*lines, "", f"tolerance {plan.tolerance:.2%}: {said}"]
+
+
+def _error(error: float) -> str:
+    return "not finite" if error == inf else f"{error:.3%}"
+
+
+# ---------------------------------------------------------------- what was measured
+
+
+def step_error(recording: Recording) -> StepError:
+    """How far a recorded run was from its reference. Raises ValueError where it had none."""
+    if not recording.precisions:
+        raise ValueError("this trace has no reference; make it with trace(reference=True) or run --reference")
+    losses = Losses(Run(recording))
+    ends = [losses.of[n] for n in losses.results if not losses.cancels(n)]
+    results = max((inf if p.spoiled else p.total for p in ends), default=0.0)
+    return StepError(results, _vector(recording, "gradient"), _arrives(recording))
+
+
+def _vector(recording: Recording, what: str) -> float:
+    size = error = 0.0
+    for c in recording.compared:
+        if c.what == what:
+            if c.spoiled:
+                return inf
+            size += (c.size * c.steps) ** 2
+            error += (c.size * c.error * c.steps) ** 2
+    return (error / size) ** 0.5 if size else 0.0
+
+
+def _arrives(recording: Recording) -> float:
+    due = done = 0.0
+    for c in recording.compared:
+        if c.what == "update":
+            if c.spoiled:
+                return inf
+            due += c.size**2 * c.steps
+            done += c.arrived * c.size**2 * c.steps
+    return abs(1 - done / due) if due else 0.0
+
+
+def candidates(recording: Recording) -> tuple[Candidate, ...]:
+    """The modules of a recorded run that compute in a narrow dtype, those that do most to the step first."""
+    run = Run(recording)
+    forward, backward = _effects(run)
+    infinite: dict[str, int] = defaultdict(int)
+    work: dict[str, int] = defaultdict(int)
+    for number, op in enumerate(recording.ops):
+        path = path_of(op.module)
+        if path is None:
+            continue
+        work[path] += flops(op) * op.count
+        infinite[path] += _infinite(recording, number)
+    weights = _weights(recording)
+    found = [
+        Candidate(
+            path, (forward.get(path, 0.0) + backward.get(path, 0.0)) / 2, infinite[path], *weights.get(path, (0, 0)), work[path]
+        )
+        for path in {*forward, *backward, *(p for p, n in infinite.items() if n)}
+    ]
+    return tuple(sorted(found, key=lambda c: (-(c.share + _OUT_OF_RANGE * bool(c.infinite)), c.module)))
+
+
+def _infinite(recording: Recording, number: int) -> int:
+    return next((p.infinite for p in recording.precisions if p.op == number), 0)
+
+
+def path_of(module: str) -> str | None:
+    """A module's path in the outermost one called; None outside any."""
+    return module.partition(".")[2] if module else None
+
+
+def _effects(run: Run) -> tuple[dict[str, float], dict[str, float]]:
+    """What each module's own roundings do: shares of the effect on the loss, and of the error that backward introduces."""
+    forward: dict[str, float] = defaultdict(float)
+    backward: dict[str, float] = defaultdict(float)
+    weighed = any(p.effect for p in run.recording.precisions)
+    for p in run.recording.precisions:
+        op = run.ops[p.op]
+        path = path_of(op.module)
+        if path is None or not op.outputs or op.outputs[0] not in REAL:
+            continue
+        if op.phase in FORWARD:
+            forward[path] += p.effect**2 if weighed else p.introduced**2
+        elif op.phase == "backward":
+            backward[path] += p.introduced**2
+    return _shares(forward), _shares(backward)
+
+
+def _shares(sums: dict[str, float]) -> dict[str, float]:
+    total = sum(sums.values())
+    return {path: value / total for path, value in sums.items() if value} if total else {}
+
+
+def _weights(recording: Recording) -> dict[str, tuple[int, int]]:
+    """Numbers that each module holds in a narrow dtype, and the bytes that float32 adds, children included."""
+    found: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for p in recording.parameters:
+        added = max(4 - bytes_of(p.dtype), 0) * p.size
+        parts = p.name.split(".")[1:-1]
+        for end in range(len(parts) + 1):
+            numbers, more = found[".".join(parts[:end])]
+            found[".".join(parts[:end])] = numbers + p.size * bool(added), more + added
+    return dict(found)
+
+
+# ---------------------------------------------------------------- the search
+
+
+def search(
+    recording: Recording, measure: Callable[[tuple[str, ...]], StepError], tolerance: float, *, most: int = RUNS
+) -> PrecisionPlan:
+    """The smallest set that the search finds. measure: runs the step with some modules kept wide and gives its error."""
+    ranked = candidates(recording)
+    before = step_error(recording)
+    if before.worst <= tolerance or not ranked:
+        return PrecisionPlan(tolerance, (), before, before if before.worst <= tolerance else None, ranked)
+    tries = _Tries(measure, most)
+    count = _enough(ranked, tries, tolerance)
+    keep = _pruned(list(ranked[:count]), tries, tolerance)
+    after = tries.of(keep)
+    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tuple((k, e.worst) for k, e in tries.known.items()))
+
+
+class _Tries:
+    """Runs a choice once, and no more than so many choices."""
+
+    def __init__(self, measure: Callable[[tuple[str, ...]], StepError], most: int) -> None:
+        self.measure = measure
+        self.left = most
+        self.known: dict[tuple[str, ...], StepError] = {}
+
+    def of(self, keep: Sequence[Candidate]) -> StepError:
+        names = tuple(sorted(c.module for c in keep))
+        if names not in self.known:
+            self.left -= 1
+            self.known[names] = self.measure(names)
+        return self.known[names]
+
+
+def _enough(ranked: Sequence[Candidate], tries: _Tries, tolerance: float) -> int:
+    """How many of the first modules are enough: doubled until they are, then halved in between."""
+    low, high = 0, 1
+    while high < len(ranked) and tries.of(ranked[:high]).worst > tolerance and tries.left > 2:
+        low, high = high, min(2 * high, len(ranked))
+    while high - low > 1 and tries.left > 2:
+        middle = (low + high) // 2
+        if tries.of(ranked[:middle]).worst <= tolerance:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _pruned(keep: list[Candidate], tries: _Tries, tolerance: float) -> list[Candidate]:
+    """Leaves out, the least first, what the others make needless."""
+    if tries.of(keep).worst > tolerance:
+        return keep
+    for c in reversed(list(keep)):
+        less = [k for k in keep if k is not c]
+        if less and tries.left > 1 and tries.of(less).worst <= tolerance:
+            keep = less
+    return keep

@@ -1,0 +1,30 @@
+"""The cases whose damage lies in values, found with higher precision beside them alone; healthy programs stay without a warning."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
+import harness  # noqa: E402  (lies among the cases, which are data and no package)
+
+pytestmark = pytest.mark.slow
+KINDS = {f"silent:{kind}" for kind in ("underflow", "overflow", "zero-gradient", "lost-update", "downcast")} | {"clean"}
+
+
+def measured() -> list[Path]:
+    return [path for path in harness.find() if harness.load(path).expect in KINDS]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(harness.HERE).with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", measured(), ids=name)
+def test_case_with_a_reference(path):
+    if missing := harness.load(path).missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    fault = harness.judge(path, traced=True, flags=("--reference",))
+    assert not fault, fault

@@ -17,12 +17,13 @@ from . import __version__
 from .commands.arguments import Command
 from .commands.explain import ExplainCommand
 from .commands.fix import FixCommand
+from .commands.plan import PlanCommand
 from .commands.run import RunCommand
 from .commands.show import ShowCommand
 from .program import UsageError, raise_ending
 
 COMMANDS: dict[str, Command] = {
-    command.name: command for command in (RunCommand(), FixCommand(), ShowCommand(), ExplainCommand())
+    command.name: command for command in (RunCommand(), FixCommand(), PlanCommand(), ShowCommand(), ExplainCommand())
 }
 
 

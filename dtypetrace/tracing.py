@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -22,6 +22,9 @@ from .capture.snapshot import snapshot
 from .hooks import Watch
 from .records import Finding, Recording
 from .view import View
+
+if TYPE_CHECKING:
+    from .rules.precision_plan import StepError
 
 _open: dict[int, Trace] = {}
 
@@ -50,6 +53,7 @@ class Trace(View):
         numerics: bool = False,
         reference: bool = False,
         reference_steps: int | None = None,
+        keep_wide: tuple[str, ...] = (),
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(
@@ -64,7 +68,7 @@ class Trace(View):
             steps=steps if trace_steps is None else trace_steps,
             on_enough=None if trace_steps is None else self.stop,
             numerics=numerics,
-            reference=_reference(reference_steps) if reference else None,
+            reference=_reference(reference_steps, keep_wide) if reference or keep_wide else None,
         )
         self._outer: Trace | None = None
         self._recording: Recording | None = None
@@ -172,6 +176,17 @@ class Trace(View):
             self._findings = rules.find(self._recording, self._ignore)
         return self._findings
 
+    def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
+        from .rules.precision_plan import step_error
+
+        def measured(keep: tuple[str, ...]) -> StepError:
+            again = Trace(reference=True, keep_wide=keep)
+            with again:
+                step()
+            return step_error(again.recording)
+
+        return measured
+
     def _step_of(self, tensor: Any) -> tuple[int, str]:
         recorder = (self._outer or self)._watch.recorder
         if (self._outer or self)._thread is None:
@@ -191,10 +206,10 @@ def _healing() -> MakeHealer:
     return partial(Healer, judge=ruling)
 
 
-def _reference(steps: int | None) -> Callable[[Recorder], Any]:
+def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder], Any]:
     from .reference.follow import STEPS, Reference
 
-    return partial(Reference, steps=STEPS if steps is None else steps)
+    return partial(Reference, steps=STEPS if steps is None else steps, keep=keep)
 
 
 def trace(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .records import Chain, Finding, Recording
+
+if TYPE_CHECKING:
+    from .rules.precision_plan import PrecisionPlan, StepError
 
 # graph, report and rules are imported when they are asked: networkx and rich would otherwise be loaded while a
 # script's own folder comes first in sys.path, where a file of the same name may lie
@@ -81,6 +85,25 @@ class View(ABC):
         from .render import frames
 
         return frames.frame(self.recording, self.findings, of)
+
+    def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
+        """The smallest set of modules to keep in float32 so that results, gradients and updates stay within ``tolerance`` of the
+        reference, relative to it. The trace must have had one (``reference=True``).
+
+        ``step`` runs the step again, from the same state and random numbers: with it every choice is run and measured, and
+        the plan is verified; without it the plan is what the measured effects foretell. ``dtypetrace plan script.py`` runs
+        the script itself. Raises ValueError for a trace without a reference.
+
+        >>> t.precision_plan(tolerance=0.02).apply(model)    # doctest: +SKIP
+        """
+        from .rules import precision_plan
+
+        if step is None:
+            return precision_plan.foretold(self.recording, tolerance)
+        return precision_plan.search(self.recording, self._runs_with(step), tolerance)
+
+    def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
+        raise ValueError("a saved trace cannot run anything; leave step out, or use dtypetrace plan script.py")
 
     def slice(self, op: int, limit: int = 60) -> Slice:
         """What led to one op, by its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.

@@ -71,7 +71,7 @@ class ModuleHooks:
                     # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
                     self.on_enough()
                     return None
-                self._outermost()
+                self._outermost(module)
                 above = recorder.modules.above(module) if backward else None
                 root = above or recorder.modules.root(module, place if self._called_directly(frame) else -1)
                 recorder.births.given(args, place)
@@ -94,8 +94,10 @@ class ModuleHooks:
             frame = frame.f_back
         return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
 
-    def _outermost(self) -> None:
+    def _outermost(self, module: nn.Module) -> None:
         self.patches.mind_compile()
+        if self.recorder.reference is not None:
+            self.recorder.reference.outermost(module)
         self.recorder.stepping.forget_left()
         self.recorder.origins.tidy()
 

@@ -93,6 +93,8 @@ class Recorder:
         self.origins.clear()
         self.threads.clear()
         self.running_steps.clear()
+        if self.reference is not None:
+            self.reference.close()
         self.reference = self.values = None  # what they measured has been read, and lay where the tensors are
         self.updates = Updates(self, False)
 

@@ -99,6 +99,12 @@ class Healer(Protocol):
 class Reference(Protocol):
     """What carries values in higher precision beside the program's, as the hooks use it. See ``reference.follow``."""
 
+    def outermost(self, module: nn.Module) -> None:
+        """A module is entered from outside."""
+
+    def close(self) -> None:
+        """The trace ends."""
+
     def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """An operator's kernel with what has to be done ahead of it."""
 

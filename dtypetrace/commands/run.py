@@ -107,6 +107,11 @@ class RunCommand:
             metavar="N",
             help="with --reference: for N optimizer steps (default 10)",
         )
+        add(
+            "--keep-wide",
+            metavar="MODULES",
+            help="with --reference: let these modules compute in float32 (layers.0.mlp,head), as dtypetrace plan tries them",
+        )
         arguments.add_source(parser)
         arguments.add_quiet(parser, "print no report, only errors; files are written all the same")
 
@@ -123,6 +128,7 @@ class RunCommand:
             autofix=options.autofix,
             reference=options.reference or options.reference_steps is not None,
             reference_steps=options.reference_steps,
+            keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
         )
         # sys.stderr as it is now: the script may put another stream there
         outputs = Outputs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from .shadows import COMPLEX, Shadows, floating, real_of
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
+_HEAVY = 1 << 22
+"""Multiplications above which the program's own float32 result stands for the local one."""
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -58,6 +61,10 @@ class Call:
             id(t) not in changed and shadows.shadow(t) is not None for t in self.operands
         )
         exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
+        # a large matmul in float32 twice more in float64 would cost more than all the rest; its own rounding is next to none
+        self.heavy = (
+            self.real is torch.float64 and self.made[0].dtype is torch.float32 and _work(self.operands) > _HEAVY
+        )
         self.needed = self.inherits or not exact or bool(changed)
 
     def _reads_results(self, operands: list[Tensor]) -> bool:
@@ -205,6 +212,12 @@ _SPECIAL: dict[Any, Callable[[Call], Any]] = {
 
 
 # ---------------------------------------------------------------- arguments
+
+
+def _work(operands: list[Tensor]) -> int:
+    """Of a matmul or convolution: about its multiplications; what is as large and adds alone is cheap next to them."""
+    sizes = [t.shape for t in operands if t.dim() > 1]
+    return prod(sizes[-2]) * sizes[-1][-1] if len(sizes) > 1 else 0
 
 
 def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str) -> Any:

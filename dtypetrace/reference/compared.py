@@ -1,6 +1,6 @@
 """What accumulates on purpose, beside its reference: gradients as the optimizer meets them, updates, its state.
 
-Compared are the whole gradient and a sample of what a step changes. The sums stay on the device and are read at the end.
+Compared are samples; whether a gradient is zero is asked of all of it. The sums stay on the device and are read at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from .shadows import Shadows
 
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter)
+_GRADIENT = 1 << 15
+"""So many elements of a gradient at most are compared, as those of an embedding lie in a few rows."""
 
 
 class _Sums:
@@ -68,7 +70,8 @@ class Comparisons:
             if gradient is not None and type(gradient) in _PLAIN and gradient.layout is torch.strided:
                 reference = self._shadows.of(gradient)
                 if reference is not None:
-                    self._sums(parameter, "gradient", gradient).add(_row(gradient.reshape(-1), reference.reshape(-1)))
+                    parts = sample(gradient, _GRADIENT), sample(reference, _GRADIENT)
+                    self._sums(parameter, "gradient", gradient).add(_row(*parts, gradient))
 
     def ends(self, optimizer: Any) -> None:
         """After it."""
@@ -128,8 +131,8 @@ def _parameters(optimizer: Any) -> list[Tensor]:
     ]
 
 
-def _row(made: Tensor, true: Tensor) -> Tensor:
-    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares."""
+def _row(made: Tensor, true: Tensor, whole: Tensor | None = None) -> Tensor:
+    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares. whole: what made is a part of."""
     kind = torch.float32 if made.device.type == "mps" else torch.float64
     made, true = made.detach().to(kind), true.to(kind)
     known, sound = torch.isfinite(true), torch.isfinite(made)
@@ -139,7 +142,7 @@ def _row(made: Tensor, true: Tensor) -> Tensor:
     alive = due.any()
     lost = due & (~sound | ((m - t).abs() >= HALF * true.abs()))
     columns = [
-        alive, alive & ~(made != 0).any(), t.square().sum(), (m - t).square().sum(), (m * t).sum(), due.sum(), lost.sum(),
+        alive, alive & (torch.count_nonzero(made if whole is None else whole) == 0), t.square().sum(), (m - t).square().sum(), (m * t).sum(), due.sum(), lost.sum(),
         (due & (made == 0)).sum(), (known & ~sound).sum(), known.sum(),
     ]  # fmt: skip
     return torch.stack([c.to(kind) for c in columns])

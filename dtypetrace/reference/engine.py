@@ -24,6 +24,8 @@ from .samples import own_sample
 from .shadows import Shadows
 
 Tensor = torch.Tensor
+_FIRST, _EVERY = 8, 4
+"""So many calls of each op are measured, and then one in so many. Every call is followed."""
 
 
 @dataclass(slots=True)
@@ -60,6 +62,9 @@ class Engine:
         """Operators that did not run in higher precision, with the reason."""
         self._saw = saw
         self._kinds: dict[Any, Kind] = {}
+        self._calls: dict[int, int] = {}
+        self.measuring = True
+        """Whether calls are measured, or only followed."""
 
     def _kind(self, func: Any) -> Kind:
         kind = self._kinds.get(func)
@@ -94,11 +99,15 @@ class Engine:
                     if t.dtype in self.shadows.wide and not whole(t):
                         self.shadows.adopt(t)
                 return Written(tensors, [None] * len(tensors), [None] * len(tensors))
-            before = [t.to(self.shadows.wide_of(t.dtype), copy=True) if k else None for t, k in zip(tensors, known)]
+            looked = self.measuring
+            before = [
+                t.to(self.shadows.wide_of(t.dtype), copy=True) if k and looked else None for t, k in zip(tensors, known)
+            ]
+            samples = [own_sample(t) if looked and self.shadows.follows(t) else None for t in tensors]
             for t in tensors:
                 if self.shadows.follows(t):
                     self.shadows.adopt(t)
-            return Written(tensors, before, [own_sample(t) if self.shadows.follows(t) else None for t in tensors])
+            return Written(tensors, before, samples)
 
     def after(
         self,
@@ -152,20 +161,27 @@ class Engine:
             return
         if not call.needed:
             return
+        measured = self._due(number)
         try:
             # the local one first: the other writes into the shadows
-            locals_ = call.run(local=True) if call.inherits else None
+            locals_ = call.run(local=True) if measured and call.inherits and not call.heavy else None
             references = call.run(local=False)
         except Exception as error:
             self._give_up(func, call, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             return
         followed = []
         known = samples + [None] * (len(call.made) - len(samples))
-        for made, reference, local, before_ in zip(call.made, references, locals_ or references, known):
-            if self._keep(made, reference) and reference is not None and local is not None:
-                followed.append(Followed(made, local, reference, before_))
+        exact = call.made if call.inherits and call.heavy else references
+        for made, reference, local, before_ in zip(call.made, references, locals_ or exact, known):
+            if self._keep(made, reference) and measured and reference is not None and local is not None:
+                followed.append(Followed(made, local.to(reference.dtype), reference, before_))
         if followed:
             self._saw(number, followed)
+
+    def _due(self, number: int) -> bool:
+        """Whether a call of an op is measured: its first ones, and then every fourth, of those in steps that are."""
+        calls = self._calls[number] = self._calls.get(number, -1) + 1
+        return self.measuring and (calls < _FIRST or calls % _EVERY == 0)
 
     def _counted(self, number: int, source: Any, out: Any) -> None:
         """Floating numbers were cast to whole ones, which are the program's own: how many would be others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from ..records import Compared, Precision
 from .compared import Comparisons
 from .engine import Engine, Followed, Written
 from .errors import Errors
+from .keeping import Kept, keep_wide
 from .samples import SIZE, sample
 
 Tensor = torch.Tensor
@@ -38,10 +39,13 @@ class Reference:
     """Follows one run.
 
     recorder: whose ops are followed. steps: after so many optimizer steps it ends, and the run goes on without. everywhere:
-    float64 for every reference, which float32 is precise enough for where the program computes in 16 bits.
+    float64 for every reference, which float32 is precise enough for where the program computes in 16 bits. keep: modules, by
+    their paths in the outermost one called, that compute in float32 meanwhile: this alone changes what the program computes.
     """
 
-    def __init__(self, recorder: Names, *, steps: int = STEPS, everywhere: bool = False) -> None:
+    def __init__(
+        self, recorder: Names, *, steps: int = STEPS, everywhere: bool = False, keep: Iterable[str] = ()
+    ) -> None:
         self._recorder = recorder
         self._steps = steps
         self._errors = Errors()
@@ -54,6 +58,9 @@ class Reference:
         self._errors_of_call: tuple[int, Tensor, torch.Size, float] | None = None
         self.on = True
         self.most_bytes = 0
+        self._done = 0
+        self._keep = tuple(keep)
+        self._islands: dict[int, Kept] = {}
 
     # ------------------------------------------------------------ every operator
 
@@ -108,6 +115,18 @@ class Reference:
         self._nodes.clear()
         self._comparisons.forget()
         self._written = self._errors_of_call = None
+
+    def close(self) -> None:
+        """The trace ends: nothing stays on the program's modules."""
+        self.stop()
+        for island in self._islands.values():
+            island.remove()
+        self._islands.clear()
+
+    def outermost(self, module: torch.nn.Module) -> None:
+        """A module is entered from outside: what of it is to be kept wide is cast when it is met first."""
+        if self._keep and id(module) not in self._islands:
+            self._islands[id(module)] = keep_wide(module, self._keep)
 
     # ------------------------------------------------------------ errors, and the gradients that they meet
 
@@ -198,6 +217,8 @@ class Reference:
         self._engine.shadows.clear()
         self._nodes.clear()
         self._steps -= 1
+        self._done += 1
+        self._engine.measuring = self._done < _MEASURED_STEPS or self._done % _ONE_IN == 0
         if self._steps <= 0:
             self.stop()
 
@@ -219,6 +240,8 @@ class Reference:
         return self._errors.read(), self._comparisons.read()
 
 
+_MEASURED_STEPS, _ONE_IN = 2, 4
+"""In the first steps every op is measured, then in one step of so many. Gradients and updates are compared in each."""
 _MOST_NODES = 1 << 16
 
 

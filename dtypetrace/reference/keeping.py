@@ -57,7 +57,9 @@ class _Island:
     def __init__(self) -> None:
         self._open: list[tuple[torch.dtype | None, list[Any]]] = []
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def enter(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Widens what a call is given."""
         met: list[torch.dtype] = []
         wide_args, wide_kwargs = _cast(args, met), _cast(kwargs, met)

@@ -6,16 +6,16 @@ from functools import lru_cache
 
 import torch
 
-SIZE = 2048
+SIZE = 1024
 """So many elements at most stand for a tensor."""
 
 
-def sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Up to ``SIZE`` elements, evenly spread, in one dimension; of a small tensor all, which may be a view."""
+def sample(tensor: torch.Tensor, size: int = SIZE) -> torch.Tensor:
+    """Up to ``size`` elements, evenly spread, in one dimension; of a small tensor all, which may be a view."""
     count = tensor.numel()
-    if count <= SIZE:
+    if count <= size:
         return tensor.reshape(-1)
-    return torch.take(tensor, _places(count, tensor.device))
+    return torch.take(tensor, _places(count, size, tensor.device))
 
 
 def own_sample(tensor: torch.Tensor) -> torch.Tensor:
@@ -26,11 +26,8 @@ def own_sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=4096)
-def _places(count: int, device: torch.device) -> torch.Tensor:
+def _places(count: int, size: int, device: torch.device) -> torch.Tensor:
+    numbers = torch.arange(size, device=device)
     # not a plain stride: a power of two would look at a few columns of a matrix only
-    return (
-        (torch.arange(SIZE, device=device, dtype=torch.float64) * (count / SIZE))
-        .long()
-        .add_(torch.arange(SIZE, device=device) * 7919 % max(count // SIZE, 1))
-        .clamp_(max=count - 1)
-    )
+    apart = numbers * 7919 % max(count // size, 1)
+    return (numbers.double() * (count / size)).long().add_(apart).clamp_(max=count - 1)

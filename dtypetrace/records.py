@@ -175,11 +175,14 @@ class Op:
     peak: float | None = None
     """Largest number that its first call gave, measured where integers are cast to fewer than 24 bits of precision."""
     uncached: str = ""
-    """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``, ``inference``), else empty."""
+    """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``,
+    ``inference``), else empty."""
     model: int = -1
-    """Number of the outermost module called, -1 outside any. Two models that one function calls ``model`` share its name."""
+    """Number of the outermost module called, -1 outside any. Two models that one function calls ``model`` share
+    its name."""
     effect: str = ""
-    """What the operator's schema says of its results: ``view`` of an operand, ``write`` into one, ``new``; empty where no schema was seen."""
+    """What the operator's schema says of its results: ``view`` of an operand, ``write`` into one, ``new``; empty
+    where no schema was seen."""
     written: tuple[int, ...] = ()
     """The operands that it writes into, by index."""
     named: str = ""
@@ -204,7 +207,8 @@ class Witness:
     changed: bool = False
     """Whether its dtype was changed after another operand (an optimizer's state, an average) had been made from it."""
     passed: str = ""
-    """Where a module of torch's was called and an op inside it refused: the argument of its forward that this is (``attn_mask``)."""
+    """Where a module of torch's was called and an op inside it refused: the argument of its forward that this is
+    (``attn_mask``)."""
     position: int = -1
     """That argument's position in the call, -1 where it was passed by name or is none."""
     trained: bool = False
@@ -253,7 +257,8 @@ class Refused:
     predicted: bool = False  # found before the call that would have raised
     after: int = -1  # how many of the recording's ops had run before it, -1 where that was not counted
     derived: bool = False
-    """Whether the engine ran it: its place is that of the forward op whose backward it is, or of the call of ``backward``."""
+    """Whether the engine ran it: its place is that of the forward op whose backward it is, or of the call of
+    ``backward``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +347,8 @@ class Operand:
     holder: str | None
     origin: Origin
     written: str = ""
-    """How the call writes it (``q * turn``), where that is plain and it has no name of its own. Not in the JSON report."""
+    """How the call writes it (``q * turn``), where that is plain and it has no name of its own. Not in the JSON
+    report."""
     handed: bool = False
     """Whether that call is the user's own further out, which handed it on to a library's. Not in the JSON report."""
 
@@ -411,7 +417,8 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What ran in another dtype because of one cause: calls, floating point operations of matmuls and convolutions, bytes of results."""
+    """What ran in another dtype because of one cause: calls, floating point operations of matmuls and
+    convolutions, bytes of results."""
 
     ops: int
     flops: int

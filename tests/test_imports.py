@@ -19,7 +19,7 @@ LONGEST = 610
 
 BASE = {"records", "measurements", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""
-JUDGED = BASE | {"graph", "rules"}
+JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
 ARROWS: dict[str, set[str]] = {
     "records": {"measurements"},
@@ -31,7 +31,8 @@ ARROWS: dict[str, set[str]] = {
     "hooks": BASE | {"capture"},
     "reference": BASE | {"capture"},
     "graph": BASE,
-    "rules": BASE | {"graph"},
+    "foresight": BASE | {"graph"},
+    "rules": BASE | {"graph", "foresight"},
     "healing": BASE | {"capture"},
     "lora": JUDGED | {"capture"},
     "render": JUDGED | {"lora"},

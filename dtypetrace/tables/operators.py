@@ -1,7 +1,9 @@
-"""What each operator does, as far as its name or its recorded schema tells: moves, casts, factories, writes, and its cost.
+"""What each operator does, as far as its name or its recorded schema tells: moves, casts, factories, writes, and
+its cost.
 
 An operator's name is the aten name without overload (``add`` for ``add_.Tensor``); a *call* is the name of the function
-that the program called (``__iadd__`` is ``iadd``). What torch's schema knows (views, writes) is recorded with the op when it
+that the program called (``__iadd__`` is ``iadd``). What torch's schema knows (views, writes) is recorded with the
+op when it
 first runs; names decide only where nothing was recorded, and where no schema could tell. Standard library only.
 """
 
@@ -38,12 +40,15 @@ CASTS = frozenset({"_to_copy", "to", "type_as", "_autocast_to_reduced_precision"
 # ---------------------------------------------------------------- moves
 
 _VIEWS = (
-    "T adjoint alias as_strided chunk detach diagonal expand expand_as flatten hsplit lift_fresh mH mT movedim moveaxis narrow "
-    "numpy_T permute ravel reshape reshape_as select slice split split_with_sizes squeeze swapaxes swapdims t tensor_split "
+    "T adjoint alias as_strided chunk detach diagonal expand expand_as flatten hsplit lift_fresh mH mT movedim "
+    "moveaxis narrow "
+    "numpy_T permute ravel reshape reshape_as select slice split split_with_sizes squeeze swapaxes swapdims t "
+    "tensor_split "
     "transpose unbind unflatten unfold unsqueeze view view_as vsplit _reshape_alias _unsafe_view"
 )
 _COPIES = (
-    "_pin_memory cat clone column_stack concat concatenate constant_pad_nd contiguous copy diag dstack flip gather getitem "
+    "_pin_memory cat clone column_stack concat concatenate constant_pad_nd contiguous copy diag dstack flip gather "
+    "getitem "
     "hstack index index_select pad pin_memory repeat repeat_interleave roll stack take_along_dim tril triu "
     "unsafe_chunk unsafe_split vstack"
 )
@@ -68,7 +73,8 @@ TAKES_DTYPE = (
     | (SEQUENCES - {"range"})
     | {"tensor", "as_tensor", "asarray", "frombuffer", "rand", "randn"}
     | frozenset(
-        "bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window logspace "
+        "bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window "
+        "logspace "
         "ones randint randperm tril_indices triu_indices zeros".split()
     )
 )
@@ -93,6 +99,19 @@ def is_destination(call: str, argument: str, index: int) -> bool:
     return argument.split("[")[0] in _DESTINATION_ARGUMENTS or in_place and index == 0
 
 
+# ---------------------------------------------------------------- composites
+
+ABOVE_DISPATCHER = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "convolution"),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), "convolution"),
+    "scaled_dot_product_attention": "_scaled_dot_product",
+    "prelu": "_prelu_kernel",
+}
+"""Functions that check dtypes before an operator runs, with the beginning of that operator's name: it takes their
+tensors in
+the same order."""
+
+
 # ---------------------------------------------------------------- of a recorded op
 
 
@@ -114,7 +133,8 @@ def is_move(op: Op) -> bool:
 
 
 def destination(op: Op) -> int:
-    """Index of the first operand that the operator writes its result into, -1 for none: the first of ``add_``, the last of ``add.out``."""
+    """Index of the first operand that the operator writes its result into, -1 for none: the first of ``add_``, the
+    last of ``add.out``."""
     if op.effect:
         return op.written[0] if op.effect == "write" and op.written else -1
     name, _, overload = op.aten.partition(".")

@@ -1,6 +1,7 @@
 """Which dtype torch computes in where operands differ: its promotion rules, without torch.
 
-Source: ``c10/core/ScalarType.cpp`` and ``ATen/native/TypeProperties.cpp``; ``tests/tables/test_promotion.py`` compares all
+Source: ``c10/core/ScalarType.cpp`` and ``ATen/native/TypeProperties.cpp``; ``tests/tables/test_promotion.py``
+compares all
 pairs with ``torch.promote_types`` and ``torch.result_type``.
 """
 
@@ -39,7 +40,7 @@ def promote(one: str, other: str) -> str | None:
     if category(low) < category(high):
         return high
     if category(high) == 2:
-        return DEFAULT_FLOAT if HALF == {low, high} else high
+        return DEFAULT_FLOAT if {low, high} == HALF else high
     return _integer(low, high)
 
 
@@ -72,7 +73,8 @@ def number_dtype(kind: str) -> str:
 
 
 def result_type(with_dimensions: Iterable[str], without: Iterable[str] = (), numbers: Iterable[str] = ()) -> str | None:
-    """The dtype of an elementwise result: of tensors with dimensions, of tensors with none, and of Python numbers (kinds).
+    """The dtype of an elementwise result: of tensors with dimensions, of tensors with none, and of Python numbers
+    (kinds).
 
     A higher group decides unless a lower one is of a higher category.
 

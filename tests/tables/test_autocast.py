@@ -80,7 +80,9 @@ CALLS = {
 def test_cpu_policies_are_what_autocast_does(name):
     function, *args = CALLS[name]
     narrow = [a.bfloat16() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-    seen = _under_autocast(function, *args) | (_under_autocast(function, *narrow) if name not in ("cat", "stack") else set())
+    seen = _under_autocast(function, *args) | (
+        _under_autocast(function, *narrow) if name not in ("cat", "stack") else set()
+    )
     expected = {"lower": {torch.bfloat16}, "float32": {torch.float32}, "promote": {torch.float32}, "": set()}
     assert seen == expected[autocast.policy(name, name, "cpu")]
 

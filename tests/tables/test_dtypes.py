@@ -68,4 +68,4 @@ def test_wider_compares_floating_dtypes_alone():
 
 
 def test_every_dtype_that_a_message_may_name_is_in_the_table():
-    assert {d for d in map(refusals.canonical, refusals._TYPE_NAMES)} <= set(DTYPES)
+    assert set(map(refusals.canonical, refusals._TYPE_NAMES)) <= set(DTYPES)

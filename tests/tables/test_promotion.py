@@ -11,7 +11,20 @@ from dtypetrace.tables.dtypes import DTYPES
 from dtypetrace.tables.promotion import promote, result_type
 
 COMPUTING = [n for n, d in DTYPES.items() if d.kind != "quantised" and not (d.kind == "integer" and d.bits < 8)]
-COMMON = ["float64", "float32", "bfloat16", "float16", "complex64", "complex128", "complex32", "int64", "int32", "uint8", "int8", "bool"]
+COMMON = [
+    "float64",
+    "float32",
+    "bfloat16",
+    "float16",
+    "complex64",
+    "complex128",
+    "complex32",
+    "int64",
+    "int32",
+    "uint8",
+    "int8",
+    "bool",
+]
 NUMBERS = {"bool": True, "int": 2, "float": 2.5, "complex": 2j}
 
 

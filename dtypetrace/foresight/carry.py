@@ -1,0 +1,381 @@
+"""Carries changed dtypes through the ops of a recording, op by op, along the producers of their operands.
+
+Three things are not recorded and are taken so. A gradient has the dtype of the tensor that it is the gradient of,
+as the engine
+casts it. A cast of autocast's is no op of its own: what autocast does to an op's operands is worked out again. A cast
+that torch makes inside a function ends in the dtype of the function's first operand where it did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import graph
+from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged
+from ..tables import autocast, operator_rules
+from ..tables.dtypes import FLOATING, REAL, wider
+from ..tables.operator_rules import Call, Given, Gives, Outcome, Refuses, Unknown
+from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, is_cast, name_of
+from .changes import Change, Parameters
+
+Assumption = tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What became of one op: the dtypes that went in and came out, and what happened that did not happen before."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    code: str = ""
+    """Of the refusal, where the op would be refused; its results are then taken to be what they would be after a
+    cast."""
+    unknown: str = ""
+    """Why the table does not say what happens; the results' dtypes are then a guess."""
+    widens: bool = False
+    """Whether it promotes operands that it did not promote before."""
+
+
+class Run:
+    """A recording under a change. ``ops`` holds what became of each op."""
+
+    def __init__(self, recording: Recording, change: Change) -> None:
+        self.recording = recording
+        self.change = change
+        self.parameters = Parameters(recording, change)
+        self.ops: list[Carried] = []
+        self._first: dict[tuple[str, int, str, str], str] = {}
+        for number, op in enumerate(recording.ops):
+            self.ops.append(self._carried(number, op))
+
+    # ------------------------------------------------------------ operands
+
+    def dtype_of(self, op: Op, operand: Input) -> str:
+        """The dtype that an operand has after the change."""
+        changed = self.parameters.dtype(op, operand)
+        if operand.dtype not in FLOATING:
+            return operand.dtype
+        dtype = changed or operand.dtype
+        if changed is None and operand.holder != "parameter":
+            if 0 <= operand.producer < len(self.ops):
+                dtype = self.result_of(operand.producer, operand.dtype, operand.step)
+            else:
+                dtype = self.change.births.get(operand.step, operand.dtype)
+        return self._cast_between(op, operand, dtype)
+
+    def _cast_between(self, op: Op, operand: Input, dtype: str) -> str:
+        """The dtype of an operand after a cast that changed nothing when it was recorded, and now would.
+
+        Which of the uses of a tensor came after such a cast is not recorded: those in the same function are taken
+        for it.
+        """
+        for cast in self._unchanged.get(_made(operand), ()):
+            if cast.dtype == operand.dtype and cast.module == op.module and self._together(cast.place, op.place):
+                read = self._read(Step("cast", cast.op, cast.place, cast.module, (), cast.dtype, reads=cast.reads))
+                return self._of_read(read) if read is not None else cast.dtype
+        return dtype
+
+    @cached_property
+    def _unchanged(self) -> dict[tuple[int, int], list[Unchanged]]:
+        """The casts that changed nothing, by the op that made the tensor, or by its step where none did."""
+        found: dict[tuple[int, int], list[Unchanged]] = {}
+        for cast in self.recording.unchanged:
+            found.setdefault((cast.producer, cast.step if cast.producer < 0 else -1), []).append(cast)
+        return found
+
+    def _together(self, one: int, other: int) -> bool:
+        """Whether two places lie in the same function."""
+        frames = [graph.place_of(self.recording, n).stack[:1] for n in (one, other)]
+        return all(frames) and len({(f[0].file, f[0].function) for f in frames}) == 1
+
+    def result_of(self, producer: int, recorded: str, step: int) -> str:
+        """The dtype of the result of an op that had a dtype when it was recorded."""
+        before, now = self.recording.ops[producer], self.ops[producer]
+        if recorded in before.outputs:
+            return now.outputs[before.outputs.index(recorded)]
+        written = [n for n in before.written if n < len(before.inputs) and before.inputs[n].dtype == recorded]
+        mine = next((n for n in written if before.inputs[n].step == step), next(iter(written), -1))
+        return now.inputs[mine] if mine >= 0 else recorded
+
+    # ------------------------------------------------------------ one op
+
+    def _carried(self, number: int, op: Op) -> Carried:
+        given = tuple(self.dtype_of(op, i) for i in op.inputs)
+        if op.phase == "backward" and op.of >= 0:
+            given = self._gradients(op, given)
+        self._first.setdefault(_function(op), next((d for d in given if d in FLOATING), ""))
+        born = self._birth(number, op)
+        if born is not None:
+            return Carried(given, born)
+        if is_cast(op) and op.outputs:
+            return Carried(given, (self._cast(number, op, given),))
+        if op.named in FLOATING:  # softmax(dtype=torch.float32) casts first
+            given = tuple(op.named if i.dtype == op.named and d in FLOATING else d for i, d in zip(op.inputs, given))
+        effective = self._after_autocast(op, given)
+        before = tuple(i.dtype for i in op.inputs)
+        if effective == before:
+            return Carried(effective, op.outputs)
+        return self._asked(op, before, effective)
+
+    def _birth(self, number: int, op: Op) -> tuple[str, ...] | None:
+        """The results of an op at which a changed dtype is born, None where none is."""
+        step = self._born.get(number, -1)
+        dtype = self.change.births.get(step)
+        if dtype is None:
+            return None
+        decided = self.recording.steps[step].to
+        return tuple(dtype if d == decided else d for d in op.outputs)
+
+    @cached_property
+    def _born(self) -> dict[int, int]:
+        """Op -> the changed step that its result is known by, where none of its operands brought it along."""
+        found: dict[int, int] = {}
+        for op in self.recording.ops:
+            for i in op.inputs:
+                if i.step in self.change.births and i.producer >= 0:
+                    made = self.recording.ops[i.producer]
+                    if i.dtype in made.outputs and all(o.step != i.step for o in made.inputs):
+                        found.setdefault(i.producer, i.step)
+        return found
+
+    def _gradients(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The operands of a backward op: the gradients that come in have the dtype of its forward op's results."""
+        forward, now = self.recording.ops[op.of], self.ops[op.of]
+        if not forward.outputs or not now.outputs:
+            return given
+        found = list(given)
+        for n, i in enumerate(op.inputs):
+            made = self.recording.ops[i.producer] if i.producer >= 0 else None
+            if made is not None and made.phase == "backward" and made.of != op.of and i.dtype in forward.outputs:
+                found[n] = now.outputs[forward.outputs.index(i.dtype)]
+        return tuple(found)
+
+    # ------------------------------------------------------------ casts
+
+    def _cast(self, number: int, op: Op, given: tuple[str, ...]) -> str:
+        recorded = op.outputs[0]
+        if not given or recorded not in FLOATING:
+            return recorded
+        if op.phase == "backward" and op.of >= 0:
+            return self._of_forward(op, recorded)
+        if op.named == recorded and op.op not in NAMED_CASTS:
+            return recorded  # softmax(dtype=torch.float32)
+        if op.op in NAMED_CASTS:
+            return self._named(self._step_of(number), recorded)
+        if op.autocast or given[0] == recorded:
+            return given[0] if op.autocast and self._is_autocasts(op) else recorded
+        first = self._first.get(_function(op), "")
+        before = self._recorded_first(op)
+        return first if before == recorded and first else recorded
+
+    def _is_autocasts(self, op: Op) -> bool:
+        region = op.autocast.partition(":")[2]
+        return op.outputs[0] in (region, "float32")
+
+    def _of_forward(self, op: Op, recorded: str) -> str:
+        """The backward of a cast gives the dtype that went into the cast."""
+        forward, now = self.recording.ops[op.of], self.ops[op.of]
+        return next((d for i, d in zip(forward.inputs, now.inputs) if i.dtype == recorded), recorded)
+
+    def _named(self, step: Step | None, recorded: str) -> str:
+        """What a cast of the program's casts to: the dtype that it names, or that of the tensor that it read it
+        from."""
+        read = self._read(step) if step is not None else None
+        return self._of_read(read) if read is not None else recorded
+
+    def _read(self, step: Step) -> Read | None:
+        """The read of ``tensor.dtype`` that a cast has its dtype from; None where it names one."""
+        reads = (r for r in step.reads if r.step >= 0 and r.dtype == step.to)
+        return next((r for r in reads if graph.linked(self.recording, step, r)), None)
+
+    def _of_read(self, read: Read) -> str:
+        """What a read of ``tensor.dtype`` gives after the change."""
+        if 0 <= read.producer < len(self.ops):
+            return self.result_of(read.producer, read.dtype, read.step)
+        return self._of_step(read.step, read.dtype)
+
+    def _step_of(self, number: int) -> Step | None:
+        found = self._steps_of_results.get(number, -1)
+        return self.recording.steps[found] if found >= 0 else None
+
+    @cached_property
+    def _steps_of_results(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for op in self.recording.ops:
+            for i in op.inputs:
+                if i.producer >= 0 and i.dtype in self.recording.ops[i.producer].outputs:
+                    found.setdefault(i.producer, i.step)
+        return found
+
+    def _of_step(self, step: int, recorded: str) -> str:
+        """The dtype of the tensors that a step decided, after the change."""
+        if step in self.change.births:
+            return self.change.births[step]
+        for number, before in enumerate(self.recording.ops[: len(self.ops)]):
+            for i, now in zip(before.inputs, self.ops[number].inputs):
+                if i.step == step and i.dtype == recorded:
+                    return now
+        for p in self.recording.parameters:
+            if p.step == step:
+                return self.parameters.now(p)
+        return recorded
+
+    def _recorded_first(self, op: Op) -> str:
+        """The dtype that the first floating operand of a function's call had."""
+        return self._recorded_firsts.get(_function(op), "")
+
+    @cached_property
+    def _recorded_firsts(self) -> dict[tuple[str, int, str, str], str]:
+        found: dict[tuple[str, int, str, str], str] = {}
+        for op in self.recording.ops:
+            floating = next((i.dtype for i in op.inputs if i.dtype in FLOATING), "")
+            found.setdefault(_function(op), floating)
+        return found
+
+    # ------------------------------------------------------------ what the table says
+
+    def _after_autocast(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
+        device, _, region = op.autocast.partition(":")
+        if self.change.autocast is not None and op.phase in ("forward", "recompute"):
+            region = "" if self.change.autocast == "off" else self.change.autocast
+            device = device or op.device.partition(":")[0]
+        if not region:
+            return given
+        return autocast.cast(autocast.policy(op.op, name_of(op), device), given, region)
+
+    def _asked(self, op: Op, before: tuple[str, ...], given: tuple[str, ...]) -> Carried:
+        outcome = predict(op, before, given)
+        widens = _widens(given, outcome) and not _widens(before, Gives(op.outputs))
+        if isinstance(outcome, Gives):
+            made = outcome.dtypes if len(outcome.dtypes) == len(op.outputs) else _spread(outcome.dtypes, op.outputs)
+            return Carried(given, made, widens=widens)
+        guess = _guess(before, given, op.outputs)
+        if isinstance(outcome, Refuses):
+            return Carried(given, guess, code=outcome.code)
+        return Carried(given, guess, unknown=outcome.why)
+
+
+def _function(op: Op) -> tuple[str, int, str, str]:
+    """What tells the calls of a function from each other, as far as that is recorded."""
+    return op.op, op.place, op.module, op.phase
+
+
+def _spread(made: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
+    """One dtype for all results, or as many as there are."""
+    return tuple(made[min(n, len(made) - 1)] for n in range(len(outputs))) if made else tuple(outputs)
+
+
+def _widens(given: Sequence[str], outcome: Outcome) -> bool:
+    """Whether an op's first result is wider than a floating operand although operands disagree."""
+    if not isinstance(outcome, Gives) or not outcome.dtypes:
+        return False
+    floating = {d for d in given if d in REAL}
+    return len(floating) > 1 and any(wider(outcome.dtypes[0], d) for d in floating)
+
+
+def _guess(before: Sequence[str], given: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
+    """Results after a refusal that was mended, or of an op without a rule: as the first operand that they were
+    like before."""
+    like = dict(zip(reversed(before), reversed(given)))
+    return tuple(like.get(d, d) if d in FLOATING else d for d in outputs)
+
+
+# ---------------------------------------------------------------- predicting
+
+
+def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Outcome:
+    """What an op does with other operands, made certain by what it did with its own.
+
+    The table may ask for arguments that are not recorded. Of its answers those count that agree with what was seen.
+    """
+    table = operator_rules.table()
+    above = ABOVE_DISPATCHER.get(op.op)
+    if above is not None and name_of(op).startswith(above):
+        outcome = _certain(table, op.op, op, before, given)
+        if isinstance(outcome, Refuses):
+            return outcome
+    return _certain(table, op.aten, op, before, given)
+
+
+def _certain(table: operator_rules.Table, name: str, op: Op, before: Sequence[str], given: Sequence[str]) -> Outcome:
+    seen = table.possible(name, _call(op, before))
+    agreeing = [dict(assumed) for assumed, outcome in seen.items() if _agrees(outcome, op.outputs)]
+    if not agreeing:
+        first = next(iter(seen.values()))
+        return first if isinstance(first, Unknown) else Unknown("it did something else than the table says")
+    found: set[Outcome] = set()
+    for assumed, outcome in table.possible(name, _call(op, given)).items():
+        known = dict(assumed)
+        if any(all(known.get(k, v) == v for k, v in one.items()) for one in agreeing):
+            found.add(outcome)
+    return found.pop() if len(found) == 1 else Unknown("it depends on arguments that are not recorded")
+
+
+def _made(operand: Input) -> tuple[int, int]:
+    return operand.producer, operand.step if operand.producer < 0 else -1
+
+
+def _call(op: Op, dtypes: Sequence[str]) -> Call:
+    operands = tuple(Given(d, len(i.shape), 0 in i.shape) for d, i in zip(dtypes, op.inputs))
+    outs = len(op.written) if op.effect == "write" and 0 not in op.written else 0
+    return Call(operands, outs=outs)
+
+
+def _agrees(outcome: Outcome, outputs: Sequence[str]) -> bool:
+    return isinstance(outcome, Gives) and (not outcome.dtypes or _spread(outcome.dtypes, outputs) == tuple(outputs))
+
+
+def refused_again(run: Run, refused: Refused) -> Outcome:
+    """What becomes of a call that was refused, after a change."""
+    tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
+    host = Op(refused.op, "", refused.phase, refused.module, refused.place, (), (), 1)
+    given = []
+    for w in tensors:
+        operand = Input(w.dtype, w.step, w.producer, w.name.rpartition(".")[2], w.holder, w.shape)
+        given.append(Given(run.dtype_of(host, operand), len(w.shape), 0 in w.shape))
+    before = Call(tuple(Given(w.dtype, len(w.shape), 0 in w.shape) for w in tensors))
+    after = Call(tuple(given))
+    table = operator_rules.table()
+    if after == before:
+        return Refuses(refused.code)
+    answers = []
+    for name in (refused.op, refused.aten or ""):
+        seen = table.possible(name, before) if name in table else {}
+        kept = [dict(a) for a, outcome in seen.items() if isinstance(outcome, Refuses)]
+        for assumed, outcome in (table.possible(name, after) if kept else {}).items():
+            known = dict(assumed)
+            if any(all(known.get(k, v) == v for k, v in one.items()) for one in kept):
+                answers.append(outcome)
+        if answers:
+            break
+    distinct = set(answers)
+    return distinct.pop() if len(distinct) == 1 else Unknown("no rule says what this call does")
+
+
+@dataclass(frozen=True)
+class After:
+    """What would be refused after a change: recorded calls that ran, and refused ones that still are."""
+
+    op: int
+    """Index of a recorded op that would be refused, -1 for a call that was refused already."""
+    refused: int
+    """Index of a refused call that would still be refused, -1 for an op that ran."""
+    code: str
+
+
+def refused_after(recording: Recording, change: Change) -> tuple[After, ...]:
+    """Every recorded call that a change would have refused: what the advice asks before it proposes the change."""
+    return tuple(refusals(Run(recording, change)))
+
+
+def refusals(run: Run) -> Iterator[After]:
+    """The calls of a changed run that would be refused, in the order of the recording."""
+    for number, carried in enumerate(run.ops):
+        if carried.code:
+            yield After(number, -1, carried.code)
+    for number, refused in enumerate(run.recording.refused):
+        outcome = refused_again(run, refused)
+        if isinstance(outcome, Refuses):
+            yield After(-1, number, outcome.code)

@@ -1,0 +1,148 @@
+"""What is to be changed: dtypes of parameters and of births, and autocast, by the names that people use."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from .. import graph
+from ..records import Input, Op, Parameter, Place, Recording
+from ..tables.dtypes import DTYPES, FLOATING
+
+
+class UnknownNameError(ValueError):
+    """Nothing of that name was recorded, or no such dtype exists."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Other dtypes for a recorded run.
+
+    births: step that decided a dtype -> the dtype that it decides instead. modules: full name of a module or
+    parameter -> the
+    dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during forward,
+    ``"off"`` for no
+    autocast, None as it was recorded.
+    """
+
+    births: Mapping[int, str] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+    autocast: str | None = None
+
+
+def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> Change:
+    """The change that names stand for: a module, a parameter, a tensor's name where it was born, or ``file.py:12``.
+
+    Raises UnknownNameError for a name that stands for nothing that was recorded, and for what is no floating dtype.
+    """
+    births: dict[int, str] = {}
+    modules: dict[str, str] = {}
+    for name, spelled in changes.items():
+        dtype = _dtype(spelled)
+        full = _modules(recording, name)
+        modules |= dict.fromkeys(full, dtype)
+        born = [] if full else list(_births(recording, name))
+        births |= dict.fromkeys(born, dtype)
+        if not full and not born:
+            raise UnknownNameError(f"nothing called {name!r} was recorded{_near(recording, name)}")
+    region = autocast if autocast in (None, "off") else _dtype(autocast or "")
+    return Change(births, modules, region)
+
+
+def _dtype(spelled: str) -> str:
+    name = spelled.removeprefix("torch.")
+    if name not in FLOATING:
+        near = difflib.get_close_matches(name, sorted(FLOATING), 1)
+        raise UnknownNameError(f"{spelled!r} is no floating dtype" + (f"; did you mean {near[0]}?" if near else ""))
+    return name
+
+
+def _modules(recording: Recording, name: str) -> list[str]:
+    """The full names of the modules or parameters that are meant; the first parts may be left out."""
+    known = _named(recording)
+    return [n for n in known if n == name] or [n for n in known if n.endswith(f".{name}")]
+
+
+def _named(recording: Recording) -> list[str]:
+    """The full names of all modules that ran or hold parameters, and of the parameters."""
+    parameters = {p.name for p in recording.parameters}
+    return sorted(parameters | {n for p in parameters for n in _above(p)} | set(recording.modules) - {""})
+
+
+def _above(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:n]) for n in range(1, len(parts)))
+
+
+def _births(recording: Recording, name: str) -> Iterator[int]:
+    """The steps at which a tensor of that name, or on that line, got its dtype."""
+    file, colon, line = name.rpartition(":")
+    for number, step in enumerate(recording.steps):
+        if step.to not in FLOATING or step.parents:
+            continue
+        place = graph.place_of(recording, step.place)
+        if colon and line.isdigit():
+            if any(f.line == int(line) and f.user and f.file.endswith(file) for f in place.stack):
+                yield number
+        elif name == step.name or name in _assigned(recording, place):
+            yield number
+
+
+_ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
+
+
+def _assigned(recording: Recording, place: Place) -> set[str]:
+    """The names that the line of a birth assigns to, as far as the trace holds its text: the innermost line, and
+    the user's."""
+    frames = {(f.file, f.line) for f in (place.user_frame, *place.stack[:1]) if f is not None}
+    found = (_ASSIGNMENT.match(recording.line(*frame)) for frame in frames)
+    return {match[1] for match in found if match}
+
+
+def _near(recording: Recording, name: str) -> str:
+    known = set(_named(recording))
+    for step in recording.steps:
+        if step.to in FLOATING:
+            known |= _assigned(recording, graph.place_of(recording, step.place))
+    near = difflib.get_close_matches(name, sorted(known), 3)
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+class Parameters:
+    """Which operands are parameters or buffers whose dtype a change decides."""
+
+    def __init__(self, recording: Recording, change: Change) -> None:
+        self._modules = change.modules
+        self._changed = [(p, dtype) for p in recording.parameters if (dtype := self._of(p.name)) is not None]
+        mine = {p.step for p, _ in self._changed}
+        shared = {p.step for p in recording.parameters if self._of(p.name) is None}
+        self._steps = {p.step: dtype for p, dtype in self._changed if p.step not in shared and p.step >= 0}
+        self._sizes = {(p.step, p.size) for p, _ in self._changed if p.step in mine}
+
+    def _of(self, name: str) -> str | None:
+        """The dtype that a change gives a parameter or what is inside a module: that of the longest name that
+        covers it."""
+        covering = [n for n in self._modules if name == n or name.startswith(f"{n}.")]
+        return self._modules[max(covering, key=len)] if covering else None
+
+    def dtype(self, op: Op, operand: Input) -> str | None:
+        """The dtype that an operand is changed to, None where it is no changed parameter or buffer."""
+        if operand.dtype not in FLOATING:
+            return None
+        if operand.holder == "parameter":
+            owner = self._of(f"{op.module}.{operand.name}" if operand.name else op.module) if op.module else None
+            return owner or self._steps.get(operand.step)
+        if operand.producer >= 0 or (operand.step, prod(operand.shape)) not in self._sizes:
+            return None
+        return self._steps.get(operand.step)
+
+    def now(self, parameter: Parameter) -> str:
+        """A parameter's dtype after the change."""
+        return self._of(parameter.name) or parameter.dtype
+
+
+def is_known(dtype: str) -> bool:
+    return dtype in DTYPES

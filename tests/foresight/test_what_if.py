@@ -1,0 +1,132 @@
+"""A forecast is compared with the run that it forecasts: the same program, really made in the other dtypes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dtypetrace
+from dtypetrace.foresight import Change, UnknownNameError, refused_after, what_if
+from dtypetrace.records import Recording
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def made(dtype: str) -> torch.dtype:
+    return getattr(torch, dtype)
+
+
+class Mixer(nn.Module):
+    """What models are made of: convolution, normalisation, attention, rotary positions, a feed-forward part."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 8)
+        self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.last = nn.LayerNorm(8)
+        self.register_buffer("table", torch.linspace(0, 1, 8))
+
+    def forward(self, x, mask, scale):
+        h = F.silu(self.norm(self.conv(x)))
+        h = h.flatten(2).transpose(1, 2)
+        q, k, v = self.q(h), self.k(h), self.v(h)
+        angles = torch.arange(16).float()[:, None] * self.table.float()
+        q = (q.float() * angles.cos()).type_as(q)
+        h = h + F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)[0]
+        h = self.last(h) * scale
+        return h + torch.softmax(h, -1, dtype=torch.float32).to(h.dtype)
+
+
+def program(model="float32", mask="float32", scale="float32", image="float32"):
+    """A step of forward and backward; returns what it gives."""
+    torch.manual_seed(0)
+    net = Mixer().to(made(model))
+    x = torch.randn(2, 3, 4, 4, dtype=made(image))
+    attention_bias = torch.zeros(16, 16, dtype=made(mask))
+    factor = torch.ones(8, dtype=made(scale))
+    out = net(x, attention_bias, factor)
+    loss = out.float().pow(2).mean()
+    loss.backward()
+    return net
+
+
+def watched(action) -> Recording:
+    net = None
+    try:
+        with dtypetrace.trace() as t:
+            net = action()
+    except (RuntimeError, NotImplementedError):
+        pass
+    recording = t.recording  # while the model is alive, whose parameters it names
+    del net
+    return recording
+
+
+@pytest.fixture(scope="module")
+def base():
+    return watched(program)
+
+
+NAMES = {"model": "net", "mask": "attention_bias", "scale": "factor", "image": "x"}
+
+
+def forecast_and_run(base: Recording, **changed: str):
+    forecast = what_if(base, {NAMES[part]: dtype for part, dtype in changed.items()})
+    return forecast, watched(lambda: program(**changed))
+
+
+def results(recording: Recording, forecast=None) -> list[tuple]:
+    """Every op of forward with the dtype of its result, casts left out: which of them run depends on the dtypes."""
+    from dtypetrace.foresight.carry import Run
+
+    outputs = (
+        [c.outputs for c in Run(recording, forecast.change).ops] if forecast else [o.outputs for o in recording.ops]
+    )
+    return [
+        (o.op, o.aten, o.module, made[:1])
+        for o, made in zip(recording.ops, outputs)
+        if o.phase == "forward" and o.module and not o.aten.startswith("_to_copy")
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("part", NAMES)
+def test_one_part_in_another_dtype(base, part, dtype):
+    forecast, real = forecast_and_run(base, **{part: dtype})
+    collisions = [r for r in real.refused if r.left]
+    assert [(p.op, p.code) for p in forecast.refused][:1] == [(r.op, r.code) for r in collisions][:1]
+    if not collisions:
+        assert results(base, forecast) == results(real)
+        assert not forecast.unknown
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_all_parts_together_are_clean(base, dtype):
+    forecast, real = forecast_and_run(base, model=dtype, mask=dtype, scale=dtype, image=dtype)
+    assert forecast.clean and not forecast.widened and not real.refused
+    assert results(base, forecast) == results(real)
+    size = torch.empty((), dtype=made(dtype)).element_size()
+    assert forecast.after.parameters == {dtype: forecast.before.parameters["float32"] * size // 4}
+
+
+def test_a_wide_scale_widens_what_follows(base):
+    forecast, real = forecast_and_run(base, model="float16", mask="float16", image="float16")
+    assert [(p.op, p.gives) for p in forecast.widened] == [("mul", "float32")]
+    assert results(base, forecast) == results(real)
+
+
+def test_names_that_stand_for_nothing(base):
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        what_if(base, {"nett": "float16"})
+    with pytest.raises(UnknownNameError, match="no floating dtype; did you mean bfloat16"):
+        what_if(base, {"net": "bfloat"})
+
+
+def test_no_change_changes_nothing(base):
+    forecast = what_if(base, Change())
+    assert forecast.clean and not forecast.changed and not forecast.widened and not forecast.unknown
+    assert forecast.before == forecast.after
+    assert refused_after(base, Change()) == ()

@@ -1,0 +1,1 @@
+"""Programs for those who work on dtypetrace; none of them is installed."""

@@ -1,0 +1,107 @@
+"""Measures the operators' dtype rules: ``python -m tools.operator_rules`` (``make dtype-rules``), some twenty minutes.
+
+What was seen is kept below ``--kept`` shard by shard, so that a run that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from dtypetrace.tables.operator_rules import ELEMENT_BY_ELEMENT, TABLE
+
+from . import composites, samples
+from .learn import Rule, learn
+from .observe import Seen
+
+_SHARDS = 48
+_LEFT_OUT = {
+    "multi_head_attention_forward": "written in Python: the functions that it calls are watched and have their own rules",
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--kept", type=Path, default=Path("build/operator_rules"), help="folder for what was seen")
+    options.add_argument("--shards", type=int, nargs="*", help="measure these alone, and write no table")
+    chosen = options.parse_args()
+    chosen.kept.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    for shard in range(_SHARDS) if chosen.shards is None else chosen.shards:
+        path = chosen.kept / f"{shard}.pickle"
+        if not path.exists():
+            path.write_bytes(pickle.dumps(measure(shard)))
+    if chosen.shards is None:
+        seen: dict[str, set[Seen]] = defaultdict(set)
+        for shard in range(_SHARDS):
+            for name, some in pickle.loads((chosen.kept / f"{shard}.pickle").read_bytes()).items():
+                seen[name] |= some
+        TABLE.write_text(written(seen), "utf-8")
+
+
+def measure(shard: int) -> dict[str, set[Seen]]:
+    """What was seen of every function and operator in one part of the samples."""
+    torch.manual_seed(0)
+    seen: dict[str, set[Seen]] = defaultdict(set)
+    groups = [samples.of_operator(info) for info in list(op_db)[shard::_SHARDS]]
+    groups += list(composites.all_of_them().values())[shard::_SHARDS]
+    for group in groups:
+        for one in samples.measured(group):
+            seen[one.name].add(one)
+    return dict(seen)
+
+
+def written(seen: dict[str, set[Seen]]) -> str:
+    """The table as JSON, equal rules together."""
+    rules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    unusual: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    unexplained: dict[str, int] = {}
+    for name in sorted(seen):
+        clear = [one for one in seen[name] if one.clear]
+        if not clear or name in _LEFT_OUT:
+            continue
+        rule = learn(sorted(clear, key=repr))
+        rules[rule.usual][_counts(name, rule)].append(name)
+        if rule.unusual:
+            unusual[rule.unusual][" ".join(rule.kinds)].append(name)
+        if rule.unexplained:
+            unexplained[name] = rule.unexplained
+    data = {
+        "torch": torch.__version__,
+        "device": "cpu",
+        "dtypes": samples.DTYPES,
+        "left out": {**_LEFT_OUT},
+        "unexplained": unexplained,
+        "rules": _joined(rules),
+        "other kinds": _joined(unusual),
+    }
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _counts(name: str, rule: Rule) -> str:
+    """The numbers of operands; those of lists of one tensor for what goes element by element, else a list has any number."""
+    each = name.startswith(ELEMENT_BY_ELEMENT)
+    return "any" if rule.lists and not each else " ".join(map(str, rule.counts))
+
+
+def _joined(rules: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, str]]:
+    """The commonest rules first, the names that have them in one line."""
+    order = sorted(rules, key=lambda rule: (-sum(map(len, rules[rule].values())), rule))
+    return {rule: {key: " ".join(names) for key, names in sorted(rules[rule].items())} for rule in order}
+
+
+def unrecognised(seen: Iterable[Seen]) -> Counter[str]:
+    """Messages that say nothing of dtypes, for those who look after ``refusals.json``."""
+    return Counter(one.message.splitlines()[0][:160] for one in seen if not one.clear)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """What to change: the casts that healed a run, the source patch that makes them unnecessary, and its proof.
 
-:func:`fixes` and :func:`diff` are views of a recording. :class:`Repair` is ``dtypetrace fix``: it runs the
+:func:`fixes` and :func:`diff` judge a recording that still has its program's text. :class:`Repair` is ``dtypetrace fix``: it runs the
 program healed, patches each cause at the best place, runs the patched program and looks again, until
 nothing is refused any more; if a candidate does not help, the next one is tried. Then the two runs are
 compared. Nothing here imports torch: the runs are processes of their own (``repair.healed_run``).
@@ -8,40 +8,14 @@ compared. Nothing here imports torch: the runs are processes of their own (``rep
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-
 from . import graph, rules
-from .records import Cast, Place, Recording
+from .records import Inserted, Recording
 from .repair.candidates import Problem as Problem
 from .repair.candidates import gather as gather
 from .repair.proof import Proof, compare
 from .repair.runs import Outcome, RunFailed, Runner
 from .repair.search import Repair, changes_of
 from .source.patch import Patch
-
-
-@dataclass(frozen=True)
-class Inserted:
-    """One cast that healing inserted: ``count`` times, into calls of ``op`` at ``place``."""
-
-    place: Place
-    op: str
-    module: str
-    phase: str
-    cast: Cast
-    why: str
-
-    @property
-    def count(self) -> int:
-        return self.cast.count
-
-    def __str__(self) -> str:
-        frame, cast = self.place.user_frame, self.cast
-        at = f"{os.path.basename(frame.file)}:{frame.line}" if frame else self.phase
-        times = f" ({cast.count} times)" if cast.count > 1 else ""
-        back = " and back" if cast.back else ""
-        return f"{at}: {cast.argument} of {self.op}: {cast.source} -> {cast.to}{back}{times}; {self.why}"
 
 
 def fixes(recording: Recording) -> tuple[Inserted, ...]:
@@ -63,7 +37,7 @@ def diff(recording: Recording) -> str:
 
     It is not proven: ``dtypetrace fix`` runs what it changes.
     """
-    patch = Patch()
+    patch = Patch(recording.text)
     problems = gather(recording, patch)
     for problem in problems:
         problem.choose_next()

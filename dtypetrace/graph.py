@@ -7,14 +7,13 @@ that no tensor took; it serves for looking around, in slices.
 
 from __future__ import annotations
 
-import ast
 import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import networkx as nx
 
-from .records import Chain, FlowStep, Frame, Origin, Place, Read, Recording, Step
-from .source import expressions
+from .records import Chain, FlowStep, Input, Origin, Place, Read, Recording, Step
 from .tables.dtypes import FLOATING
 from .tables.operators import NAMED_CASTS, destination, is_cast, is_move
 
@@ -107,7 +106,7 @@ def _how(step: Step) -> str:
 def _followed_read(recording: Recording, step: Step, in_line: str | None) -> Read | None:
     if not step.reads or step.to == in_line or in_line is not None and step.to == _prevailing(recording):
         return None
-    return next((r for r in step.reads if r.step >= 0 and linked(recording, step, r)), None)
+    return next((r for r in step.reads if r.step >= 0), None)
 
 
 def _prevailing(recording: Recording) -> str | None:
@@ -115,56 +114,6 @@ def _prevailing(recording: Recording) -> str | None:
     sizes = dict(recording.refused[-1].run) if recording.refused else {}
     most = max(sizes, key=sizes.__getitem__, default=None)
     return most if most is not None and 2 * sizes[most] > sum(sizes.values()) else None
-
-
-def linked(recording: Recording, step: Step, read: Read) -> bool:
-    """Whether a read of ``tensor.dtype`` gave a call its dtype argument.
-
-    Exact where the text tells: the read lies inside the call, or inside what was assigned to the
-    name that the call uses, or inside the caller's call that passed it. A literal dtype in the call
-    is no link. Where there is no text, the same live frame having read that dtype is enough.
-    """
-    if read.frames_up < 0:
-        return True  # the call was given the tensor itself
-    call_frame = next(iter(place_of(recording, step.place).stack), None)
-    stack = place_of(recording, read.place).stack
-    if call_frame is None or len(stack) <= read.frames_up:
-        return False
-    call = expressions.call_at(call_frame)
-    text = expressions.text_of(call_frame.file)
-    argument = expressions.dtype_argument(call) if call is not None else None
-    if text is None or call is None:
-        return True
-    if argument is None or _is_literal(argument):
-        return False
-    for level, frame in enumerate(place_of(recording, step.place).stack[:6]):
-        here = next((f for f in stack if (f.file, f.function) == (frame.file, frame.function)), None)
-        if here is None or here.column is None:
-            continue
-        node = expressions.call_at(frame) if level else call
-        frame_text = expressions.text_of(frame.file)
-        if node is None or frame_text is None:
-            continue
-        if expressions.contains(frame_text, node, here.line, here.column):
-            return True
-        if level == 0 and _assigned_from(text, call, argument, here.line, here.column):
-            return True
-    return False
-
-
-def _is_literal(node: ast.expr) -> bool:
-    name = expressions.dotted(node) or ""
-    return name.startswith("torch.")
-
-
-def _assigned_from(text: expressions.Text, call: ast.Call, argument: ast.expr, line: int, column: int) -> bool:
-    """Whether the name used as argument was assigned, in the same function, from an expression that holds the read."""
-    name = expressions.dotted(argument)
-    if name is None:
-        return False
-    return any(
-        expressions.contains(text, node.value, line, column) for node in expressions.assignments(text, call, name)
-    )
 
 
 def origin(recording: Recording, step: int, in_line: str | None = None, name: str | None = None) -> Origin:
@@ -175,35 +124,13 @@ def origin(recording: Recording, step: int, in_line: str | None = None, name: st
     root = line.root
     if root.default >= 0:
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
-    own = _first_use(recording, root) if root.how in ("input", "worker") else root.name
     return Origin(
         "promotion" if root.how == "form" else root.how,
-        own or name,
+        root.name or name,
         root.op or None,
         place_of(recording, root.place),
         root.explicit,
     )
-
-
-def _first_use(recording: Recording, root: Step) -> str | None:
-    """The expression by which a tensor from before was first used, batch key included.
-
-    ``#1['mask']`` names an argument of the call by its position; else the call's only plain
-    argument is meant.
-    """
-    place = place_of(recording, root.place)
-    frame = place.stack[0] if root.name and place.stack else place.user_frame
-    call = expressions.call_at(frame) if frame else None
-    if call is None:
-        return None if root.name.startswith("#") else root.name or None
-    if root.name.startswith("#"):
-        index, bracket, key = root.name[1:].partition("[")
-        before = call.args[: int(index) + 1]
-        if len(before) <= int(index) or any(isinstance(a, ast.Starred) for a in before):
-            return None
-        return expressions.unparse(before[-1]) + bracket + key
-    plain = [a for a in (*call.args, *(k.value for k in call.keywords)) if expressions.dotted(a)]
-    return root.name or (expressions.dotted(plain[0]) if len(plain) == 1 else None)
 
 
 def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[FlowStep, ...]:
@@ -218,81 +145,13 @@ def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[F
             found.append(
                 FlowStep(place_of(recording, current.default), "set_default_dtype", "", "float32", current.to, "value")
             )
-        if current.how == "autocast":
-            region = _region(place)
-            if region is not None:
-                found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
+        if current.region >= 0:
+            region = place_of(recording, current.region)
+            found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
         source = " + ".join(current.source) if current.source else current.to
-        found.append(FlowStep(place, current.op, current.module, source, current.to, how, _read_text(recording, read)))
+        via = read.written if read is not None else ""
+        found.append(FlowStep(place, current.op, current.module, source, current.to, how, via))
     return tuple(found)
-
-
-def _read_text(recording: Recording, read: Read | None) -> str:
-    """What a dtype was read from, as written where it was used: ``sample.dtype``, ``self.dtype``."""
-    stack = place_of(recording, read.place).stack if read is not None else ()
-    if read is None or len(stack) <= max(read.frames_up, 0):
-        return ""
-    if read.frames_up < 0:
-        call = expressions.call_at(stack[0])
-        return expressions.unparse(call.args[0]) if call is not None and call.args else ""
-    node = expressions.expression_at(stack[read.frames_up])
-    return expressions.dotted(node) or "" if node is not None else ""
-
-
-def scalar_place(site: Place, value: str) -> Place:
-    """Where a Python number was written: in the call itself, or where the name that the call uses was assigned it."""
-    for index, frame in enumerate(site.stack):
-        call, text = expressions.call_at(frame), expressions.text_of(frame.file)
-        if call is None or text is None:
-            continue
-        for argument in (*call.args, *(k.value for k in call.keywords)):
-            name = expressions.dotted(argument)
-            for node in expressions.assignments(text, call, name) if name else ():
-                if expressions.number(node.value) == value:
-                    begin, end = expressions.start_of(text, node.value), expressions.end_of(text, node.value)
-                    here = Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)
-                    return Place((here, *site.stack[index + 1 :]))
-        if frame.user:
-            break
-    return site
-
-
-def converted(site: Place) -> tuple[str, Place]:
-    """The name by which a call got the value that it converts, and where that was assigned; else no name and the call."""
-    frame = site.stack[0] if site.stack else None
-    call, text = (expressions.call_at(frame), expressions.text_of(frame.file)) if frame else (None, None)
-    if call is None or text is None:
-        return "", site
-    for argument in (*call.args, *(k.value for k in call.keywords)):
-        name = expressions.dotted(argument)
-        before = [n for n in expressions.assignments(text, call, name) if n.lineno < frame.line] if name else []
-        if before:
-            begin, end = expressions.start_of(text, before[-1].value), expressions.end_of(text, before[-1].value)
-            return name, Place(
-                (Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *site.stack[1:])
-            )
-    return "", site
-
-
-def _region(place: Place) -> Place | None:
-    """Place of the ``with autocast`` statement around an op, from the text of the frames that led to it."""
-    body = in_region(place)
-    if body is None:
-        return None
-    frame = body.stack[0]
-    found = expressions.enclosing_with(frame, "autocast")
-    text = expressions.text_of(frame.file)
-    item = next(i.context_expr for i in found.items if "autocast" in ast.dump(i.context_expr))
-    begin, end = expressions.start_of(text, item), expressions.end_of(text, item)
-    return Place((Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end), *body.stack[1:]))
-
-
-def in_region(place: Place) -> Place | None:
-    """A place from the frame on that stands in the body of a ``with autocast`` statement; None where none does."""
-    level = next(
-        (n for n, frame in enumerate(place.stack) if expressions.enclosing_with(frame, "autocast") is not None), None
-    )
-    return Place(place.stack[level:]) if level is not None else None
 
 
 _COUNTS = frozenset(
@@ -356,49 +215,47 @@ def chain(recording: Recording, name: str, dtype: str, step: int) -> Chain:
 def why(recording: Recording, name: str) -> tuple[Chain, ...]:
     """How the dtypes of a module (its parameters, buffers and inputs) or of one parameter came about.
 
-    The name may leave out its first parts. Raises ValueError where nothing of that name was seen.
+    The name may leave out its first parts. A module that has only other modules answers with their parameters. Raises
+    ValueError where nothing of that name was seen.
     """
-
-    def meant(full: str) -> bool:
-        return full == name or full.endswith("." + name)
-
-    found = [
-        chain(recording, p.name, p.dtype, p.step)
-        for p in recording.parameters
-        if p.step >= 0 and (meant(p.name) or meant(p.name.rpartition(".")[0]))
-    ]
-    inside = {number for number, op in enumerate(recording.ops) if meant(op.module)}
-    seen = set()
-    for number in sorted(inside):
-        for operand in recording.ops[number].inputs:
-            if (
-                operand.producer not in inside
-                and operand.holder is None
-                and operand.step >= 0
-                and operand.dtype in FLOATING
-            ):
-                if (operand.dtype, operand.step) not in seen and not any(
-                    p.step == operand.step for p in recording.parameters
-                ):
-                    seen.add((operand.dtype, operand.step))
-                    found.append(chain(recording, f"input of {name}", operand.dtype, operand.step))
-    for refused in recording.refused:
-        for w in refused.witnesses if meant(refused.module) else ():
-            if (
-                w.holder is None
-                and w.step >= 0
-                and w.dtype in FLOATING
-                and w.producer not in inside
-                and (w.dtype, w.step) not in seen
-            ):
-                seen.add((w.dtype, w.step))
-                found.append(chain(recording, f"input of {name}, refused", w.dtype, w.step))
+    found = [*_parameter_chains(recording, name), *_input_chains(recording, name)]
+    if not found:
+        found = list(_parameter_chains(recording, name, below=True))
     if not found:
         near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
         raise ValueError(
             f"nothing called {name!r} was watched" + (f"; did you mean {', '.join(near)}?" if near else "")
         )
     return tuple(found)
+
+
+def _is_named(full: str, name: str) -> bool:
+    return full == name or full.endswith("." + name)
+
+
+def _parameter_chains(recording: Recording, name: str, *, below: bool = False) -> Iterator[Chain]:
+    """Of a parameter with this name, or those that a module with this name holds itself; ``below``: or its submodules."""
+    for p in recording.parameters:
+        parts = p.name.split(".")
+        owners = [".".join(parts[:n]) for n in range(1, len(parts))] if below else [p.name.rpartition(".")[0]]
+        if p.step >= 0 and any(_is_named(full, name) for full in (p.name, *owners)):
+            yield chain(recording, p.name, p.dtype, p.step)
+
+
+def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
+    """Of the floating tensors that came into a module from outside, those that its own calls refused last."""
+    inside = {number for number, op in enumerate(recording.ops) if _is_named(op.module, name)}
+    refused = (r for r in recording.refused if _is_named(r.module, name))
+    taken = [(f"input of {name}", i) for number in sorted(inside) for i in recording.ops[number].inputs]
+    offered = [(f"input of {name}, refused", w) for r in refused for w in r.witnesses]
+    known = {p.step for p in recording.parameters}
+    seen: set[int] = set()
+    for label, operand in (*taken, *offered):
+        own = operand.producer in inside or operand.holder is not None or operand.step < 0
+        as_parameter = isinstance(operand, Input) and operand.step in known
+        if not own and not as_parameter and operand.dtype in FLOATING and operand.step not in seen:
+            seen.add(operand.step)
+            yield chain(recording, label, operand.dtype, operand.step)
 
 
 _PRECISE = frozenset(

@@ -8,9 +8,9 @@ alive. References inside a recording are integer indices into its own tuples (``
 
 from __future__ import annotations
 
-import linecache
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .measurements import Compared as Compared
@@ -22,6 +22,7 @@ from .measurements import State as State
 from .measurements import Trial as Trial
 from .measurements import Update as Update
 from .measurements import Value as Value
+from .text import NO_TEXT, ProgramText
 
 SCHEMA = 1
 
@@ -95,6 +96,8 @@ class Read:
     """How many frames outside torch lie between the read and the frame that used the value (a property: 1)."""
     producer: int = -1
     """Index of the op that had made the tensor, -1 where that was not seen."""
+    written: str = ""
+    """What it was read from, as the program writes it (``sample.dtype``); found by ``source.facts``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +118,14 @@ class Step:
     to: str
     parents: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()
+    """Reads of this dtype by the same running function; once ``source.facts`` has seen the text, those that gave the call its dtype."""
     name: str = ""
     default: int = -1
     """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
     explicit: bool = False
     """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``) rather than fell into a default."""
+    region: int = -1
+    """Place of the ``with autocast`` statement around it, where autocast decided; found by ``source.facts``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +281,22 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """The lines of the program that views show, by file and line number."""
+
+    lines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    begins: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The first line of an expression that begins above the line that is marked, by file and ``line:column`` of the mark."""
+
+    def line(self, file: str, line: int) -> str:
+        return self.lines.get(file, {}).get(str(line), "")
+
+    def begin(self, frame: Frame) -> int | None:
+        """The line on which the expression that a frame was running begins, where that is above the frame's own."""
+        return self.begins.get(frame.file, {}).get(f"{frame.line}:{frame.column}")
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """Everything that was seen, as plain data."""
 
@@ -293,19 +315,16 @@ class Recording:
     precisions: tuple[Precision, ...] = ()
     """What each op lost, where the step ran in higher precision beside itself."""
     compared: tuple[Compared, ...] = ()
-    sources: Mapping[str, Mapping[str, str]] | None = None
-    """Of a saved trace: the lines it needs, by file and line number. None: the files are at hand."""
     unchanged: tuple[Unchanged, ...] = ()
     """Casts that changed nothing."""
+    sources: Sources = field(default_factory=Sources)
+    """The lines that views show; empty until the trace is judged."""
+    text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
+    """The program's whole text, for as long as the recording is still to be judged: views have none."""
 
     def line(self, file: str, line: int) -> str:
-        """One line of the program's text, empty where there is none."""
-        if self.sources is not None:
-            return self.sources.get(file, {}).get(str(line), "")
-        try:
-            return linecache.getline(file, line).rstrip("\n")
-        except ValueError:  # a name that no file can have
-            return ""
+        """One of the lines that views show, empty for others."""
+        return self.sources.line(file, line)
 
 
 # ---------------------------------------------------------------- what rules find
@@ -372,6 +391,8 @@ class FlowStep:
     """The expression that a dtype was read from (``sample.dtype``), for how ``attribute``."""
     said: str = ""
     """What to say of it where its kind alone does not tell. Not in the JSON report."""
+    called: str = ""
+    """What the user's own line called (``T5EncoderModel``), where it happened inside a library. Not in the JSON report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,49 +471,40 @@ class Finding:
     reach: Reach | None = None
     principle: str = ""
     """Name of the principle that judged a collision (``rules.principles``); empty for what nothing refused."""
+    sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
+    """Those of its recording, so that a finding by itself shows its lines. Not in the JSON report."""
 
 
-# ---------------------------------------------------------------- JSON
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """One cast that healing inserted: ``count`` times, into calls of ``op`` at ``place``."""
+
+    place: Place
+    op: str
+    module: str
+    phase: str
+    cast: Cast
+    why: str
+
+    @property
+    def count(self) -> int:
+        return self.cast.count
+
+    def __str__(self) -> str:
+        frame, cast = self.place.user_frame, self.cast
+        at = f"{os.path.basename(frame.file)}:{frame.line}" if frame else self.phase
+        times = f" ({cast.count} times)" if cast.count > 1 else ""
+        back = " and back" if cast.back else ""
+        return f"{at}: {cast.argument} of {self.op}: {cast.source} -> {cast.to}{back}{times}; {self.why}"
 
 
-def to_plain(value: Any) -> Any:
-    """A value of this module as JSON-able data, in the shape of schema 1.
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything that the views of a trace show: what was seen, and what was judged from it, once."""
 
-    >>> to_plain(Raised("RuntimeError", "no"))
-    {'type': 'RuntimeError', 'message': 'no'}
-    """
-    if isinstance(value, Place):
-        return {
-            "file": value.file,
-            "line": value.line,
-            "column": value.column,
-            "end_line": value.end_line,
-            "end_column": value.end_column,
-            "function": value.function,
-            "stack": [{"file": f.file, "line": f.line, "function": f.function, "user": f.user} for f in value.stack],
-        }
-    if isinstance(value, Origin):
-        return {
-            "kind": value.kind,
-            "name": value.name,
-            "op": value.op,
-            "explicit": value.explicit,
-            **to_plain(value.place),
-        }
-    if isinstance(value, FlowStep):
-        return {
-            "place": to_plain(value.place),
-            "op": value.op,
-            "module": value.module,
-            "from": value.source,
-            "to": value.to,
-            "how": value.how,
-            "via": value.via,
-        }
-    if is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in ("written", "handed")}
-    if isinstance(value, Mapping):
-        return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, (tuple, list, frozenset, set)):
-        return [to_plain(v) for v in value]
-    return value
+    recording: Recording
+    findings: tuple[Finding, ...] = ()
+    fixes: tuple[Inserted, ...] = ()
+    """What healing inserted, in the order in which it was first needed."""
+    diff: str = ""
+    """The source patch for what was healed, as a unified diff."""

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .records import SCHEMA, Finding, Recording, to_plain
+from .records import SCHEMA, Finding, Recording
 from .render import census
 from .render.census import text as operators_text
 from .render.console import console, lines, notes_for, text, why_text
+from .render.plain import to_plain
 
 if TYPE_CHECKING:
     from .lora.verdict import Retraining

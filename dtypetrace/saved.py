@@ -11,36 +11,46 @@ import json
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import report
-from .records import Finding, Frame, Place, Recording
+from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources
 
-FORMAT = 1
-_AROUND = 2
+FORMAT = 2
+_Kind = TypeVar("_Kind")
 
 
 class TraceFileError(ValueError):
     """A file that is no saved trace, or one that this version cannot read."""
 
 
-def save(path: str | os.PathLike, recording: Recording, findings: Sequence[Finding], *, source: bool = True) -> None:
+def save(path: str | os.PathLike[str], results: Results, *, source: bool = True) -> None:
     """Writes a trace, whole or not at all. ``source=False`` leaves the program's text out."""
-    texts = _texts(recording, findings) if source else {}
+    if not source:
+        results = _without_text(results)
     table = _Table()
     body = {
-        "recording": table.pack(replace(recording, sources=texts)),
-        "findings": [table.pack(f if source else _without_text(f)) for f in findings],
+        "recording": table.pack(results.recording),
+        "findings": table.pack(results.findings),
+        "fixes": table.pack(results.fixes),
+        "diff": results.diff,
     }
-    data = {"dtypetrace": "trace", "format": FORMAT, "frames": table.frames, "places": table.places, **body}
+    data = {
+        "dtypetrace": "trace",
+        "format": FORMAT,
+        "fields": table.names,
+        "frames": table.frames,
+        "places": table.places,
+        **body,
+    }
     report.write_atomically(path, json.dumps(data, separators=(",", ":")))
 
 
-def load(path: str | os.PathLike) -> tuple[Recording, tuple[Finding, ...]]:
+def load(path: str | os.PathLike[str]) -> Results:
     """Reads a saved trace. Raises TraceFileError for what is none, OSError where the file cannot be read."""
     name = os.fspath(path)
     try:
@@ -53,49 +63,33 @@ def load(path: str | os.PathLike) -> tuple[Recording, tuple[Finding, ...]]:
         raise TraceFileError(
             f"{name} is JSON, but no saved trace. Make one with dtypetrace run --save, or trace.save()"
         )
-    if not isinstance(data.get("format"), int) or data["format"] > FORMAT:
-        raise TraceFileError(
-            f"{name} has format {data.get('format')!r}, this dtypetrace reads up to {FORMAT}. Install a newer dtypetrace"
-        )
+    _check_format(name, data.get("format"))
     try:
-        reader = _Reader(data["frames"], data["places"])
-        findings = tuple(reader.unpack(Finding, f) for f in data["findings"])
-        return reader.unpack(Recording, data["recording"]), findings
+        reader = _Reader(data["fields"], data["frames"], data["places"])
+        return reader.results(data)
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise TraceFileError(f"{name} is damaged: {_short(error)}. Save it again with dtypetrace run --save") from None
 
 
-def _without_text(finding: Finding) -> Finding:
-    """The finding less its edits, which quote the program."""
-    return replace(finding, fix=replace(finding.fix, edits=()) if finding.fix else None)
+def _check_format(name: str, found: Any) -> None:
+    if not isinstance(found, int) or found > FORMAT:
+        raise TraceFileError(
+            f"{name} has format {found!r}, this dtypetrace reads format {FORMAT}. Install a newer dtypetrace"
+        )
+    if found < FORMAT:
+        raise TraceFileError(
+            f"{name} has format {found}, this dtypetrace reads format {FORMAT}. Run the program again with dtypetrace run --save"
+        )
+
+
+def _without_text(results: Results) -> Results:
+    """The results less what quotes the program: its lines, the edits, the patch."""
+    findings = tuple(replace(f, fix=replace(f.fix, edits=()) if f.fix else None) for f in results.findings)
+    return Results(replace(results.recording, sources=Sources()), findings, results.fixes)
 
 
 def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
-
-
-def _texts(recording: Recording, findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
-    """The lines around every place that the findings name, by file and line number."""
-    texts: dict[str, dict[str, str]] = {}
-    for place in _places(findings):
-        for frame in place.stack:
-            if frame.user or frame is place.stack[0]:
-                for number in range(max(1, frame.line - _AROUND), (frame.end_line or frame.line) + _AROUND + 1):
-                    line = recording.line(frame.file, number)
-                    if line:
-                        texts.setdefault(frame.file, {})[str(number)] = line
-    return texts
-
-
-def _places(value: Any) -> typing.Iterator[Place]:
-    if isinstance(value, Place):
-        yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _places(getattr(value, field.name))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _places(item)
 
 
 def packed(value: Any) -> Any:
@@ -103,17 +97,20 @@ def packed(value: Any) -> Any:
     return _Table().pack(value)
 
 
-def unpacked(kind: type, data: Any) -> Any:
+def unpacked(kind: type[_Kind], data: Any) -> _Kind:
     """The dataclass that was packed. Raises ValueError for what does not fit its fields."""
-    return _Reader([], []).unpack(kind, data)
+    made: _Kind = _Reader({}, [], []).unpack(kind, data)
+    return made
 
 
 class _Table:
     """Packs values; frames and places are numbered as they are met."""
 
     def __init__(self) -> None:
-        self.frames: list[list] = []
+        self.frames: list[list[Any]] = []
         self.places: list[list[int]] = []
+        self.names: dict[str, tuple[str, ...]] = {}
+        """The fields of each kind of record, in the order in which their values are written."""
         self._frames: dict[Frame, int] = {}
         self._places: dict[Place, int] = {}
 
@@ -125,7 +122,8 @@ class _Table:
                 self.places.append(stack)
             return self._places[value]
         if is_dataclass(value):
-            return [self.pack(getattr(value, f.name)) for f in fields(value)]
+            names = self.names[type(value).__name__] = _names(type(value))
+            return [self.pack(getattr(value, name)) for name in names]
         if isinstance(value, Mapping):
             return {str(k): self.pack(v) for k, v in value.items()}
         if isinstance(value, (tuple, list)):
@@ -134,39 +132,43 @@ class _Table:
 
     def _frame(self, frame: Frame) -> int:
         if frame not in self._frames:
+            names = self.names[Frame.__name__] = _names(Frame)
             self._frames[frame] = len(self.frames)
-            self.frames.append([getattr(frame, f.name) for f in fields(frame)])
+            self.frames.append([getattr(frame, name) for name in names])
         return self._frames[frame]
 
 
 class _Reader:
-    """Unpacks values by the types that records declare, and refuses what does not fit them."""
+    """Unpacks values by the types that records declare, and refuses what does not fit them.
 
-    def __init__(self, frames: list, places: list) -> None:
+    ``names`` are the fields that the file has for each kind of record. One that was added since has its default, one
+    that was taken away is left out.
+    """
+
+    def __init__(self, names: Any, frames: list[Any], places: list[Any]) -> None:
+        _expect(names, dict)
+        self._names = {kind: self.unpack(tuple[str, ...], own) for kind, own in names.items()}
         self._frames = [self.unpack(Frame, f) for f in frames]
         self._places = [Place(tuple(self._frames[_index(i, self._frames)] for i in place)) for place in places]
+
+    def results(self, data: Mapping[str, Any]) -> Results:
+        recording = self.unpack(Recording, data["recording"])
+        findings = self.unpack(tuple[Finding, ...], data["findings"])
+        fixes, diff = self.unpack(tuple[Inserted, ...], data["fixes"]), self.unpack(str, data["diff"])
+        return Results(recording, tuple(replace(f, sources=recording.sources) for f in findings), fixes, diff)
 
     def unpack(self, kind: Any, data: Any) -> Any:
         if kind is Place:
             return self._places[_index(data, self._places)]
         if is_dataclass(kind):
-            hints = _hints(kind)
-            # an older version wrote fewer fields: the ones that came since have defaults
-            if not isinstance(data, list) or not _required(kind) <= len(data) <= len(hints):
-                raise ValueError(f"a {kind.__name__} of {len(hints)} fields was expected")
-            return kind(*(self.unpack(hint, item) for hint, item in zip(hints, data)))
+            return self._record(kind, data)
         origin, args = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
             if data is None and type(None) in args:
                 return None
             return self.unpack(next(a for a in args if a is not type(None)), data)
         if origin is tuple:
-            _expect(data, list)
-            if len(args) == 2 and args[1] is Ellipsis:
-                return tuple(self.unpack(args[0], item) for item in data)
-            if len(data) != len(args):
-                raise ValueError(f"{len(args)} values were expected")
-            return tuple(self.unpack(a, item) for a, item in zip(args, data))
+            return self._tuple(args, data)
         if origin is not None:  # a mapping
             _expect(data, dict)
             return {key: self.unpack(args[1], item) for key, item in data.items()}
@@ -174,17 +176,36 @@ class _Reader:
             _expect(data, kind)
         return data
 
+    def _record(self, kind: Any, data: Any) -> Any:
+        own = _names(kind)
+        names = self._names.get(kind.__name__, own)
+        hints = _hints(kind)
+        if not isinstance(data, list) or len(data) != len(names):
+            raise ValueError(f"a {kind.__name__} of {len(names)} fields was expected")
+        if names == own:
+            return kind(*(self.unpack(hint, item) for hint, item in zip(hints.values(), data)))
+        return kind(**{name: self.unpack(hints[name], item) for name, item in zip(names, data) if name in hints})
+
+    def _tuple(self, args: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
+        _expect(data, list)
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(self.unpack(args[0], item) for item in data)
+        if len(data) != len(args):
+            raise ValueError(f"{len(args)} values were expected")
+        return tuple(self.unpack(a, item) for a, item in zip(args, data))
+
 
 @cache
-def _hints(kind: type) -> tuple[Any, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
+    """The fields of a record that are saved, in order."""
+    return tuple(f.name for f in fields(kind) if f.metadata.get("saved", True))
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The type of each saved field, in order."""
     hints = typing.get_type_hints(kind)
-    return tuple(hints[f.name] for f in fields(kind))
-
-
-@cache
-def _required(kind: type) -> int:
-    """How many fields a record must have: those without a default."""
-    return sum(f.default is MISSING and f.default_factory is MISSING for f in fields(kind))
+    return {name: hints[name] for name in _names(kind)}
 
 
 def _expect(data: Any, kind: type) -> None:
@@ -192,8 +213,9 @@ def _expect(data: Any, kind: type) -> None:
         raise ValueError(f"{kind.__name__} was expected, not {type(data).__name__}")
 
 
-def _index(data: Any, table: list) -> int:
+def _index(data: Any, table: list[Any]) -> int:
     _expect(data, int)
-    if not 0 <= data < len(table):
-        raise ValueError(f"number {data} is in no table")
-    return data
+    number = int(data)
+    if not 0 <= number < len(table):
+        raise ValueError(f"number {number} is in no table")
+    return number

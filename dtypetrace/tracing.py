@@ -20,7 +20,8 @@ from .capture.recorder import Recorder
 from .capture.seam import MakeHealer, Opened
 from .capture.snapshot import snapshot
 from .hooks import Watch
-from .records import Finding, Recording
+from .records import Recording, Results
+from .source.facts import with_facts
 from .view import View
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Trace(View):
         )
         self._outer: Trace | None = None
         self._recording: Recording | None = None
-        self._findings: tuple[Finding, ...] | None = None
+        self._results: Results | None = None
         self._thread: int | None = None
         self._opened_at = ""
 
@@ -129,6 +130,8 @@ class Trace(View):
                 recorder.fail("the notes for an exception")
         if self._recording is None or recorder.broken:
             self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
+            if self._results is not None:
+                self._results = replace(self._results, recording=self._recording)
 
     def not_seen(self, what: str) -> None:
         """Notes a limit of this trace, told under ``not seen``."""
@@ -152,29 +155,38 @@ class Trace(View):
     # ------------------------------------------------------------ views
 
     @property
+    def results(self) -> Results:
+        """What was recorded and what was judged from it.
+
+        Worked out once for a closed trace; for one that is open, of what was seen so far.
+        """
+        if self._outer is not None:
+            return self._outer.results
+        if self._results is not None:
+            return self._results
+        from .results import conclude
+
+        found = conclude(self.unjudged, self._ignore)
+        if self._recording is not None:
+            self._results = found
+            self._recording = found.recording
+        return found
+
+    @property
     def recording(self) -> Recording:
         """The plain data: what was seen so far while the block is open, all of it afterwards."""
-        if self._outer is not None:
-            return self._outer.recording
-        return self._recording if self._recording is not None else snapshot(self._watch.recorder)
+        trace = self._outer or self
+        return trace.unjudged if trace._recording is None else trace.results.recording
+
+    @property
+    def unjudged(self) -> Recording:
+        """The recording with the facts of its text and, until it is judged, the text itself."""
+        return with_facts(self._recording if self._recording is not None else snapshot(self._watch.recorder))
 
     @property
     def root(self) -> Path:
         """The folder that holds the user's own code."""
         return self._watch.recorder.user.root
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The one that ended the run first, then by severity and reach."""
-        if self._outer is not None:
-            return self._outer.findings
-        from . import rules
-
-        if self._recording is None:
-            return rules.find(self.recording, self._ignore)
-        if self._findings is None:
-            self._findings = rules.find(self._recording, self._ignore)
-        return self._findings
 
     def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
         from .rules.precision_plan import step_error

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .records import Chain, Finding, Recording
+from .records import Chain, Finding, Inserted, Recording, Results
 
 if TYPE_CHECKING:
     from .rules.precision_plan import PrecisionPlan, StepError
@@ -17,17 +17,37 @@ if TYPE_CHECKING:
 
 
 class View(ABC):
-    """The outputs of a trace. Subclasses provide ``recording`` and ``findings``."""
+    """The outputs of a trace. Subclasses provide ``results``, which were worked out once."""
 
     @property
     @abstractmethod
+    def results(self) -> Results:
+        """What was recorded and what was judged from it: all that views show."""
+
+    @property
     def recording(self) -> Recording:
         """The plain data that was recorded."""
+        return self.results.recording
 
     @property
-    @abstractmethod
     def findings(self) -> tuple[Finding, ...]:
         """The one that ended the run first, then by severity and reach."""
+        return self.results.findings
+
+    @property
+    def fixes(self) -> tuple[Inserted, ...]:
+        """What ``autofix=True`` inserted, where, why and how often; see ``dtypetrace.autofix.Inserted``."""
+        return self.results.fixes
+
+    @property
+    def _shown(self) -> tuple[Recording, tuple[Finding, ...]]:
+        """What most renderings take, from one judgement: that of a trace which is still open is made anew each time."""
+        results = self.results
+        return results.recording, results.findings
+
+    def diff(self) -> str:
+        """What was healed as a source patch, a unified diff that nothing has proven; ``dtypetrace fix`` does."""
+        return self.results.diff
 
     def to_networkx(self) -> Any:
         """The flow graph, a ``networkx.MultiDiGraph`` with dtypes on its edges (see ``dtypetrace.graph.build``)."""
@@ -40,33 +60,20 @@ class View(ABC):
         cannot be written."""
         from . import report
 
-        report.write_json(path, self.recording, self.findings)
-
-    @property
-    def fixes(self) -> tuple[Any, ...]:
-        """What ``autofix=True`` inserted, where, why and how often; see ``dtypetrace.autofix.Inserted``."""
-        from . import autofix
-
-        return autofix.fixes(self.recording)
-
-    def diff(self) -> str:
-        """What was healed as a source patch, a unified diff that nothing has proven; ``dtypetrace fix`` does."""
-        from . import autofix
-
-        return autofix.diff(self.recording)
+        report.write_json(path, *self._shown)
 
     def report(self, path: str | os.PathLike, *, source: bool = True, retraining: Any = None) -> None:
         """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out;
         ``retraining``, what ``retrain_lora`` gave, is shown in it. Raises OSError where it cannot be written."""
         from . import report
 
-        report.write_html(path, self.recording, self.findings, source=source, retraining=retraining)
+        report.write_html(path, *self._shown, source=source, retraining=retraining)
 
     def show(self, *, source: bool = True) -> None:
         """Displays the whole HTML report below a notebook's cell. Raises RuntimeError outside a notebook."""
         from .render import html_report, notebook
 
-        notebook.show(html_report.render(self.recording, self.findings, source=source))
+        notebook.show(html_report.render(*self._shown, source=source))
 
     def operators(self) -> list[dict[str, Any]]:
         """Calls of each operator by dtype, what autocast did to it, what ran outside autocast, what has no kernel.
@@ -84,7 +91,7 @@ class View(ABC):
         ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""
         from .render import frames
 
-        return frames.frame(self.recording, self.findings, of)
+        return frames.frame(*self._shown, of)
 
     def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within ``tolerance`` of the
@@ -125,8 +132,7 @@ class View(ABC):
         if isinstance(target, str):
             return Why(self.recording, graph.why(self.recording, target))
         step, dtype = self._step_of(target)
-        recording = self.recording
-        return Why(recording, (graph.chain(recording, "tensor", dtype, step),))
+        return Why(self.recording, (graph.chain(self.recording, "tensor", dtype, step),))
 
     def _step_of(self, tensor: Any) -> tuple[int, str]:
         raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
@@ -136,17 +142,17 @@ class View(ABC):
         where it cannot be written."""
         from . import saved
 
-        saved.save(path, self.recording, self.findings, source=source)
+        saved.save(path, self.results, source=source)
 
     def __repr__(self) -> str:
         from . import report
 
-        return report.text(self.recording, self.findings)
+        return report.text(*self._shown)
 
     def _repr_html_(self) -> str:
         from .render import notebook
 
-        return notebook.trace_html(self.recording, self.findings)
+        return notebook.trace_html(*self._shown)
 
 
 def _finding_html(finding: Finding) -> str:
@@ -158,7 +164,7 @@ def _finding_html(finding: Finding) -> str:
 def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:
     from . import report
 
-    printer.text(report.text(Recording(), (finding,)).rpartition("\n\n")[0])
+    printer.text(report.text(Recording(sources=finding.sources), (finding,)).rpartition("\n\n")[0])
 
 
 # how IPython shows a finding; given here, as records know nothing of how they are shown
@@ -223,17 +229,12 @@ class Why:
 class SavedTrace(View):
     """A trace that was loaded from a file; torch is not needed to look at it."""
 
-    def __init__(self, recording: Recording, findings: tuple[Finding, ...]) -> None:
-        self._recording = recording
-        self._findings = findings
+    def __init__(self, results: Results) -> None:
+        self._results = results
 
     @property
-    def recording(self) -> Recording:
-        return self._recording
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self._findings
+    def results(self) -> Results:
+        return self._results
 
 
 def load(path: str | os.PathLike) -> SavedTrace:
@@ -244,4 +245,4 @@ def load(path: str | os.PathLike) -> SavedTrace:
     """
     from . import saved
 
-    return SavedTrace(*saved.load(path))
+    return SavedTrace(saved.load(path))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import linecache
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dtypetrace.records import Finding, Place, Recording
+from dtypetrace.text import LIVE
 from dtypetrace.tracing import Trace
 
 
@@ -24,6 +25,11 @@ class Program:
     @property
     def recording(self) -> Recording:
         return self.trace.recording
+
+    @property
+    def with_text(self) -> Recording:
+        """The recording with the program's text, as the rules see it."""
+        return replace(self.recording, text=LIVE)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

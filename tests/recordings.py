@@ -23,6 +23,7 @@ from dtypetrace.records import (
     Read,
     Recording,
     Refused,
+    Sources,
     Step,
     Witness,
 )  # fmt: skip
@@ -89,7 +90,7 @@ def many(count: int, *, findings: int = 3) -> tuple[Recording, tuple[Finding, ..
         parameters,
         ("other threads of the program",),
         meta,
-        sources={"/p/train.py": SOURCE},
+        sources=Sources({"/p/train.py": SOURCE}),
     )
     return recording, tuple(finding("collision", line=3 + n) for n in range(findings))
 
@@ -167,7 +168,7 @@ def hostile(text: str) -> tuple[Recording, tuple[Finding, ...]]:
     ops = tuple(replace(o, module=modules[0], op=text) if n % 3 else o for n, o in enumerate(recording.ops))
     parameters = (Parameter(f"model.{text}.weight", "float16", 8, 0), *recording.parameters)
     places = (own, *recording.places[1:])
-    sources = {file: {str(n): f"{text}  # {n}" for n in range(1, 9)}, **recording.sources}
+    sources = Sources({file: {str(n): f"{text}  # {n}" for n in range(1, 9)}, **recording.sources.lines})
     shown = replace(
         recording,
         places=places,

@@ -17,16 +17,17 @@ MODULES = {
 }
 LONGEST = 610
 
-BASE = {"records", "measurements", "tables", "source", "program"}
+BASE = {"records", "measurements", "text", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""
 JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
 ARROWS: dict[str, set[str]] = {
-    "records": {"measurements"},
+    "text": set(),
+    "records": {"measurements", "text"},
     "measurements": set(),
     "program": set(),
     "tables": {"records", "measurements"},
-    "source": {"records", "measurements", "tables"},
+    "source": {"records", "measurements", "tables", "text"},
     "capture": BASE,
     "hooks": BASE | {"capture"},
     "reference": BASE | {"capture"},
@@ -38,10 +39,11 @@ ARROWS: dict[str, set[str]] = {
     "render": JUDGED | {"lora"},
     "report": JUDGED | {"render"},
     "saved": SHOWN,
-    "view": SHOWN | {"saved", "autofix"},
+    "results": JUDGED | {"autofix"},
+    "view": SHOWN | {"saved"},
     "repair": SHOWN | {"capture", "healing", "lora", "saved", "tracing"},
     "autofix": SHOWN | {"lora", "repair", "saved"},
-    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "autofix", "saved", "reference"},
+    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference"},
     "commands": set(),
 }
 """Which package may import which others. ``commands``, the outermost one, may import all."""

@@ -12,6 +12,7 @@ from torch import nn
 
 from ..records import Frame, Place
 from ..source import expressions
+from ..text import ProgramText
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -103,28 +104,28 @@ class Modules:
         """Number of the outermost module that a module's number belongs to, -1 for none."""
         return self._entries[number][0].number if number >= 0 else -1
 
-    def names(self, places: Sequence[Place]) -> tuple[str, ...]:
+    def names(self, places: Sequence[Place], text: ProgramText) -> tuple[str, ...]:
         """The name of each number: the root's variable in the frame that called it, then the path inside."""
-        prefixes = self.prefixes(places)
+        prefixes = self.prefixes(places, text)
         return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
 
-    def prefixes(self, places: Sequence[Place]) -> dict[Root, str]:
+    def prefixes(self, places: Sequence[Place], text: ProgramText) -> dict[Root, str]:
         """What each outermost module is called: its variable in the frame that called it, else its class."""
         prefixes = {}
         for root in self.roots:
             stack = places[root.place].stack if 0 <= root.place < len(places) else ()
-            variable = expressions.callee(stack[0]) if stack else None
+            variable = expressions.callee(text, stack[0]) if stack else None
             if variable == "self":
-                variable = self._called_upon(root, stack)
+                variable = self._called_upon(root, stack, text)
             variable = (variable or "").removeprefix("self.")
             prefixes[root] = variable if variable and not variable.endswith(".forward") else root.class_name
         return prefixes
 
     @staticmethod
-    def _called_upon(root: Root, stack: tuple[Frame, ...]) -> str | None:
+    def _called_upon(root: Root, stack: tuple[Frame, ...], text: ProgramText) -> str | None:
         """The variable of a module that calls itself: on which the first frame outside calls one of its methods."""
         outside = next((f for f in stack if f.function.rpartition(".")[0].rpartition(".")[2] not in root.classes), None)
-        called = (expressions.callee(outside) or "") if outside is not None else ""
+        called = (expressions.callee(text, outside) or "") if outside is not None else ""
         owner = called.rpartition(".")[0]
         return owner if owner != "self" else None
 

@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 
 from ..records import Frame, Place
 from ..source import expressions
-from ..source.lines import lines_of, universal
+from ..text import LIVE, lines_of, universal
 from .private import TORCH_FOLDER
 
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -43,6 +43,8 @@ class Places:
         self._entries: list[tuple[int, tuple[tuple[CodeType, int] | Frame, ...]]] = []
         self._given: dict[tuple[Frame, ...], int] = {}
         self._hidden: dict[str, bool] = {}
+        self.files: frozenset[str] = frozenset()
+        """The files that the resolved places name."""
         # ids of code objects are keys, so the objects have to stay alive as long as the table
         self._codes: dict[int, CodeType] = {}
 
@@ -157,7 +159,7 @@ class Places:
     @staticmethod
     def callee(code: CodeType, lasti: int) -> str:
         """The name of the function that an instruction calls, else of the function that it is in."""
-        called = expressions.callee(_frame(code, lasti, True)) or code.co_name
+        called = expressions.callee(LIVE, _frame(code, lasti, True)) or code.co_name
         return called.rpartition(".")[2]
 
     def frames(self, number: int, is_user: Callable[[str], bool]) -> tuple[Frame, ...]:
@@ -192,6 +194,8 @@ class Places:
             own = tuple(f if isinstance(f, Frame) else frame(*f) for f in frames)
             rest = places[outer].stack if outer >= 0 else ()
             places.append(Place(own + rest))
+        given = {f.file for frames in self._given for f in frames}
+        self.files = frozenset(f.file for f in known.values()) | given
         return tuple(places)
 
 

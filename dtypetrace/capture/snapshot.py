@@ -16,6 +16,7 @@ from torch import nn
 
 from ..records import Parameter, Place, Read, Recording, Step, Unchanged
 from ..source import expressions
+from ..text import LIVE, ProgramText
 from . import private
 from .calls import dtype_name
 from .marks import RawRead, RawStep
@@ -31,12 +32,13 @@ _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", 
 def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recording:
     """Everything recorded so far, as plain data. ``whole`` is False for a verdict on one refusal, which needs less."""
     places = recorder.places.resolve(recorder.user)
-    names = recorder.modules.names(places)
+    text = _text(recorder, places) if whole else LIVE
+    names = recorder.modules.names(places, text)
 
     def module(number: int) -> str:
         return names[number] if 0 <= number < len(names) else ""
 
-    steps = tuple([_loaded(places, _step(s, module(s.module))) for s in recorder.origins.steps])
+    steps = tuple([_loaded(places, text, _step(s, module(s.module))) for s in recorder.origins.steps])
     ops = tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops])
     refused = tuple(
         replace(r, module=module(number)) if isinstance(number := r.module, int) else r
@@ -49,10 +51,10 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         "steps": recorder.steps_done,
     }
     if not whole:
-        return Recording(places, steps, ops, refused, names, meta=facts)
+        return Recording(places, steps, ops, refused, names, meta=facts, text=text)
     values = recorder.values.read() if recorder.values is not None else ()
     precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
-    parameters, not_seen, plans = _parameters(recorder, places), tuple(recorder.not_seen), tuple(recorder.plans)
+    parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
     return Recording(
         places,
         steps,
@@ -68,6 +70,7 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         precisions,
         compared,
         unchanged=tuple(_unchanged(recorder, module)),
+        text=text,
     )
 
 
@@ -96,7 +99,14 @@ def _step(raw: RawStep, module: str) -> Step:
     )
 
 
-def _loaded(places: Sequence[Place], step: Step) -> Step:
+def _text(recorder: Recorder, places: Sequence[Place]) -> ProgramText:
+    """The text of every file that a place names, and the bytes of those that a patch could change."""
+    healed = any(r.healed for r in recorder.refusals.records)
+    own = {f.file for p in places for f in p.stack if f.user} if healed else ()
+    return ProgramText.taken(recorder.places.files, own)
+
+
+def _loaded(places: Sequence[Place], text: ProgramText, step: Step) -> Step:
     """A tensor that a library's ``from_pretrained`` makes is loaded, however it is made.
 
     The checkpoint and the user's call decided its dtype.
@@ -105,14 +115,14 @@ def _loaded(places: Sequence[Place], step: Step) -> Step:
     if not any(f.function.endswith("from_pretrained") for f in takewhile(lambda f: not f.user, stack)):
         return step
     user = next((f for f in stack if f.user), None)
-    named = user is not None and expressions.names_dtype(user)
+    named = user is not None and expressions.dtype_keyword(text, user) is not None
     return replace(step, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
 
 
-def _parameters(recorder: Recorder, places: Sequence[Place]) -> tuple[Parameter, ...]:
+def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) -> tuple[Parameter, ...]:
     """The floating parameters and buffers of every model that was called and is alive."""
     found: dict[int, Parameter] = {}
-    prefixes = recorder.modules.prefixes(places)
+    prefixes = recorder.modules.prefixes(places, text)
     with private.DisableTorchFunction():
         for root, prefix in prefixes.items():
             module = root.ref()

@@ -7,11 +7,12 @@ import shlex
 import sys
 from pathlib import Path
 
-from .. import report, rules
+from .. import report
 from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..lora.verdict import Retraining
 from ..program import UsageError
 from ..render import retraining as retraining_views
+from ..results import conclude
 from ..source.patch import Unpatchable
 from . import adapters_again
 
@@ -54,7 +55,8 @@ def fix(
         status |= _nothing(name, healed, learning=learns and retraining is None)
     if html is not None:
         try:
-            report.write_html(html, healed.recording, rules.find(healed.recording), retraining=retraining)
+            shown = conclude(healed.recording)
+            report.write_html(html, shown.recording, shown.findings, retraining=retraining)
         except OSError as failure:  # the patch is worth having all the same
             _say(f"dtypetrace: error: --html {html} could not be written: {failure}")
             status = status or 1

@@ -24,8 +24,10 @@ from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot
 from ..capture.updates import Updates
 from ..records import Recording, Trial, Update
+from ..results import results
 from ..rules import plans
 from ..rules.mechanisms import Mechanism, mechanism
+from ..source.facts import with_facts
 from ..view import SavedTrace
 
 _NUMBERS = 64
@@ -82,10 +84,11 @@ def preflight(
     if watching is not None:
         watching.plans.append(plan)  # the trace tells it too
     seen = snapshot(recorder)
-    recording = Recording(
-        places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,)
+    own = Recording(
+        places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,), text=seen.text
     )
-    return SavedTrace(recording, tuple(plans.find(recording)))
+    recording = with_facts(own)
+    return SavedTrace(results(recording, tuple(plans.find(recording))))
 
 
 def _rehearsal(optimizer: Any, names: dict[int, str]) -> tuple[Trial, ...]:

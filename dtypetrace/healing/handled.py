@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 
 from ..capture.seam import Opened
 from ..source import expressions
+from ..text import LIVE
 
 _HAND_ON = tuple(os.path.join(os.path.dirname(os.__file__), package) + os.sep for package in ("asyncio", "concurrent"))
 """Files that catch everything to raise it again where a task or a future is waited for."""
@@ -40,7 +41,7 @@ def handled(
 @lru_cache(maxsize=_KNOWN_LINES)
 def _caught(code: CodeType, line: int, after: int) -> tuple[frozenset[str], ...]:
     """The names of exceptions that the statements around a line catch for good, of those that begin after another."""
-    text = expressions.text_of(code.co_filename)
+    text = LIVE.parsed(code.co_filename)
     return tuple(
         names
         for node in (ast.walk(text.tree) if text is not None else ())

@@ -27,7 +27,9 @@ from ..capture.signatures import arguments_of
 from ..capture.snapshot import snapshot
 from ..records import Cast, Place, Recording, Refused, Ruling
 from ..source import expressions
+from ..source.facts import Known, with_facts
 from ..tables.dtypes import COUNTERPART, FLOATING, STORAGE_ONLY
+from ..text import LIVE
 from .ahead import Lists
 from .casting import Casting
 from .gradients import Gradients
@@ -77,6 +79,7 @@ class Healer:
         self._saved = SavedTensors()
         self._decided: dict[int, _Casts | None] = {}
         """By the number of a refusal; None for one that is left alone."""
+        self._known = Known()
 
     # ------------------------------------------------------------ the seam
 
@@ -157,7 +160,7 @@ class Healer:
         return self._decided[number]
 
     def _decide(self, call: Call, arguments: list[tuple[str, Any]]) -> _Casts | None:
-        recording = snapshot(self.recorder, whole=False)
+        recording = with_facts(snapshot(self.recorder, whole=False), self._known)
         refused = recording.refused[call.refusal]
         ruling = self._judge(recording, refused)
         culprit = ruling.culprit
@@ -247,7 +250,7 @@ def _into_destination(place: Place, refused: Refused, call: Call) -> _Casts | No
         return _Casts({}, out=True)
     result = dict(refused.dtypes).get("result")
     rebinds = place.stack and isinstance(
-        getattr(expressions.augmented(place.stack[0]), "target", None), (ast.Name, ast.Attribute)
+        getattr(expressions.augmented(LIVE, place.stack[0]), "target", None), (ast.Name, ast.Attribute)
     )
     return _Casts({0: getattr(torch, result)}) if rebinds and result in FLOATING and result is not None else None
 

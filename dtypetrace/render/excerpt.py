@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..records import Edit, Frame, Recording
-from ..source import expressions
 from ..source.patch import Sheet
 from .layout import Display, columns
 
@@ -94,13 +93,8 @@ class Excerpt:
 
     def _lead(self, frame: Frame) -> list[StyledLine]:
         """The first line of an expression that spans several, where the marked line is only its end."""
-        before = self.recording.line(frame.file, frame.line)[: (frame.column or 1) - 1]
-        node = (
-            expressions.expression_at(frame) if self.recording.sources is None and not before.strip(" \t)]}.") else None
-        )
-        if node is None or node.lineno >= frame.line:
-            return []
-        return self._first_line(frame.file, node.lineno, frame.line)
+        begin = self.recording.sources.begin(frame)
+        return self._first_line(frame.file, begin, frame.line) if begin is not None else []
 
     def _first_line(self, file: str, begin: int, line: int) -> list[StyledLine]:
         """The line on which something begins that goes on to another line, and dots for the lines between."""

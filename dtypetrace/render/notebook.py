@@ -49,8 +49,8 @@ def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
 
 
 def finding_html(finding: Finding) -> str:
-    """One finding by itself; its source lines where the files are at hand."""
-    recording = Recording()
+    """One finding by itself, with the lines of the program that came with it."""
+    recording = Recording(sources=finding.sources)
     one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
     return _fragment(verdict="", tone=finding.severity, summary="", cards=[one], more=0, not_seen=(), modules=[])
 

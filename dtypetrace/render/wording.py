@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 
 from ..records import Finding, FlowStep, Frame, Operand, Place
-from ..source import expressions
 from ..tables.dtypes import FLOATING
 from ..tables.operators import TAKES_DTYPE
 
@@ -38,8 +37,8 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
             return (
                 f"{step.to} comes in here{name}: it was created before tracing started, or where dtypetrace cannot look"
             )
-        called = expressions.called(step.place)
-        return f"{step.to} is born here{f', in {called}()' if called else ''}: {_birth(f, step)}"
+        inside_call = f", in {step.called}()" if step.called else ""
+        return f"{step.to} is born here{inside_call}: {_birth(f, step)}"
     if f.flow[0].op == "set_default_dtype" and index == 1:
         return f"{step.op} takes the default dtype{inside(step.place)}"
     if step.how == "promotion":

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from ..program import AfterImport, Program, show
-from ..source.patch import show_patched
+from ..records import Results
+from ..text import show_patched
 from .runs import Ended, Pass
 
 _MOST_VALUES = 10_000
@@ -94,7 +95,7 @@ def main() -> None:
     }
     answer["adapters"] = saved.packed(measured) if measured is not None else None
     if trace is not None:
-        saved.save(request["trace"], trace.recording, (), source=False)
+        saved.save(request["trace"], Results(trace.unjudged), source=False)
         answer["root"] = str(trace.root)
     report.write_atomically(request["answer"], json.dumps(answer))
 

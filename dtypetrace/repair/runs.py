@@ -15,6 +15,7 @@ from .. import saved
 from ..lora.verdict import AS_THEY_ARE, Measured
 from ..records import Recording
 from ..source.patch import Patch
+from ..text import ProgramText
 
 
 class Ended(TypedDict):
@@ -98,7 +99,7 @@ class Runner:
                 raise RunFailed(
                     f"the run ended without an answer (exit status {status}), as when a program ends its own process"
                 )
-            return _outcome(json.loads(answer.read_text("utf-8")), trace)
+            return _outcome(json.loads(answer.read_text("utf-8")), trace, patch)
 
 
 def _start(request: Path, shown: bool) -> int:
@@ -114,13 +115,13 @@ def _start(request: Path, shown: bool) -> int:
     ).returncode
 
 
-def _outcome(answer: dict[str, Any], trace: Path) -> Outcome:
+def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
     """What a run answered. Raises RunFailed where dtypetrace itself failed in it."""
     if answer["failure"]:
         raise RunFailed(f"internal error; please report this:\n{answer['failure']}")
-    recording = saved.load(trace)[0] if trace.exists() else Recording()
+    recording = _with_text(saved.load(trace).recording, patch) if trace.exists() else Recording()
     return Outcome(
-        replace(recording, sources=None),
+        recording,
         answer["status"],
         answer["error"],
         tuple(answer["ledger"]),
@@ -128,3 +129,9 @@ def _outcome(answer: dict[str, Any], trace: Path) -> Outcome:
         saved.unpacked(Measured, answer["adapters"]) if answer["adapters"] else None,
         answer["stdin"],
     )
+
+
+def _with_text(recording: Recording, patch: Patch) -> Recording:
+    """The recording of a patched run with the text that it ran: files as they are, patched ones as the patch makes them."""
+    files = {frame.file for place in recording.places for frame in place.stack}
+    return replace(recording, text=ProgramText.taken(files, patched=patch.texts))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .. import graph
 from ..records import Place
-from ..source.patch import Change, Patch, Piece, forget_patched, objection, show_patched
+from ..source.patch import Change, Patch, Piece, objection
 from .candidates import Problem, gather
 from .proof import Proof, compare, percent, tolerance
 from .runs import Ended, Outcome
@@ -50,11 +50,7 @@ class Repair:
         return self.healed
 
     def _gather(self, outcome: Outcome) -> list[Problem]:
-        show_patched(self.patch.texts)
-        try:
-            problems = gather(outcome.recording, self.patch)
-        finally:
-            forget_patched(self.patch.texts)
+        problems = gather(outcome.recording, self.patch)
         for problem in problems:
             for name, changes in problem.changes.items():
                 problem.changes[name] = [c for c in changes if not self._objects(c.file)]

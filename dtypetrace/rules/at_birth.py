@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Place
-from ..source import editing, expressions
+from ..source import editing, expressions, operands, regions
 from .at_use import birth_words
 from .case import Case, one, short, spell
 
@@ -20,10 +20,10 @@ def unknown(case: Case) -> Iterator[Fix]:
 
 def leaves_autocast(case: Case) -> Iterator[Fix]:
     """What autocast made is cast where it leaves the region."""
-    body = graph.in_region(case.origin.place) if case.origin.kind == "autocast" else None
+    body = regions.body(case.recording.text, case.origin.place) if case.origin.kind == "autocast" else None
     if body is None or not case.disagrees or case.born is None:
         return
-    own = body == case.origin.place or editing.assigns(body, case.culprit.written)
+    own = body == case.origin.place or editing.assigns(case.recording, body, case.culprit.written)
     edit = editing.at_birth(case.recording, "autocast", body, case.born) if own else None
     yield Fix("dtype", body, one(edit), True, birth_words("autocast", case.born), case.others)
 
@@ -46,7 +46,7 @@ def library_value(case: Case) -> Iterator[Fix]:
     if case.origin.kind == "worker" or not inside or not case.disagrees or case.born is None:
         return
     own, wanted = editing.from_user(place), case.born
-    called = expressions.called(place)
+    called = expressions.called(case.recording.text, place)
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
         # the library only passed the program's cast on
         yield Fix("dtype", own, (edit,), True, birth_words("cast", wanted), case.others)
@@ -64,7 +64,7 @@ def library_value(case: Case) -> Iterator[Fix]:
         own, edit = _result(case, own, wanted)
         given = f"is taken from {called}()" if a_class else f"{called}() returns"
     why = f"cast what {given} to {wanted} here"
-    if edit is None and editing.dropped(own):
+    if edit is None and editing.stands_alone(case.recording, own):
         why = f"have {called}() make it {wanted}, by the arguments it gets here"
     yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
 
@@ -72,7 +72,7 @@ def library_value(case: Case) -> Iterator[Fix]:
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
     """Where a library's value is in the program's hands, and the edit that casts it there."""
     out = graph.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
-    if not out.stack and own.stack and any(editing.assigns(own, name) for name in _names(case)):
+    if not out.stack and own.stack and any(editing.assigns(case.recording, own, name) for name in _names(case)):
         out = own
     edit = editing.at_widening(case.recording, out, wanted) if out.stack else None
     return (out, edit) if edit is not None else (own, None)
@@ -84,7 +84,7 @@ def _names(case: Case) -> list[str]:
     steps = (s.place.stack[0] for s in case.flow[1:-1] if s.how == "promotion" and s.place.stack)
     used = next((frame for frame in steps if frame.user), None)
     if used is not None:
-        return expressions.taken(used)
+        return operands.written_operands(case.recording.text, used)
     return [case.culprit.written] if case.culprit.handed else []
 
 
@@ -120,7 +120,7 @@ def birth(case: Case) -> Iterator[Fix]:
     if not case.disagrees or case.born is None:
         return
     kind = case.origin.kind
-    if kind == "load" and editing.loads_state(case.here):
+    if kind == "load" and editing.loads_state(case.recording, case.here):
         edit = editing.at_load(case.recording, case.here, case.born)
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)

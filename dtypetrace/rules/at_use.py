@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Operand, Place
-from ..source import editing, expressions
+from ..source import editing, expressions, operands
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.operators import TAKES_DTYPE
 from .case import Case, one, short, spell
@@ -103,11 +103,11 @@ def scalar_limit(case: Case) -> Iterator[Fix]:
 
 def _limit(case: Case, number: Operand) -> str:
     """The lowest or highest number of the dtype that refused one, as the program would write it."""
-    refused, site = case.refused, case.site
+    refused, site, text = case.refused, case.site, case.recording.text
     tensors = (w for w in refused.witnesses if not w.dtype.startswith("python"))
     frame, dtype = site.stack[0] if site.stack else None, dict(refused.dtypes).get("type", "")
     names = (
-        w.name or frame and expressions.argument(frame, refused.op, refused.module, w.argument, w.index)
+        w.name or frame and operands.argument(text, frame, refused.op, refused.module, w.argument, w.index)
         for w in tensors
     )
     name = next((f"{name}.dtype" for name in names if name), spell(dtype) if dtype else "x.dtype")
@@ -129,7 +129,8 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         if len(edits) == 1:
             why = f"compute {case.refused.op} in float32, and cast its result where {case.culprit.dtype} is needed"
     elsewhere = f"keep {case.culprit.dtype} from being chosen at {short(case.here)}"
-    called = expressions.callee(case.site.stack[0]) if case.passed and not edits else None
+    own_call = case.passed and not edits
+    called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
         why = f"{elsewhere}: {case.refused.op} runs inside {called}(), which is not the program's to change"
         yield Fix("dtype", case.here, (), False, why)
@@ -183,7 +184,7 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     weights."""
     if not case.disagrees or not case.kept_wide or case.wanted is None:
         return
-    place, edit = editing.at_lent(case.recording, case.site, case.wanted) or (case.here, None)
+    place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     why = (
         f"{case.culprit.dtype} is on purpose at {short(case.here)}, where it is updated: "
         f"cast it to {case.wanted} where it becomes {case.culprit.shown}"

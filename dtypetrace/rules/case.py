@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .. import graph
 from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
-from ..source import editing, expressions
+from ..source import editing, expressions, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.operators import is_destination
 from .principles import Verdict
@@ -78,7 +78,7 @@ class Case:
         """Whether the program's own line makes the refused call, so that the operand can be cast there."""
         if not self.reached or self.site.stack[0] is not self.site.user_frame:
             return False
-        return not expressions.raises(self.site.stack[0])
+        return not expressions.raises(self.recording.text, self.site.stack[0])
 
     @cached_property
     def writes_into(self) -> bool:
@@ -178,7 +178,7 @@ def _under_autocast(case: Case) -> str:
         return ""
     region_before = (o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module))
     before = next(region_before, None)
-    body = graph.in_region(graph.place_of(recording, before.place)) if before is not None else None
+    body = regions.body(recording.text, graph.place_of(recording, before.place)) if before is not None else None
     like = f"as {short(body)} does" if body else "which leaves the trained weights in float32"
     return f"run this under {region}, {like}"
 

@@ -14,7 +14,7 @@ from itertools import chain
 
 from .. import graph
 from ..records import Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
-from ..source import expressions
+from ..source import expressions, operands
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
@@ -64,7 +64,7 @@ def _silenced(recording: Recording, finding: Finding) -> bool:
     return any(
         finding.code in codes.replace(" ", "").split(",")
         for frame in frames
-        for codes in _IGNORE.findall(recording.line(frame.file, frame.line))
+        for codes in _IGNORE.findall(recording.text.line(frame.file, frame.line))
     )
 
 
@@ -187,21 +187,22 @@ def _severity(recording: Recording, refused: Refused) -> str:
 
 
 def _operand(recording: Recording, witness: Witness, measure: str | None, site: Place, refused: Refused) -> Operand:
-    name, written, handed = witness.name or witness.argument, "", ""
+    text, name = recording.text, witness.name or witness.argument
+    written, handed = "", ""
     if not witness.name and site.stack and not refused.derived:
         frame = site.stack[0]
         if frame.user and witness.passed:
-            written = expressions.passed(frame, witness.passed, witness.position)
+            written = operands.passed(text, frame, witness.passed, witness.position)
         elif frame.user:
-            written = expressions.argument(frame, refused.op, refused.module, witness.argument, witness.index)
+            written = operands.argument(text, frame, refused.op, refused.module, witness.argument, witness.index)
         else:
             written, handed = _handed_on(recording, witness, site, refused)
     if witness.dtype.startswith("python"):
-        place = graph.scalar_place(site, witness.name)
-        name = expressions.written(place.stack[0], witness.name) or name if place.stack else name
+        place = operands.scalar_place(text, site, witness.name)
+        name = expressions.written(text, place.stack[0], witness.name) or name if place.stack else name
         origin = Origin("conversion", name, None, place)
     elif witness.dtype.startswith("numpy"):
-        called, place = graph.converted(site)
+        called, place = operands.converted(text, site)
         name = called or name
         origin = Origin("conversion", name, None, place)
     else:
@@ -214,16 +215,16 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
 def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:
     """How an operand of a library's call is written: there, and in the program's own call that passed it on, if any
     did."""
-    frame = site.stack[0]
+    text, frame = recording.text, site.stack[0]
     if witness.passed:
-        node = expressions.passed_node(frame, witness.passed, witness.position)
+        node = operands.passed_node(text, frame, witness.passed, witness.position)
     else:
-        node = expressions.operand_node(frame, refused.op, refused.module, witness.argument, witness.index)
+        node = operands.operand_node(text, frame, refused.op, refused.module, witness.argument, witness.index)
     made = graph.NOWHERE
     if witness.producer >= 0:
         made = graph.place_of(recording, recording.ops[witness.producer].place)
-    handed = expressions.plain(expressions.handed(site, refused.module, node, made))
-    return handed or expressions.plain(node), handed
+    handed = operands.plain(operands.passed_on(text, site, refused.module, node, made))
+    return handed or operands.plain(node), handed
 
 
 # ---------------------------------------------------------------- the facts behind a verdict

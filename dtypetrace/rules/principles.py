@@ -184,7 +184,7 @@ def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
     none."""
     recording = case.recording
     named = [s for s in recording.steps if s.explicit and s.to == dtype and not s.module]
-    repeats = {s.place for s in named if any(graph.linked(recording, s, r) for r in s.reads)}
+    repeats = {s.place for s in named if s.reads}
     return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
 
 

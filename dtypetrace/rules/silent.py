@@ -12,7 +12,7 @@ from math import prod
 
 from .. import graph
 from ..records import Input, Op, Operand, Origin, Place, Recording
-from ..source import expressions
+from ..source import operands
 from ..tables.dtypes import REAL
 from ..tables.operators import LIKES, destination, is_cast, is_move, name_of, result_bytes, writes
 
@@ -142,7 +142,8 @@ class Run:
             name, written = self._within(op, i.name), ""
         else:
             name = _argument(op, index)
-            written = expressions.argument(place.stack[0], op.op, op.module, name, index) if place.stack else ""
+            text, frame = self.recording.text, place.stack[0] if place.stack else None
+            written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
         origin = self.origin(i.step, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
 

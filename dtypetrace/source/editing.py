@@ -1,17 +1,42 @@
 """Source edits that change a dtype where it was decided. Text only: nothing here runs or writes anything.
 
-Each edit replaces one expression of the user's file and keeps everything around it as it is. Where
-the text is not at hand, or the right change cannot be told from it, there is no edit.
+Each edit replaces one expression of the user's file and keeps everything around it as it is. Where the recording has no
+text for a place, or the right change cannot be read from it, there is no edit.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..records import Edit, Frame, Place, Recording
 from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
-from . import expressions
+from ..text import ParsedFile
+from . import expressions, operands
+
+_NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
+"""Expressions that are no tensor by themselves, so that no cast can follow them."""
+
+
+class _Spot(NamedTuple):
+    """An expression of the program that was running: its frame, its file, its node."""
+
+    frame: Frame
+    file: ParsedFile
+    node: ast.expr
+
+
+def _spot(recording: Recording, place: Place, *, own: bool = True) -> _Spot | None:
+    """The expression that runs at a place; ``own``: only where that is a line of the user's."""
+    frame = place.stack[0] if place.stack else None
+    if frame is None or own and not frame.user:
+        return None
+    file, node = recording.text.parsed(frame.file), expressions.expression_at(recording.text, frame)
+    return _Spot(frame, file, node) if file is not None and node is not None else None
+
+
+# ---------------------------------------------------------------- where a dtype was decided
 
 
 def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit | None:
@@ -19,41 +44,79 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
 
     kind is the origin's; ``place`` must be a line of the user's own.
     """
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None:
+    spot = _spot(recording, place)
+    if spot is None:
         return None
-    text, node = expressions.text_of(frame.file), expressions.expression_at(frame)
-    if text is None or node is None:
-        return None
-    if kind in ("factory", "conversion", "worker", "parameter") and isinstance(node, ast.Call):
-        return _in_call(frame, text, node, wanted, method_only=kind == "parameter")
-    if kind == "cast" and isinstance(node, ast.Call):
-        return _cast(frame, text, node, wanted)
     if kind in ("promotion", "autocast"):
-        return _wrapped(frame, text, node, _casting(text, wanted))
-    return None
-
-
-def uncast(recording: Recording, place: Place) -> Edit | None:
-    """The edit that takes a method's cast away and leaves what it cast: ``x.float()`` becomes ``x``."""
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None:
+        return _wrapped(spot, spot.node, _casting(spot.file, wanted))
+    if not isinstance(spot.node, ast.Call):
         return None
-    text, node = expressions.text_of(frame.file), expressions.expression_at(frame)
-    if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return None
-    plain = (
-        node.func.attr in CAST_METHODS
-        and not (node.args or node.keywords)
-        or node.func.attr == "to"
-        and len(node.args) + len(node.keywords) == 1
-    )
-    return _edit(frame, text, node, _owner(text, node).rstrip().removesuffix(".")) if plain else None
+    if kind in ("factory", "conversion", "worker", "parameter"):
+        return _in_call(spot, spot.node, wanted, method_only=kind == "parameter")
+    return _cast(spot, spot.node, wanted) if kind == "cast" else None
 
 
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that brings a result back to the wanted dtype in the expression that widened it."""
     return at_birth(recording, "promotion", place, wanted)
+
+
+def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts what the user's nearest own line gets from a library; a module can be cast so, too."""
+    return at_birth(recording, "promotion", from_user(place), wanted)
+
+
+def uncast(recording: Recording, place: Place) -> Edit | None:
+    """The edit that takes a method's cast away and leaves what it cast: ``x.float()`` becomes ``x``."""
+    spot = _spot(recording, place)
+    if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
+        return None
+    name, given = spot.node.func.attr, len(spot.node.args) + len(spot.node.keywords)
+    if name in CAST_METHODS and not given or name == "to" and given == 1:
+        return _edit(spot, spot.node, _owner(spot.file, spot.node, name).rstrip().removesuffix("."))
+    return None
+
+
+def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts every floating tensor of a dictionary that is loaded."""
+    spot = _spot(recording, from_user(place))
+    if spot is None or not isinstance(spot.node, ast.Call) or not _casting(spot.file, wanted):
+        return None
+    calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
+    loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
+    loaded = next((n for n in loads if n is not spot.node), loads[0] if loads else None)
+    if loaded is None:
+        return None
+    while isinstance(parent := spot.file.parents.get(loaded), ast.Subscript) and parent.value is loaded:
+        loaded = parent  # load(file)["model"]
+    return _cast_values(spot, loaded, wanted)
+
+
+def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that changes the dtype that a call is given by keyword."""
+    spot = _spot(recording, place)
+    named = expressions.dtype_keyword(recording.text, spot.frame) if spot is not None else None
+    if spot is None or named is None or not _torch(spot.file):
+        return None
+    return _edit(spot, named, f"{_torch(spot.file)}.{wanted}")
+
+
+def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
+    """The edit that replaces a number which no half dtype holds by the limit of the tensor's own dtype."""
+    spot = _spot(recording, place)
+    if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
+        return None
+    torch, owner = _torch(spot.file), expressions.dotted(spot.node.func.value)
+    if not torch or owner is None or owner.split(".")[0] in (torch, "F"):
+        return None
+    for argument in expressions.arguments(spot.node):
+        if value in (expressions.number(argument), spot.file.segment(argument)):
+            limit = "min" if value.startswith("-") else "max"
+            return _edit(spot, argument, f"{torch}.finfo({owner}.dtype).{limit}")
+    return None
+
+
+# ---------------------------------------------------------------- where a value is used
 
 
 def at_call(
@@ -66,23 +129,18 @@ def at_call(
     wanted: str,
     passed: tuple[str, int] = ("", -1),
 ) -> Edit | None:
-    """The edit that casts an operand in the very call that refused it (see ``source.expressions.argument`` for the operand's naming).
+    """The edit that casts an operand in the very call that refused it (``operands.argument`` explains the operand's naming).
 
-    ``passed`` names the argument of a module's call, where the op was inside (see ``source.expressions.passed_node``). None for what
+    ``passed`` names the argument of a module's call, where the op was inside (see ``operands.passed_node``). None for what
     the call writes into: it would write into the cast copy, and nobody would see it.
     """
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None or is_destination(op, argument, index):
+    spot = _spot(recording, place)
+    if spot is None or is_destination(op, argument, index) or "[" in passed[0]:
         return None
-    text = expressions.text_of(frame.file)
-    if text is None:
+    operand = _operand(recording, spot.frame, op, module, argument, index, passed)
+    if operand is None or isinstance(operand, _NO_VALUES):
         return None
-    operand = expressions.operand_node(frame, op, module, argument, index)
-    if passed[0]:
-        operand = expressions.passed_node(frame, *passed) if "[" not in passed[0] else None
-    if operand is None or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
-        return None
-    return _wrapped(frame, text, operand, _casting(text, wanted))
+    return _wrapped(spot, operand, _casting(spot.file, wanted))
 
 
 def at_call_like(
@@ -90,20 +148,15 @@ def at_call_like(
 ) -> Edit | None:
     """The edit that casts an operand to the dtype of another of the same call, whichever that is: for a line that runs in two
     dtypes. ``other`` is the other's argument and index; None where that has no name of its own in the call."""
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None or is_destination(op, argument, index):
+    spot = _spot(recording, place)
+    if spot is None or is_destination(op, argument, index):
         return None
-    text = expressions.text_of(frame.file)
-    operand, like = (expressions.operand_node(frame, op, module, *which) for which in ((argument, index), other))
+    operand = operands.operand_node(recording.text, spot.frame, op, module, argument, index)
+    like = operands.operand_node(recording.text, spot.frame, op, module, *other)
     name = expressions.dotted(like) if like is not None else None
-    if (
-        text is None
-        or operand is None
-        or name is None
-        or isinstance(operand, (ast.Constant, ast.List, ast.Tuple, ast.Starred))
-    ):
+    if operand is None or name is None or isinstance(operand, _NO_VALUES):
         return None
-    return _wrapped(frame, text, operand, f".to({name}.dtype)")
+    return _wrapped(spot, operand, f".to({name}.dtype)")
 
 
 def at_callers(
@@ -116,91 +169,25 @@ def at_callers(
     wanted: str,
     passed: tuple[str, int] = ("", -1),
 ) -> Iterator[tuple[Place, Edit]]:
-    """The edits that cast an operand further out, in each call of the user's own that handed it on: where the refused call is
+    """The edits that cast an operand further out, in each call of the user's own that passed it on: where the refused call is
     a line that other models run as well. Arguments as for :func:`at_call`."""
-    if not place.stack or recording.sources is not None or is_destination(op, argument, index):
+    if not place.stack or is_destination(op, argument, index):
         return
-    frame = place.stack[0]
-    operand = (
-        expressions.passed_node(frame, *passed)
-        if passed[0]
-        else expressions.operand_node(frame, op, module, argument, index)
-    )
-    for outer, node in expressions.callers(place, operand, module):
-        text = expressions.text_of(outer.file)
-        if text is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
-            edit = _wrapped(outer.stack[0], text, node, _casting(text, wanted))
+    operand = _operand(recording, place.stack[0], op, module, argument, index, passed)
+    for outer, node in operands.callers(recording.text, place, operand, module):
+        file = recording.text.parsed(outer.stack[0].file)
+        if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
+            edit = _wrapped(_Spot(outer.stack[0], file, node), node, _casting(file, wanted))
             if edit is not None:
                 yield outer, edit
 
 
-def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that casts what the user's nearest own line gets from a library; a module can be cast so, too."""
-    return at_birth(recording, "promotion", from_user(place), wanted)
-
-
-def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that casts every floating tensor of a dictionary that is loaded."""
-    place = from_user(place)
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None:
-        return None
-    text, node = expressions.text_of(frame.file), expressions.expression_at(frame)
-    if text is None or not isinstance(node, ast.Call) or not _casting(text, wanted):
-        return None
-    loads = [
-        n
-        for n in ast.walk(node)
-        if isinstance(n, ast.Call) and "load" in (expressions.dotted(n.func) or "").rpartition(".")[2]
-    ]
-    loaded = next((n for n in loads if n is not node), loads[0] if loads else None)
-    if loaded is None:
-        return None
-    while isinstance(parent := text.parents.get(loaded), ast.Subscript) and parent.value is loaded:
-        loaded = parent  # load(file)["model"]
-    return _cast_values(frame, text, loaded, wanted)
-
-
-def at_lent(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
-    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights that it lends."""
-    for level, frame in enumerate(place.stack):
-        call = expressions.call_at(frame) if frame.user and recording.sources is None else None
-        if call is None or (expressions.dotted(call.func) or "").rpartition(".")[2] != "functional_call":
-            continue
-        text = expressions.text_of(frame.file)
-        lent = next(
-            (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts"),
-            call.args[1] if len(call.args) > 1 else None,
-        )
-        if (
-            text is None
-            or lent is None
-            or isinstance(lent, (ast.Tuple, ast.List, ast.Starred))
-            or not _casting(text, wanted)
-        ):
-            return None
-        edit = _cast_values(frame, text, lent, wanted)
-        return (Place(place.stack[level:]), edit) if edit is not None else None
-    return None
-
-
-def _cast_values(frame: Frame, text: expressions.Text, node: ast.expr, wanted: str) -> Edit | None:
-    """Casts every floating tensor of a dictionary."""
-    cast = f"value{_casting(text, wanted)} if value.is_floating_point() else value"
-    return _edit(frame, text, node, f"{{name: {cast} for name, value in {_segment(text, node)}.items()}}")
-
-
-def dropped(place: Place) -> bool:
-    """Whether a call stands alone as a statement: what it gives is not what it is called for."""
-    frame = place.stack[0] if place.stack else None
-    text, node = (expressions.text_of(frame.file), expressions.expression_at(frame)) if frame else (None, None)
-    return text is not None and isinstance(text.parents.get(node), ast.Expr)
-
-
-def from_user(place: Place) -> Place:
-    """The stack from the user's innermost frame on."""
-    user = place.user_frame
-    return Place(place.stack[place.stack.index(user) :]) if user in place.stack else place
+def _operand(
+    recording: Recording, frame: Frame, op: str, module: str, argument: str, index: int, passed: tuple[str, int]
+) -> ast.expr | None:
+    if passed[0]:
+        return operands.passed_node(recording.text, frame, *passed)
+    return operands.operand_node(recording.text, frame, op, module, argument, index)
 
 
 def in_fallback(
@@ -210,170 +197,157 @@ def in_fallback(
     """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what they
     are, as does one that becomes a Python number."""
     operand = at_call(recording, place, op, module, argument, index, fallback, passed)
-    if operand is None:
+    spot = _spot(recording, place)
+    if operand is None or spot is None:
         return ()
-    frame = place.stack[0]
-    text, node = expressions.text_of(frame.file), expressions.expression_at(frame)
-    parent = text.parents.get(node)
-    several = (
-        isinstance(parent, ast.Attribute)
-        or isinstance(parent, ast.Assign)
-        and isinstance(parent.targets[0], (ast.Tuple, ast.List))
-    )
-    number = (
-        isinstance(parent, ast.Call)
-        and isinstance(parent.func, ast.Name)
-        and parent.func.id in ("bool", "float", "int")
-    )
-    if several or number or not isinstance(node, ast.Call):
+    parent = spot.file.parents.get(spot.node)
+    if not isinstance(spot.node, ast.Call) or _takes_several(parent) or _makes_number(parent):
         return (operand,)
-    back = _wrapped(
-        frame, text, node, f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(text, dtype)
-    )
+    cast = f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(spot.file, dtype)
+    back = _wrapped(spot, spot.node, cast)
     return (operand, back) if back else (operand,)  # none where no name takes the result
 
 
-def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that changes the dtype that a call is given by keyword."""
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None:
-        return None
-    text, named = expressions.text_of(frame.file), expressions.dtype_keyword(frame)
-    return _edit(frame, text, named, f"{_torch(text)}.{wanted}") if named is not None and _torch(text) else None
+def _takes_several(node: ast.AST | None) -> bool:
+    """Whether a call's results are taken apart: by an attribute, or by an assignment to several names."""
+    unpacked = isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List))
+    return unpacked or isinstance(node, ast.Attribute)
 
 
-def assigns(place: Place, name: str) -> bool:
-    """Whether the expression at a place is what a name is given, or the operand itself: a tensor where the operand is one."""
-    frame = place.stack[0]
-    text, node = expressions.text_of(frame.file), expressions.expression_at(frame)
-    statement = text.parents.get(node) if text is not None and node is not None else None
-    if not name or node is None or "..." in name:
-        return False
-    return (
-        isinstance(statement, ast.Assign)
-        and [expressions.dotted(target) for target in statement.targets] == [name]
-        or expressions.plain(node) == name
-    )
+def _makes_number(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("bool", "float", "int")
 
 
-def loads_state(place: Place) -> bool:
-    """Whether what a place loads is handed to ``load_state_dict`` as it is: a dictionary of tensors, then."""
-    frame = place.stack[0] if place.stack else None
-    text, node = (expressions.text_of(frame.file), expressions.expression_at(frame)) if frame else (None, None)
-    while text is not None and isinstance(parent := text.parents.get(node), ast.Subscript):
-        node = parent
-    call = text.parents.get(node) if text is not None else None
-    return (
-        isinstance(call, ast.Call)
-        and (expressions.dotted(call.func) or "").endswith("load_state_dict")
-        and call.args[:1] == [node]
-    )
-
-
-def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
-    """The edit that replaces a number which no half dtype holds by the limit of the tensor's own dtype."""
-    frame = place.stack[0] if place.stack else None
-    if frame is None or not frame.user or recording.sources is not None:
-        return None
-    text, node = expressions.text_of(frame.file), expressions.expression_at(frame)
-    if text is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not _torch(text):
-        return None
-    owner = expressions.dotted(node.func.value)
-    if owner is None or owner.split(".")[0] in (_torch(text), "F"):
-        return None
-    for argument in (*node.args, *(k.value for k in node.keywords)):
-        if value in (expressions.number(argument), _segment(text, argument)):
-            limit = "min" if value.startswith("-") else "max"
-            return _edit(frame, text, argument, f"{_torch(text)}.finfo({owner}.dtype).{limit}")
+def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
+    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights passed to it."""
+    for level in range(len(place.stack)):
+        outer = Place(place.stack[level:])
+        spot = _spot(recording, outer)
+        if spot is None or not isinstance(spot.node, ast.Call):
+            continue
+        if expressions.last_part(spot.node.func) == "functional_call":
+            edit = _cast_weights(spot, spot.node, wanted)
+            return (outer, edit) if edit is not None else None
     return None
 
 
-def _torch(text: expressions.Text) -> str:
+def _cast_weights(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
+    by_name = (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts")
+    weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
+    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not _casting(spot.file, wanted):
+        return None
+    return _cast_values(spot, weights, wanted)
+
+
+def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
+    """Casts every floating tensor of a dictionary."""
+    cast = f"value{_casting(spot.file, wanted)} if value.is_floating_point() else value"
+    return _edit(spot, node, f"{{name: {cast} for name, value in {spot.file.segment(node)}.items()}}")
+
+
+# ---------------------------------------------------------------- what a line does with a value
+
+
+def from_user(place: Place) -> Place:
+    """The stack from the user's innermost frame on."""
+    user = place.user_frame
+    return Place(place.stack[place.stack.index(user) :]) if user in place.stack else place
+
+
+def stands_alone(recording: Recording, place: Place) -> bool:
+    """Whether a call is a statement by itself: what it gives is not what it is called for."""
+    spot = _spot(recording, place, own=False)
+    return spot is not None and isinstance(spot.file.parents.get(spot.node), ast.Expr)
+
+
+def assigns(recording: Recording, place: Place, name: str) -> bool:
+    """Whether the expression at a place is what a name is given, or the operand itself: a tensor where the operand is one."""
+    spot = _spot(recording, place, own=False)
+    if spot is None or not name or "..." in name:
+        return False
+    statement = spot.file.parents.get(spot.node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [expressions.dotted(target) for target in targets] == [name] or operands.plain(spot.node) == name
+
+
+def loads_state(recording: Recording, place: Place) -> bool:
+    """Whether what a place loads is passed to ``load_state_dict`` as it is: a dictionary of tensors, then."""
+    spot = _spot(recording, place, own=False)
+    if spot is None:
+        return False
+    node: ast.expr = spot.node
+    while isinstance(parent := spot.file.parents.get(node), ast.Subscript):
+        node = parent
+    if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
+        return False
+    return (expressions.dotted(parent.func) or "").endswith("load_state_dict")
+
+
+# ---------------------------------------------------------------- the characters
+
+
+def _torch(file: ParsedFile) -> str:
     """The name that the file calls torch by, empty where it has none."""
-    imported = (a for node in ast.walk(text.tree) if isinstance(node, ast.Import) for a in node.names)
-    return next(
-        (a.asname or "torch" for a in imported if a.name == "torch" or a.name.startswith("torch.") and not a.asname), ""
-    )
+    imported = (a for node in ast.walk(file.tree) if isinstance(node, ast.Import) for a in node.names)
+    names = (a.asname or "torch" for a in imported if a.name == "torch" or a.name.startswith("torch.") and not a.asname)
+    return next(names, "")
 
 
 _METHODS = {dtype: method for method, dtype in CAST_METHODS.items()}
 
 
-def _casting(text: expressions.Text, wanted: str) -> str:
+def _casting(file: ParsedFile, wanted: str) -> str:
     """What casts the expression that it follows: ``.to(torch.float16)``, or ``.half()`` in a file that does not import torch by
     name; empty where there is no such method."""
     method = _METHODS.get(wanted)
-    return f".to({_torch(text)}.{wanted})" if _torch(text) else f".{method}()" if method else ""
+    return f".to({_torch(file)}.{wanted})" if _torch(file) else f".{method}()" if method else ""
 
 
-def _in_call(frame: Frame, text: expressions.Text, call: ast.Call, wanted: str, *, method_only: bool) -> Edit | None:
-    dtype = f"{_torch(text)}.{wanted}"
-    name = (expressions.dotted(call.func) or "").rpartition(".")[2]
+def _in_call(spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool) -> Edit | None:
+    """Gives a factory's call the dtype, by keyword where it takes one, else by a cast of what it makes."""
+    torch = _torch(spot.file)
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
-    if own is not None and _torch(text):
-        return _edit(frame, text, own, dtype)
-    if method_only or name not in TAKES_DTYPE or any(k.arg is None for k in call.keywords) or not _torch(text):
-        return _wrapped(frame, text, call, _casting(text, wanted))
-    segment = _segment(text, call)
+    if own is not None and torch:
+        return _edit(spot, own, f"{torch}.{wanted}")
+    takes_dtype = expressions.last_part(call.func) in TAKES_DTYPE and all(k.arg is not None for k in call.keywords)
+    if method_only or not takes_dtype or not torch:
+        return _wrapped(spot, call, _casting(spot.file, wanted))
+    segment = spot.file.segment(call)
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
-    return _edit(frame, text, call, f"{inside}{comma}dtype={dtype}{segment[len(inside) :]}")
+    return _edit(spot, call, f"{inside}{comma}dtype={torch}.{wanted}{segment[len(inside) :]}")
 
 
-def _cast(frame: Frame, text: expressions.Text, call: ast.Call, wanted: str) -> Edit | None:
-    torch = _torch(text)
+def _cast(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
+    """Changes the dtype that a cast names."""
+    torch = _torch(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
-        method = _casting(text, wanted).removeprefix(".")
-        return _edit(frame, text, call, _owner(text, call) + method) if method else None
+        method = _casting(spot.file, wanted).removeprefix(".")
+        return _edit(spot, call, _owner(spot.file, call, name) + method) if method else None
     if not torch:
         return None
-    literal = next(
-        (
-            a
-            for a in (*call.args, *(k.value for k in call.keywords))
-            if (expressions.dotted(a) or "").startswith(f"{torch}.")
-        ),
-        None,
-    )
-    if literal is not None:
-        return _edit(frame, text, literal, f"{torch}.{wanted}")
-    named = (
-        expressions.dtype_argument(call)
-        if name in ("to", "type")
-        else next((k.value for k in call.keywords if k.arg == "dtype"), None)
-    )
-    return _edit(frame, text, named, f"{torch}.{wanted}") if named is not None else None
+    given = expressions.arguments(call)
+    literal = next((a for a in given if (expressions.dotted(a) or "").startswith(f"{torch}.")), None)
+    by_name = next((k.value for k in call.keywords if k.arg == "dtype"), None)
+    named = literal or (expressions.dtype_argument(call) if name in ("to", "type") else by_name)
+    return _edit(spot, named, f"{torch}.{wanted}") if named is not None else None
 
 
-def _wrapped(frame: Frame, text: expressions.Text, node: ast.expr, cast: str) -> Edit | None:
+def _wrapped(spot: _Spot, node: ast.expr, cast: str) -> Edit | None:
     """The edit that puts a cast (``.to(torch.float16)``) behind an expression."""
-    if not cast or isinstance(text.parents.get(node), ast.Expr):
+    if not cast or isinstance(spot.file.parents.get(node), ast.Expr):
         return None  # nothing takes the value, so that its cast would change nothing
-    segment = _segment(text, node)
+    segment = spot.file.segment(node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-    return _edit(frame, text, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
+    return _edit(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
 
 
-def _owner(text: expressions.Text, call: ast.Call) -> str:
+def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
     """What a method is called on as it is written, up to the dot: no node knows of the brackets around it."""
-    written = _between(text, expressions.start_of(text, call), expressions.end_of(text, call.func))
-    return written[: -len(call.func.attr)]
+    return file.between(file.start(call), file.end(call.func))[: -len(method)]
 
 
-def _segment(text: expressions.Text, node: ast.AST) -> str:
-    return _between(text, expressions.start_of(text, node), expressions.end_of(text, node))
-
-
-def _between(text: expressions.Text, start: tuple[int, int], stop: tuple[int, int]) -> str:
-    (first, begin), (last, end) = start, stop
-    if first == last:
-        return text.lines[first - 1][begin - 1 : end - 1]
-    middle = text.lines[first : last - 1]
-    return "".join((text.lines[first - 1][begin - 1 :], *middle, text.lines[last - 1][: end - 1]))
-
-
-def _edit(frame: Frame, text: expressions.Text, node: ast.AST, after: str) -> Edit:
-    return Edit(
-        frame.file, expressions.start_of(text, node), expressions.end_of(text, node), _segment(text, node), after
-    )
+def _edit(spot: _Spot, node: ast.expr, after: str) -> Edit:
+    file = spot.file
+    return Edit(spot.frame.file, file.start(node), file.end(node), file.segment(node), after)

@@ -12,18 +12,17 @@ from __future__ import annotations
 import difflib
 import hashlib
 import io
-import linecache
 import os
 import re
 import tempfile
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from ..records import Edit
-from .lines import lines_of, universal
+from ..text import LIVE, ProgramText, lines_of
 
 
 class Piece(NamedTuple):
@@ -60,14 +59,14 @@ class Sheet:
     pieces: list[Piece] = field(default_factory=list)
 
     @classmethod
-    def read(cls, file: str) -> Sheet:
-        """Raises Unpatchable where there is no text that could be patched."""
+    def read(cls, file: str, program: ProgramText) -> Sheet:
+        """Raises Unpatchable where the program has no text that could be patched."""
+        data = program.raw(file)
+        if data is None:
+            raise Unpatchable(f"{file}: there is no source to patch")
         try:
-            data = Path(file).read_bytes()
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
             return cls(file, data.decode(encoding), encoding, hashlib.sha256(data).hexdigest())
-        except OSError as error:
-            raise Unpatchable(f"{file}: there is no source to patch ({error.strerror or error})") from None
         except (SyntaxError, UnicodeDecodeError, LookupError) as error:
             raise Unpatchable(f"{file}: its text cannot be read: {error}") from None
 
@@ -205,14 +204,15 @@ def _cut(before: str, after: str) -> list[tuple[int, int, str]]:
 
 
 class Patch:
-    """Changes to several files, in the order in which they were found."""
+    """Changes to several files of a program, in the order in which they were found."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: ProgramText = LIVE) -> None:
         self.sheets: dict[str, Sheet] = {}
+        self._program = program
 
     def sheet(self, file: str) -> Sheet:
         if file not in self.sheets:
-            self.sheets[file] = Sheet.read(file)
+            self.sheets[file] = Sheet.read(file, self._program)
         return self.sheets[file]
 
     def locate(self, edits: Iterable[Edit]) -> tuple[Change, ...]:
@@ -304,25 +304,6 @@ def _unified(before: str, after: str, name: str) -> Iterable[str]:
 def _named(file: str, folder: str | os.PathLike | None) -> str:
     relative = os.path.relpath(file, folder or os.getcwd())
     return file.lstrip("/") if relative.startswith("..") else relative.replace(os.sep, "/")
-
-
-# ---------------------------------------------------------------- texts that are not on disk yet
-
-
-def show_patched(texts: Mapping[str, str]) -> None:
-    """Makes ``linecache`` give patched texts for their files, whatever the disk says."""
-    for file, text in texts.items():
-        linecache.cache[file] = (
-            len(text),
-            None,
-            lines_of(universal(text)),
-            file,
-        )
-
-
-def forget_patched(files: Iterable[str]) -> None:
-    for file in files:
-        linecache.cache.pop(file, None)
 
 
 # ---------------------------------------------------------------- which files may be patched

@@ -379,7 +379,8 @@ from dtypetrace.records import *
 place = Place((Frame(sys.argv[1], 2, "main", True, 1, 2, 3),))
 f = Finding("DT101", "collision", "error", "they disagree", "forward", "linear", None, "nét", 1, False, place, (), None,
             (FlowStep(place, "ones", "", "float32", "float32", "value"),), None, None)
-report.console(types.SimpleNamespace(recording=Recording(), findings=(f,)))
+sources = Sources({{sys.argv[1]: {{"2": open(sys.argv[1], encoding="utf-8").read().splitlines()[1]}}}})
+report.console(types.SimpleNamespace(recording=Recording(sources=sources), findings=(f,)))
 """
 
 

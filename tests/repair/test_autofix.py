@@ -496,7 +496,7 @@ def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
     text = "x = torch.ones(2, 4)\nnet = nn.Linear(4, 4).half()\ny = net(x.float())\n"
     p = healed(tmp_path, text + "import torch")
     patch = Patch()
-    problems = gather(p.recording, patch)
+    problems = gather(p.with_text, patch)
     repair = autofix.Repair(None, patch, problems)
     (problem,) = problems
     while problem.chosen != "at call":
@@ -516,7 +516,9 @@ def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
 
     assert repair._maker(born(line.rindex(")") + 1)) is problem and repair._maker(born(line.index(")") + 2)) is None
     problem.withdraw()
-    assert problem.chosen is None and "at call" in problem.tried and problem.choose_next() and problem.chosen != "at call"
+    assert (
+        problem.chosen is None and "at call" in problem.tried and problem.choose_next() and problem.chosen != "at call"
+    )
 
 
 def test_a_cast_of_several_values_is_left_where_another_of_them_needs_it(tmp_path):
@@ -582,7 +584,7 @@ def test_two_runs_are_compared_by_their_largest_relative_difference():
 def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
     p = healed(tmp_path, "import torch\nnet = nn.Linear(4, 2).half()\nx = torch.ones(1, 4)\nnet(x)")
     patch = Patch()
-    (problem,) = gather(p.recording, patch)
+    (problem,) = gather(p.with_text, patch)
     problem.choose_next()
     first, second, *others = autofix.describe(problem)
     assert first == "DT101: x is float32, refused in linear"
@@ -594,7 +596,7 @@ def test_a_value_that_nothing_takes_is_not_cast(tmp_path):
     edited = {}
     for last in ("y = main()", "main()"):
         patch = Patch()
-        (problem,) = gather(healed(tmp_path, text + last).recording, patch)
+        (problem,) = gather(healed(tmp_path, text + last).with_text, patch)
         originals = {c.file: patch.sheets[c.file].original for cs in problem.changes.values() for c in cs}
         pieces = [(c.file, p) for cs in problem.changes.values() for c in cs for p in c.pieces]
         edited[last] = {originals[file].count("\n", 0, p.start) + 1 for file, p in pieces}

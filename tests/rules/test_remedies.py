@@ -77,7 +77,7 @@ def test_an_operand_is_called_what_the_call_calls_it(text, called, tmp_path):
 
 
 def test_the_json_report_keeps_the_argument_s_name(tmp_path):
-    from dtypetrace.records import to_plain
+    from dtypetrace.render.plain import to_plain
 
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx.mm(w)", before=HALF).only
     assert (f.culprit.shown, f.culprit.name) == ("w", "mat2")
@@ -549,7 +549,7 @@ def candidates(tmp_path, text):
     """The candidates for a repair of a program's one cause, each with the lines that it writes instead."""
     p = programs.run(tmp_path, text, autofix=True)
     patch = Patch()
-    (problem,) = gather(p.recording, patch)
+    (problem,) = gather(p.with_text, patch)
     made = {}
     for kind, changes in problem.changes.items():
         patch.set(changes)

@@ -9,6 +9,7 @@ import pytest
 
 from dtypetrace.records import Edit
 from dtypetrace.source.patch import Patch, Sheet, Unpatchable, objection
+from dtypetrace.text import LIVE
 
 
 def edit(file, line, before, after):
@@ -33,7 +34,7 @@ def patched(file, *edits):
 
 
 def test_an_edit_is_cut_down_to_what_it_changes(file):
-    sheet = Sheet.read(str(file))
+    sheet = Sheet.read(str(file), LIVE)
     inside = sheet.locate(edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
     around = sheet.locate(edit(file, 2, "torch.ones(3)", "(torch.ones(3)).to(torch.half)"))
     word = sheet.locate(edit(file, 3, "x.half()", "x.to(torch.float32)"))

@@ -12,6 +12,7 @@ import pytest
 from dtypetrace.capture.places import Places
 from dtypetrace.records import Frame
 from dtypetrace.source import expressions
+from dtypetrace.text import LIVE
 
 UNKNOWN = Frame("<nowhere>", 1, "f", True, 1, 1, 5)
 
@@ -43,7 +44,7 @@ def frame_of(text: str, tmp_path, name: str = "program.py") -> Frame:
 
 
 def call(text: str, tmp_path) -> str:
-    found = expressions.call_at(frame_of(text, tmp_path))
+    found = expressions.call_at(LIVE, frame_of(text, tmp_path))
     return ast.unparse(found) if found else None
 
 
@@ -71,16 +72,16 @@ def test_the_call_that_a_frame_is_in(text, expected, tmp_path):
 
 def test_an_operator_is_an_expression_but_no_call(tmp_path):
     frame = frame_of("x = thing @ thing.a(1)", tmp_path)
-    assert ast.unparse(expressions.expression_at(frame)) == "thing @ thing.a(1)"
-    assert expressions.call_at(frame) is None
-    assert expressions.callee(frame) is None
+    assert ast.unparse(expressions.expression_at(LIVE, frame)) == "thing @ thing.a(1)"
+    assert expressions.call_at(LIVE, frame) is None
+    assert expressions.callee(LIVE, frame) is None
 
 
 def test_a_loop_is_not_the_last_call_of_its_body(tmp_path):
     """The instruction that fetches a loop's next item spans the whole loop."""
     file = tmp_path / "loop.py"
     file.write_text("for x in things:\n    a(x)\n    here(x)\n")
-    assert expressions.expression_at(Frame(str(file), 1, "<module>", True, 1, 3, 12)) is None
+    assert expressions.expression_at(LIVE, Frame(str(file), 1, "<module>", True, 1, 3, 12)) is None
 
 
 def test_the_last_call_of_a_chain_over_several_lines(tmp_path):
@@ -92,7 +93,7 @@ def test_the_last_call_of_a_chain_over_several_lines(tmp_path):
     file.write_text(text)
     # as CPython places CALL for `.here(2)`: from the attribute's name to the closing parenthesis
     frame = Frame(str(file), 3, "<module>", True, 7, 3, 14)
-    assert ast.unparse(expressions.call_at(frame)) == ast.unparse(whole)
+    assert ast.unparse(expressions.call_at(LIVE, frame)) == ast.unparse(whole)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +106,19 @@ def test_the_last_call_of_a_chain_over_several_lines(tmp_path):
     ],
 )
 def test_where_there_is_no_text_nothing_is_said(frame):
-    assert expressions.expression_at(frame) is None
-    assert expressions.call_at(frame) is None
-    assert expressions.callee(frame) is None
-    assert expressions.enclosing_with(frame, "autocast") is None
+    assert expressions.expression_at(LIVE, frame) is None
+    assert expressions.call_at(LIVE, frame) is None
+    assert expressions.callee(LIVE, frame) is None
+    assert expressions.enclosing_with(LIVE, frame, "autocast") is None
 
 
 def test_a_file_that_does_not_parse(tmp_path):
     file = tmp_path / "broken.py"
     file.write_text("def (:\n")
-    assert expressions.text_of(str(file)) is None
+    assert LIVE.parsed(str(file)) is None
     file = tmp_path / "null.py"
     file.write_bytes(b"x = 1\0\n")
-    assert expressions.text_of(str(file)) is None
+    assert LIVE.parsed(str(file)) is None
 
 
 def test_a_notebook_cell(tmp_path):
@@ -125,7 +126,7 @@ def test_a_notebook_cell(tmp_path):
     linecache.cache["<ipython-input-7>"] = (sum(map(len, lines)), None, lines, "<ipython-input-7>")
     try:
         frame = Frame("<ipython-input-7>", 2, "<module>", True, 1, 2, 7)
-        assert expressions.callee(frame) == "net"
+        assert expressions.callee(LIVE, frame) == "net"
     finally:
         del linecache.cache["<ipython-input-7>"]
 
@@ -151,18 +152,18 @@ def test_dotted_names(text, name):
     ],
 )
 def test_the_callee_is_what_runs_not_what_waits(text, name, tmp_path):
-    assert expressions.callee(frame_of(text, tmp_path)) == name
+    assert expressions.callee(LIVE, frame_of(text, tmp_path)) == name
 
 
 def test_positions_count_characters_not_bytes(tmp_path):
     file = tmp_path / "umlaut.py"
     file.write_text("x = 'äöü', f(1)\n", encoding="utf-8")
-    text = expressions.text_of(str(file))
+    text = LIVE.parsed(str(file))
     node = next(n for n in ast.walk(text.tree) if isinstance(n, ast.Call))
-    assert expressions.start_of(text, node) == (1, 12)
-    assert expressions.end_of(text, node) == (1, 16)
-    assert expressions.contains(text, node, 1, 12) and expressions.contains(text, node, 1, 14)
-    assert not expressions.contains(text, node, 1, 11) and not expressions.contains(text, node, 2, 12)
+    assert text.start(node) == (1, 12)
+    assert text.end(node) == (1, 16)
+    assert text.contains(node, 1, 12) and text.contains(node, 1, 14)
+    assert not text.contains(node, 1, 11) and not text.contains(node, 2, 12)
 
 
 def test_the_function_around_an_expression(tmp_path):
@@ -170,7 +171,7 @@ def test_the_function_around_an_expression(tmp_path):
     file.write_text(
         "a = f(0)\ndef outer():\n    def inner():\n        return f(1)\n    return lambda: f(2)\nasync def later():\n    f(3)\n"
     )
-    text = expressions.text_of(str(file))
+    text = LIVE.parsed(str(file))
     calls = {
         n.args[0].value: expressions.function_around(text, n) for n in ast.walk(text.tree) if isinstance(n, ast.Call)
     }
@@ -193,8 +194,8 @@ def test_the_innermost_with_that_mentions_a_word(tmp_path):
     )
     lines = {1: 1, 2: 1, 4: 3, 6: 1, 7: None}
     for line, expected in lines.items():
-        found = expressions.enclosing_with(Frame(str(file), line, "<module>", True, 1, line, 2), "autocast")
-        assert (found.lineno if found else None) == expected, line
+        found = expressions.enclosing_with(LIVE, Frame(str(file), line, "<module>", True, 1, line, 2), "autocast")
+        assert (found[0].lineno if found else None) == expected, line
 
 
 @pytest.mark.parametrize(
@@ -224,8 +225,8 @@ def test_numbers_as_literals(text, value):
     ],
 )
 def test_a_number_as_the_program_writes_it(text, value, written, tmp_path):
-    assert expressions.written(frame_of(text, tmp_path), repr(value)) == written
+    assert expressions.written(LIVE, frame_of(text, tmp_path), repr(value)) == written
 
 
 def test_a_name_that_no_file_can_have_has_no_text():
-    assert expressions.text_of("no\0file.py") is None
+    assert LIVE.parsed("no\0file.py") is None

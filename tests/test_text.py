@@ -7,7 +7,7 @@ import linecache
 import programs
 import pytest
 
-from dtypetrace.source.lines import lines_of, universal
+from dtypetrace.text import lines_of, universal
 
 ODD = {"form feed": "\x0c", "vertical tab": "\x0b", "file separator": "\x1c", "NEL": "\x85", "line separator": "\u2028"}
 

@@ -1,0 +1,91 @@
+"""What a trace is found to show, worked out once from its recording: findings, fixes, the patch, the lines of the program.
+
+Views render what is in here and need neither the program's text nor the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from . import autofix, rules
+from .records import Edit, Finding, Frame, Place, Recording, Results, Sources
+from .source import expressions
+from .text import NO_TEXT, ProgramText
+
+_Kind = TypeVar("_Kind")
+
+AROUND = 2
+"""Lines shown above and below each one that a finding names."""
+
+
+def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Results:
+    """Judges a recording whose steps have the facts of their text (``source.facts``). ``ignore`` holds codes to leave out."""
+    return results(
+        recording, rules.find(recording, ignore), fixes=autofix.fixes(recording), diff=autofix.diff(recording)
+    )
+
+
+def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> Results:
+    """The results for findings that are known. The recording gives up the program's text for the lines that views show."""
+    text = recording.text
+    shown = [_with_callee(finding, text) for finding in findings]
+    sources = lines_shown(shown, text)
+    return Results(
+        replace(recording, sources=sources, text=NO_TEXT), tuple(replace(f, sources=sources) for f in shown), **rest
+    )
+
+
+def _with_callee(finding: Finding, text: ProgramText) -> Finding:
+    """The finding, with what the user's own line called where the birth was inside a library."""
+    if not finding.flow or not (called := expressions.called(text, finding.flow[0].place)):
+        return finding
+    return replace(finding, flow=(replace(finding.flow[0], called=called), *finding.flow[1:]))
+
+
+def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:
+    """The lines around every place that the findings name, those that their edits change, and where marked expressions begin."""
+    lines: dict[str, dict[str, str]] = {}
+    begins: dict[str, dict[str, int]] = {}
+
+    def keep(file: str, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if line := text.line(file, number):
+                lines.setdefault(file, {})[str(number)] = line
+
+    for place in dict.fromkeys(_found(Place, findings)):
+        for frame in place.stack:
+            if frame.user or frame is place.stack[0]:
+                keep(frame.file, range(max(1, frame.line - AROUND), (frame.end_line or frame.line) + AROUND + 1))
+        marked = place.user_frame
+        begin = _begin(marked, text) if marked is not None else None
+        if marked is not None and begin is not None:
+            begins.setdefault(marked.file, {})[f"{marked.line}:{marked.column}"] = begin
+            keep(marked.file, [begin])
+    for edit in _found(Edit, findings):
+        keep(edit.file, range(edit.start[0], edit.end[0] + 1))
+    return Sources(lines, begins)
+
+
+def _begin(frame: Frame, text: ProgramText) -> int | None:
+    """The line on which an expression begins that is marked at its end only: of a chain of methods, the last one is marked."""
+    before = text.line(frame.file, frame.line)[: (frame.column or 1) - 1]
+    node = expressions.expression_at(text, frame) if not before.strip(_CLOSING) else None
+    return node.lineno if node is not None and node.lineno < frame.line else None
+
+
+_CLOSING = " \t)]}."
+"""What may stand before a mark that is the end of something."""
+
+
+def _found(kind: type[_Kind], value: Any) -> Iterator[_Kind]:
+    """Every value of a kind inside records."""
+    if isinstance(value, kind):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _found(kind, getattr(value, field.name))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _found(kind, item)

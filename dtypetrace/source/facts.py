@@ -1,0 +1,185 @@
+"""What only the program's text tells about recorded events, found once and kept in the records.
+
+A hook sees that ``y.dtype`` was read before ``x.to(...)`` ran; whether that read gave the call its dtype, only the text
+says. The same goes for the name of a tensor from outside and for the ``with`` statement of an autocast region.
+:func:`with_facts` answers these questions for every step of a recording. After that no view needs the text.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field, replace
+
+from ..records import Frame, Place, Read, Recording, Step
+from ..text import ProgramText
+from . import regions
+from .expressions import arguments, assignments, call_at, dotted, dtype_argument, expression_at
+
+_MOST_FRAMES = 6
+"""How far out from a call its dtype argument is followed; in the programs seen it took three frames at most."""
+
+
+@dataclass
+class Known:
+    """What was found already, by the numbers of the places asked about: for a recording that is asked again as it grows."""
+
+    reads: dict[tuple[int, tuple[Read, ...]], tuple[Read, ...]] = field(default_factory=dict)
+    names: dict[tuple[int, str], str] = field(default_factory=dict)
+    regions: dict[int, Place | None] = field(default_factory=dict)
+
+
+def with_facts(recording: Recording, known: Known | None = None) -> Recording:
+    """The recording with the facts of its text in its steps: which reads gave a dtype and how they are written, the names of
+    tensors from outside, the ``with`` statements of autocast regions (as new places)."""
+    finder = _Finder(recording, known or Known())
+    steps = tuple(finder.step(step) for step in recording.steps)
+    return replace(recording, steps=steps, places=(*recording.places, *finder.added))
+
+
+class _Finder:
+    """Answers for the steps of one recording."""
+
+    def __init__(self, recording: Recording, known: Known) -> None:
+        self.recording = recording
+        self.text: ProgramText = recording.text
+        self.known = known
+        self.added: list[Place] = []
+        self._numbers: dict[Place, int] = {}
+        self._mentions: dict[str, bool] = {}
+
+    def step(self, step: Step) -> Step:
+        if step.reads:
+            step = replace(step, reads=self._reads(step))
+        if step.how in ("input", "worker"):
+            return replace(step, name=self._name(step))
+        if step.how == "autocast":
+            return replace(step, region=self._region(step))
+        return step
+
+    def _place(self, number: int) -> Place:
+        return self.recording.places[number] if 0 <= number < len(self.recording.places) else Place()
+
+    def _reads(self, step: Step) -> tuple[Read, ...]:
+        found = self.known.reads.get((step.place, step.reads))
+        if found is None:
+            call = self._place(step.place)
+            found = self.known.reads[step.place, step.reads] = tuple(
+                replace(read, written=_written(self.text, self._place(read.place), read.frames_up))
+                for read in step.reads
+                if linked(self.text, call, self._place(read.place), read.frames_up)
+            )
+        return found
+
+    def _name(self, step: Step) -> str:
+        found = self.known.names.get((step.place, step.name))
+        if found is None:
+            found = first_use(self.text, self._place(step.place), step.name)
+            self.known.names[step.place, step.name] = found
+        return found
+
+    def _region(self, step: Step) -> int:
+        if step.place not in self.known.regions:
+            place = self._place(step.place)
+            mentioned = any(self._mentions_autocast(frame.file) for frame in place.stack)
+            self.known.regions[step.place] = regions.statement(self.text, place) if mentioned else None
+        found = self.known.regions[step.place]
+        return self._number(found) if found is not None else -1
+
+    def _mentions_autocast(self, file: str) -> bool:
+        """Asked before a file is parsed: most files of a program never name autocast."""
+        if file not in self._mentions:
+            self._mentions[file] = any(regions.AUTOCAST in line for line in self.text.lines(file))
+        return self._mentions[file]
+
+    def _number(self, place: Place) -> int:
+        """The number of a place that the recording did not have."""
+        number = self._numbers.get(place)
+        if number is None:
+            number = self._numbers[place] = len(self.recording.places) + len(self.added)
+            self.added.append(place)
+        return number
+
+
+# ---------------------------------------------------------------- reads of x.dtype
+
+
+def linked(text: ProgramText, call_place: Place, read_place: Place, frames_up: int) -> bool:
+    """Whether a read of ``tensor.dtype`` gave a call its dtype argument.
+
+    Exact where there is text: the read lies inside the call, or inside what was assigned to the name that the call uses,
+    or inside the caller's call that passed it. A literal dtype in the call is no link. A call without text (a program
+    that was typed into ``exec``) is linked, as hooks list only reads that the same running function made before.
+    """
+    if frames_up < 0:
+        return True  # the call was given the tensor itself
+    frame = next(iter(call_place.stack), None)
+    if frame is None or len(read_place.stack) <= frames_up:
+        return False
+    call = call_at(text, frame)
+    if call is None:
+        return True
+    argument = dtype_argument(call)
+    if argument is None or (dotted(argument) or "").startswith("torch."):
+        return False
+    if _assigned_from(text, frame, call, argument, _same_function(read_place, frame)):
+        return True
+    return any(
+        _inside_call(text, outer, _same_function(read_place, outer)) for outer in call_place.stack[:_MOST_FRAMES]
+    )
+
+
+def _same_function(place: Place, frame: Frame) -> Frame | None:
+    """The frame of a place that is in the same function as another frame."""
+    return next((f for f in place.stack if (f.file, f.function) == (frame.file, frame.function)), None)
+
+
+def _inside_call(text: ProgramText, frame: Frame, read: Frame | None) -> bool:
+    """Whether a read lies inside the call that a frame was in."""
+    if read is None or read.column is None:
+        return False
+    file, call = text.parsed(frame.file), call_at(text, frame)
+    return file is not None and call is not None and file.contains(call, read.line, read.column)
+
+
+def _assigned_from(text: ProgramText, frame: Frame, call: ast.Call, argument: ast.expr, read: Frame | None) -> bool:
+    """Whether the name used as argument was assigned, in the same function, from an expression that holds the read."""
+    file, name = text.parsed(frame.file), dotted(argument)
+    if file is None or name is None or read is None or read.column is None:
+        return False
+    values = (node.value for node in assignments(file, call, name) if node.value is not None)
+    return any(file.contains(value, read.line, read.column) for value in values)
+
+
+def _written(text: ProgramText, place: Place, frames_up: int) -> str:
+    """What a dtype was read from, as written where it was used: ``sample.dtype``, ``self.dtype``."""
+    stack = place.stack
+    if len(stack) <= max(frames_up, 0):
+        return ""
+    if frames_up < 0:
+        call = call_at(text, stack[0])
+        return ast.unparse(call.args[0]) if call is not None and call.args else ""
+    node = expression_at(text, stack[frames_up])
+    return dotted(node) or "" if node is not None else ""
+
+
+# ---------------------------------------------------------------- names of tensors from outside
+
+
+def first_use(text: ProgramText, place: Place, name: str) -> str:
+    """The expression by which a tensor from outside was first used, batch key included; empty where the text has no plain one.
+
+    ``#1['mask']``, as hooks name it, is an argument of the call by its position; else the call's only plain argument is
+    meant.
+    """
+    frame = place.stack[0] if name and place.stack else place.user_frame
+    call = call_at(text, frame) if frame else None
+    if name.startswith("#"):
+        index, bracket, key = name[1:].partition("[")
+        before = call.args[: int(index) + 1] if call is not None else []
+        if len(before) <= int(index) or any(isinstance(a, ast.Starred) for a in before):
+            return ""
+        return ast.unparse(before[-1]) + bracket + key
+    if name or call is None:
+        return name
+    plain = [found for a in arguments(call) if (found := dotted(a))]
+    return plain[0] if len(plain) == 1 else ""

@@ -1,0 +1,243 @@
+"""How the program writes the operands of a call: here, in the user's calls further out, and where a number came from.
+
+Pure functions over a :class:`~dtypetrace.text.ProgramText`, like ``source.expressions``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ..records import Frame, Place
+from ..text import ParsedFile, ProgramText
+from .expressions import (
+    arguments,
+    assignments,
+    assignments_in,
+    augmented,
+    call_at,
+    dotted,
+    expression_at,
+    function_around,
+)
+from .expressions import number as number_of
+
+LONGEST = 32
+"""Characters of an expression that still serves as a name."""
+_REFLECTED = frozenset("radd rsub rmul rdiv rtruediv rfloordiv rmod rpow rmatmul rand ror rxor rlshift rrshift".split())
+"""Operators that Python asks the right operand for: ``1 - x`` is ``x.__rsub__(1)``."""
+
+
+def argument(text: ProgramText, frame: Frame, op: str, module: str, name: str, index: int) -> str:
+    """How the program writes one operand of the call that the frame was in (``q * turn``); empty where that is not plain.
+
+    name and index are the operand's own in the signature of ``op``. A module's call with one argument, such as
+    ``self.proj(x)``, stands for the op that the module runs, whose ``input`` is what the module is given.
+    """
+    return plain(operand_node(text, frame, op, module, name, index))
+
+
+def written_operands(text: ProgramText, frame: Frame) -> list[str]:
+    """How the program writes the operands of the operator or call that the frame was in, where that is plain."""
+    node = expression_at(text, frame)
+    if isinstance(node, ast.BinOp):
+        return [plain(node.left), plain(node.right)]
+    return [plain(a) for a in arguments(node)] if isinstance(node, ast.Call) else []
+
+
+def passed(text: ProgramText, frame: Frame, name: str, position: int) -> str:
+    """How the program writes an argument of the call that the frame was in, else the argument's own name."""
+    item = "[" + name.partition("[")[2] if "[" in name else ""  # one of several that were passed as one
+    written = plain(passed_node(text, frame, name, position))
+    return written + item if written else name
+
+
+def passed_node(text: ProgramText, frame: Frame, name: str, position: int) -> ast.expr | None:
+    """The expression of an argument, by its position or, where that is -1, its name."""
+    call = call_at(text, frame)
+    if call is None:
+        return None
+    if position < 0:
+        return next((k.value for k in call.keywords if k.arg == name.partition("[")[0]), None)
+    return _positional(call.args, position)
+
+
+def _positional(given: list[ast.expr], position: int) -> ast.expr | None:
+    """An argument by its number, None behind one with a star, which may stand for several."""
+    before = given[: position + 1]
+    return before[-1] if len(before) > position and not any(isinstance(a, ast.Starred) for a in before) else None
+
+
+def plain(node: ast.AST | None) -> str:
+    """An expression's text, empty where it is no name for a tensor or is long; of a long call its end, ``(...).softmax(-1)``."""
+    if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
+        return ""
+    text = ast.unparse(node)
+    if isinstance(node, ast.Call) and len(text) > LONGEST:
+        name = dotted(node.func)
+        given = ", ".join(map(ast.unparse, (*node.args, *node.keywords)))
+        if name:
+            text = f"{name}(...)"
+        elif isinstance(node.func, ast.Attribute):
+            text = f"(...).{node.func.attr}({given})"
+    return text if len(text) <= LONGEST and "\n" not in text else ""
+
+
+# ---------------------------------------------------------------- the operand of an op
+
+
+def operand_node(text: ProgramText, frame: Frame, op: str, module: str, name: str, index: int) -> ast.expr | None:
+    """The expression of one operand of the call that the frame was in; see :func:`argument`."""
+    file, node = text.parsed(frame.file), expression_at(text, frame)
+    if node is None or file is None:
+        return None
+    statement = file.parents.get(node)
+    if (changed := augmented(text, frame)) is not None:
+        return (changed.target, changed.value)[index] if index < 2 else None
+    if isinstance(statement, ast.Assign) and node in statement.targets:  # x.grad = value, x[index] = value
+        parts = {"value": statement.value, "self": getattr(node, "value", None), "index": getattr(node, "slice", None)}
+        return parts.get(name)
+    if isinstance(node, ast.BinOp):
+        sides = (node.right, node.left) if op in _REFLECTED else (node.left, node.right)
+        return sides[index] if index < 2 else None
+    return _of_call(file, node, op, module, name, index) if isinstance(node, ast.Call) else None
+
+
+def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, index: int) -> ast.expr | None:
+    """The operand of a call by its name, else by its number."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if module and (module == dotted(call.func) or module.rpartition(".")[2] == called):
+        return _positional(call.args, 0) if index == 0 and len(call.args) == 1 else None
+    of_torch = owner is not None and (dotted(owner) or "").split(".")[0] in _torch_names(file.tree)
+    if called != op and not (of_torch and op.endswith(f"_{called}")):
+        return None
+    by_name = next((k.value for k in call.keywords if k.arg == name), None)
+    if by_name is not None:
+        return by_name
+    given = call.args if owner is None or of_torch else [owner, *call.args]
+    return _item(given, op, name) if name.endswith("]") else _by_number(given, op, index)
+
+
+def _item(given: list[ast.expr], op: str, name: str) -> ast.expr | None:
+    """One tensor of a list (``tensors[2]``), which is the first argument or, for ``einsum``, what follows it."""
+    first = given[0] if given else None
+    listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else None
+    items = listed if listed is not None else given[1:] if op == "einsum" else given
+    number = name.partition("[")[2][:-1]
+    if not number.isdecimal() or int(number) >= len(items):
+        return None
+    return None if any(isinstance(i, (ast.Starred, ast.List)) for i in items) else items[int(number)]
+
+
+def _by_number(given: list[ast.expr], op: str, index: int) -> ast.expr | None:
+    """An operand by its number; None where a list before it would move the numbers, as a norm's shape does."""
+    found = _positional(given, index)
+    moved = any(isinstance(a, (ast.List, ast.Tuple)) for a in given[: index + 1]) or index and "norm" in op
+    return None if moved else found
+
+
+@lru_cache(maxsize=64)
+def _torch_names(tree: ast.Module) -> frozenset[str]:
+    """The names by which a file calls torch and its modules (``import torch as th``)."""
+    found = {"torch", "F", "nn"}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            found |= {a.asname for a in node.names if a.asname and f"{of}{a.name}".split(".")[0] == "torch"}
+    return frozenset(found)
+
+
+# ---------------------------------------------------------------- the same value in the calls further out
+
+
+def passed_on(text: ProgramText, place: Place, module: str, node: ast.AST | None, made: Place) -> ast.expr | None:
+    """The expression in the user's own call that a library passed on, under names of its own, to an operand's place.
+
+    node is the operand in the innermost frame, made is where the operand was. None where a function in between gave its
+    argument another value, or was called in a way that does not tell one argument from another.
+    """
+    makers = {(frame.file, frame.function) for frame in made.stack}
+    for frame, caller in zip(place.stack, place.stack[1:]):
+        # an assignment in a function that made the value may have been its birth
+        reassigned_here = not makers or (frame.file, frame.function) in makers
+        given = _given_by_caller(text, frame, caller, module, node, may_reassign=not reassigned_here)
+        if caller.user or given is None:
+            return given
+        node = given
+    return None
+
+
+def callers(text: ProgramText, place: Place, node: ast.AST | None, module: str) -> Iterator[tuple[Place, ast.expr]]:
+    """The expressions in the user's calls further out that were passed on, under names of their own, to an operand, the
+    nearest first, each with its place; node is the operand in the innermost frame."""
+    for level, (frame, caller) in enumerate(zip(place.stack, place.stack[1:]), 1):
+        node = _given_by_caller(text, frame, caller, module, node, may_reassign=False)
+        if node is None:
+            return
+        if caller.user:
+            yield Place(place.stack[level:]), node
+
+
+def _given_by_caller(
+    text: ProgramText, frame: Frame, caller: Frame, module: str, node: ast.AST | None, *, may_reassign: bool
+) -> ast.expr | None:
+    """What the caller gave for the argument that a name in the frame's function stands for."""
+    file = text.parsed(frame.file)
+    if not isinstance(node, ast.Name) or file is None:
+        return None
+    function = function_around(file, node)
+    if not isinstance(function, ast.FunctionDef) or not may_reassign and assignments_in(function, node.id):
+        return None
+    method = isinstance(file.parents.get(function), ast.ClassDef)
+    return _given(function, method, node.id, call_at(text, caller), module)
+
+
+def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | None, module: str) -> ast.expr | None:
+    """What a call gives for a function's argument. A module that is called runs its ``forward``."""
+    called = (dotted(call.func) or "").rpartition(".")[2] if call is not None else ""
+    of_module = function.name == "forward" and called in module.split(".")
+    if call is None or not called or called != function.name and not of_module:
+        return None
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][method:]
+    given: dict[str | None, ast.expr] = {**dict(zip(names, call.args)), **{k.arg: k.value for k in call.keywords}}
+    by_name = not any(isinstance(a, ast.Starred) for a in call.args) and None not in given
+    return given.get(name) if by_name and len(call.args) <= len(names) else None
+
+
+# ---------------------------------------------------------------- where a number was written
+
+
+def scalar_place(text: ProgramText, site: Place, value: str) -> Place:
+    """Where a Python number was written: in the call itself, or where the name that the call uses was assigned it."""
+    for index, frame in enumerate(site.stack):
+        call, file = call_at(text, frame), text.parsed(frame.file)
+        if call is not None and file is not None:
+            names = (name for a in arguments(call) if (name := dotted(a)))
+            for name in names:
+                for node in assignments(file, call, name):
+                    if node.value is not None and number_of(node.value) == value:
+                        return Place((located(file, frame, node.value), *site.stack[index + 1 :]))
+        if call is not None and frame.user:
+            break
+    return site
+
+
+def converted(text: ProgramText, site: Place) -> tuple[str, Place]:
+    """The name by which a call got the value that it converts, and where that was assigned; else no name and the call."""
+    frame = site.stack[0] if site.stack else None
+    call, file = (call_at(text, frame), text.parsed(frame.file)) if frame else (None, None)
+    if frame is None or call is None or file is None:
+        return "", site
+    for name in (name for a in arguments(call) if (name := dotted(a))):
+        before = [n.value for n in assignments(file, call, name) if n.lineno < frame.line and n.value is not None]
+        if before:
+            return name, Place((located(file, frame, before[-1]), *site.stack[1:]))
+    return "", site
+
+
+def located(file: ParsedFile, frame: Frame, node: ast.expr) -> Frame:
+    """The frame, as if it was running an expression of its file."""
+    begin, end = file.start(node), file.end(node)
+    return Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)

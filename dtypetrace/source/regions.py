@@ -1,0 +1,29 @@
+"""The ``with autocast`` statement around a place."""
+
+from __future__ import annotations
+
+from ..records import Place
+from ..text import ProgramText
+from .expressions import enclosing_with
+from .operands import located
+
+AUTOCAST = "autocast"
+
+
+def body(text: ProgramText, place: Place) -> Place | None:
+    """A place from the frame on that stands in the body of a ``with autocast`` statement; None where none does."""
+    levels = (n for n, frame in enumerate(place.stack) if enclosing_with(text, frame, AUTOCAST) is not None)
+    level = next(levels, None)
+    return Place(place.stack[level:]) if level is not None else None
+
+
+def statement(text: ProgramText, place: Place) -> Place | None:
+    """The place of the ``autocast(...)`` expression of that statement."""
+    inside = body(text, place)
+    if inside is None:
+        return None
+    frame = inside.stack[0]
+    file, found = text.parsed(frame.file), enclosing_with(text, frame, AUTOCAST)
+    return (
+        Place((located(file, frame, found[1]), *inside.stack[1:])) if file is not None and found is not None else None
+    )

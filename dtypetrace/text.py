@@ -1,0 +1,199 @@
+"""The program's text: whole files by name, as they were at one moment, parsed when they are asked for.
+
+A trace takes the text once, when it ends. What judges the trace reads that copy, so files that are edited,
+moved or deleted afterwards change nothing. Reading happens here alone; everybody else is given a text.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+MOST_PARSED = 256
+"""Parsed files that are kept; a parsed file takes some 20 times the memory of its text."""
+
+
+@dataclass(frozen=True)
+class ParsedFile:
+    """A file's lines and syntax tree. Columns count characters from 1."""
+
+    lines: Sequence[str]
+    tree: ast.Module
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node around each node."""
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def ends(self) -> dict[tuple[int, int], list[ast.expr]]:
+        """The expressions that end at a (line, column)."""
+        found: dict[tuple[int, int], list[ast.expr]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr):
+                found.setdefault(self.end(node), []).append(node)
+        return found
+
+    @cached_property
+    def with_statements(self) -> tuple[ast.With | ast.AsyncWith, ...]:
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, (ast.With, ast.AsyncWith)))
+
+    def start(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Line and column at which a node begins."""
+        return node.lineno, self._characters(node.lineno, node.col_offset)
+
+    def end(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Line and column behind a node's last character."""
+        line = node.end_lineno or node.lineno
+        return line, self._characters(line, node.end_col_offset or 0)
+
+    def contains(self, node: ast.expr | ast.stmt, line: int, column: int) -> bool:
+        return self.start(node) <= (line, column) <= self.end(node)
+
+    def between(self, start: tuple[int, int], stop: tuple[int, int]) -> str:
+        """The text between two positions."""
+        (first, begin), (last, end) = start, stop
+        if first == last:
+            return self.lines[first - 1][begin - 1 : end - 1]
+        middle = self.lines[first : last - 1]
+        return "".join((self.lines[first - 1][begin - 1 :], *middle, self.lines[last - 1][: end - 1]))
+
+    def segment(self, node: ast.expr | ast.stmt) -> str:
+        """A node as it is written."""
+        return self.between(self.start(node), self.end(node))
+
+    def _characters(self, line: int, offset: int) -> int:
+        """A 0-based UTF-8 byte offset, as ``ast`` counts, as a column."""
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        return offset + 1 if text.isascii() else len(text.encode()[:offset].decode(errors="replace")) + 1
+
+
+class ProgramText:
+    """Whole files of a program as they were at one moment.
+
+    ``raw`` holds the bytes of those that a patch may change: their encoding and line ends have to stay.
+
+    >>> ProgramText({"a.py": ["x = 1\\n"]}).line("a.py", 1)
+    'x = 1'
+    """
+
+    def __init__(self, files: Mapping[str, Sequence[str]], raw: Mapping[str, bytes] | None = None) -> None:
+        self._files = files
+        self._raw = raw or {}
+
+    @classmethod
+    def taken(
+        cls, files: Iterable[str], raw: Iterable[str] = (), patched: Mapping[str, str] = MappingProxyType({})
+    ) -> ProgramText:
+        """The present text of some files, and the bytes of some; those that cannot be read are left out.
+
+        ``patched`` holds texts that a program ran with instead of what is on disk.
+        """
+        found = {file: lines_of(universal(patched[file])) if file in patched else _lines_now(file) for file in files}
+        return cls({file: lines for file, lines in found.items() if lines}, _bytes_now(raw))
+
+    def lines(self, file: str) -> Sequence[str]:
+        """A file's lines with their ends; none where its text is not at hand."""
+        return self._files.get(file, ())
+
+    def line(self, file: str, number: int) -> str:
+        """One line without its end, counted from 1; empty where there is none."""
+        lines = self.lines(file)
+        return lines[number - 1].rstrip("\n") if 0 < number <= len(lines) else ""
+
+    def raw(self, file: str) -> bytes | None:
+        return self._raw.get(file)
+
+    def parsed(self, file: str) -> ParsedFile | None:
+        """The file's syntax tree, None where its text is not at hand or does not parse."""
+        lines = self.lines(file)
+        return _parsed(file, lines) if lines else None
+
+
+class _LiveText(ProgramText):
+    """The text as it is at each moment, for capture and healing, which run while the program does."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def lines(self, file: str) -> Sequence[str]:
+        return _lines_now(file)
+
+    def raw(self, file: str) -> bytes | None:
+        return _bytes_now((file,)).get(file)
+
+
+NO_TEXT = ProgramText({})
+LIVE = _LiveText()
+
+
+def lines_of(text: str) -> list[str]:
+    r"""The lines with their ends; a ``\r\n`` stays one.
+
+    ``str.splitlines`` also cuts at form feeds, vertical tabs, file separators, NEL and the line separators of Unicode. In
+    Python's grammar, in ``linecache`` and in ``git diff`` those are characters of a line like any other.
+
+    >>> lines_of("a\x0cb\nc")
+    ['a\x0cb\n', 'c']
+    """
+    return _LINE.findall(text)
+
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def universal(text: str) -> str:
+    r"""The text with every line end as ``\n``, as Python reads files."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def show_patched(texts: Mapping[str, str]) -> None:
+    """Makes ``linecache``, and with it tracebacks and warnings, give patched texts for their files, whatever the disk says."""
+    for file, text in texts.items():
+        linecache.cache[file] = (len(text), None, lines_of(universal(text)), file)
+
+
+def _lines_now(file: str) -> Sequence[str]:
+    """From ``linecache``, where the text of notebook cells and ``python -c`` programs is registered too."""
+    try:
+        return linecache.getlines(file)
+    except ValueError:  # a name that no file can have
+        return ()
+
+
+def _bytes_now(files: Iterable[str]) -> dict[str, bytes]:
+    found = {}
+    for file in files:
+        try:
+            with open(file, "rb") as opened:
+                found[file] = opened.read()
+        except (OSError, ValueError):  # a notebook cell, a file that is gone, a name that no file can have
+            pass
+    return found
+
+
+_known: dict[str, tuple[Sequence[str], ParsedFile | None]] = {}
+
+
+def _parsed(file: str, lines: Sequence[str]) -> ParsedFile | None:
+    """Parses once for each text of a file: ``linecache`` hands out the same list until the file changes."""
+    known = _known.pop(file, None)
+    if known is None or known[0] is not lines:
+        known = lines, _parse(lines)
+    _known[file] = known
+    while len(_known) > MOST_PARSED:
+        del _known[next(iter(_known))]  # the one that was not asked for longest
+    return known[1]
+
+
+def _parse(lines: Sequence[str]) -> ParsedFile | None:
+    try:
+        return ParsedFile(lines, ast.parse("".join(lines)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None

@@ -345,9 +345,7 @@ def _of_parameters(
             f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"
         )
     origin = operands[0].origin
-    birth = training.birth(
-        recording, worst.step, origin, f"{worst.dtype} weights, such as {worst.name}, are made here"
-    )
+    birth = training.birth(recording, worst.step, origin, f"{worst.dtype} weights, such as {worst.name}, are made here")
     return Finding(
         code=code, kind=_KINDS[code], severity="error" if dead else "warning", title=TITLES[code], phase="optimizer", op="step", aten=None,
         module=worst.name.rpartition(".")[0], count=sum(c.steps for c in members), predicted=False, site=site, operands=operands,

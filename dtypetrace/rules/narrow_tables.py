@@ -29,7 +29,18 @@ _ANGLES = frozenset({"sin", "cos", "polar"})
 _RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
 """A cumulative product that may be off by so much of itself is none."""
-_NO_TABLE = ("lift_fresh", "empty", "new_empty", "rand", "normal", "uniform", "bernoulli", "exponential", "multinomial", "poisson")
+_NO_TABLE = (
+    "lift_fresh",
+    "empty",
+    "new_empty",
+    "rand",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "exponential",
+    "multinomial",
+    "poisson",
+)
 """What begins with random numbers, with numbers from outside torch, or with memory that is filled out of sight, is none."""
 _DEEP = 24
 """So many ops back, a table has begun."""

@@ -7,8 +7,8 @@ import re
 import pytest
 import recordings
 
-from dtypetrace.tables.dtypes import FLOATING
 from dtypetrace.render import census, listings, page_tables, timeline
+from dtypetrace.tables.dtypes import FLOATING
 
 
 def decoded(table: dict) -> list[list]:

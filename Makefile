@@ -1,7 +1,8 @@
 # make demo    a real UNet, the wrong dtype, and dtypetrace's answer
 # make test    the whole test suite
 # make fast    its quick part
-# make lint    ruff and mypy, which make test runs first
+# make lint    ruff and mypy
+# make exhaustive    every operator's reference in every dtype, which takes many minutes
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -10,7 +11,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast lint benchmark clean
+.PHONY: demo test fast exhaustive lint benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -33,10 +34,13 @@ demo: $(VENV)/models.stamp
 	echo; echo "The script failed, as it was meant to; the report above says which line to change. That was the demo."
 
 test: $(VENV)/test.stamp $(VENV)/browser.stamp
-	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) $(PYTEST_ARGS)
+	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not exhaustive" $(PYTEST_ARGS)
 
 fast: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not slow" $(PYTEST_ARGS)
+
+exhaustive: $(VENV)/test.stamp
+	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m exhaustive $(PYTEST_ARGS)
 
 lint: $(VENV)/test.stamp
 	$(IN_VENV) -m ruff check dtypetrace tests benchmarks

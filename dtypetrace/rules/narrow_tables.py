@@ -142,7 +142,12 @@ def source_of(run: Run, number: int) -> Source:
         seen.add(at)
         op = run.ops[at]
         counted = max(counted, _counts(run, at))
-        given = name_of(op).startswith(_NO_TABLE) or any(_given(run, i) for i in op.inputs)
+        given = (
+            op.outputs[:1] != ()
+            and op.outputs[0] in REAL
+            and name_of(op).startswith(_NO_TABLE)
+            or any(_given(run, i) for i in op.inputs)
+        )
         pure = pure and depth < _DEEP and not given
         narrow.update((at, index) for index, i in enumerate(op.inputs) if i.dtype in _NARROW)
         front += [(i.producer, depth + 1) for i in op.inputs if i.producer >= 0]

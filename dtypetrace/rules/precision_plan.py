@@ -22,8 +22,6 @@ from .silent import FORWARD, Run
 
 RUNS = 24
 """So many runs at most: those that search, and the one that verifies."""
-_OUT_OF_RANGE = 1e6
-"""A module that makes finite numbers infinite comes before all that merely round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ def step_error(recording: Recording) -> StepError:
     if not recording.precisions:
         raise ValueError("this trace has no reference; make it with trace(reference=True) or run --reference")
     losses = Losses(Run(recording))
-    ends = [losses.of[n] for n in losses.results if not losses.cancels(n)]
+    ends = [losses.of[n] for n in losses.results if losses.of[n].spoiled or not losses.cancels(n)]
     results = max((inf if p.spoiled else p.total for p in ends), default=0.0)
     return StepError(results, _vector(recording, "gradient"), _arrives(recording))
 
@@ -162,13 +160,18 @@ def candidates(recording: Recording) -> tuple[Candidate, ...]:
     forward, backward = _effects(run)
     infinite: dict[str, int] = defaultdict(int)
     work: dict[str, int] = defaultdict(int)
+    outgrown = {p.op: p.infinite for p in recording.precisions if p.infinite}
     for number, op in enumerate(recording.ops):
         path = path_of(op.module)
         if path is None:
             continue
         for above in _above(path):
             work[above] += flops(op) * op.count
-        infinite[path] += _infinite(recording, number)
+        made = outgrown.get(number, 0)
+        for above in _above(path) if made else ():
+            infinite[above] += (
+                made  # cast back where it leaves its module it would be infinite again: those around it may be kept
+            )
     weights = _weights(recording)
     found = [
         Candidate(
@@ -180,11 +183,12 @@ def candidates(recording: Recording) -> tuple[Candidate, ...]:
         )
         for path in {*forward, *backward, *(p for p, n in infinite.items() if n)} - {""}
     ]
-    return tuple(sorted(found, key=lambda c: (-(c.share + _OUT_OF_RANGE * bool(c.infinite)), c.module)))
+    return tuple(sorted(found, key=_order))
 
 
-def _infinite(recording: Recording, number: int) -> int:
-    return next((p.infinite for p in recording.precisions if p.op == number), 0)
+def _order(c: Candidate) -> tuple[bool, int, float, str]:
+    """What makes finite numbers infinite before all that merely rounds, the innermost first."""
+    return not c.infinite, -c.module.count(".") if c.infinite else 0, -c.share, c.module
 
 
 def _above(path: str) -> list[str]:

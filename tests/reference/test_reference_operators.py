@@ -150,6 +150,7 @@ def test_a_sample_of_all_operators():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_operator(part):
     check(range(part, len(operators()), PARTS))

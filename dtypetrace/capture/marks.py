@@ -216,7 +216,8 @@ class Origins:
         A stream that a loop widens again and again would grow a chain without end. The same event
         met above itself adds nothing to the story, so the earlier one is given back.
         """
-        number = self._numbers.get(step)
+        identity = _identity(step)
+        number = self._numbers.get(identity)
         if number is not None:
             return number
         if step.parents:
@@ -230,17 +231,17 @@ class Origins:
                 above = known.parents[0] if known.parents else -1
             if depth >= _DEEPEST:
                 return step.parents[0]
-        number = self._numbers[step] = len(self.steps)
+        number = self._numbers[identity] = len(self.steps)
         self.steps.append(step)
         return number
 
     def number(self, step: RawStep) -> int | None:
         """Number of a step that is known, else None."""
-        return self._numbers.get(step)
+        return self._numbers.get(_identity(step))
 
     def same_as(self, step: RawStep, number: int) -> None:
         """A step is another name for one that is known."""
-        self._numbers[step] = number
+        self._numbers[_identity(step)] = number
 
     def step_of(self, tensor: torch.Tensor) -> int:
         """The step that decided a tensor's dtype, -1 where it is not known."""
@@ -257,3 +258,9 @@ class Origins:
         """Forgets every tensor; the steps stay."""
         self.marks.clear()
         self._gradients.clear()
+
+
+def _identity(step: RawStep) -> RawStep:
+    """What makes a step distinct: not which op had made the tensor whose dtype was read, which a later pass of the same
+    line may find changed (an optimizer has written the weight since)."""
+    return step._replace(reads=tuple(read._replace(op=-1) for read in step.reads)) if step.reads else step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +26,8 @@ from dtypetrace.records import (
     Step,
     Witness,
 )  # fmt: skip
+from dtypetrace.source.facts import with_facts
+from dtypetrace.text import ProgramText
 
 KINDS = (
     "collision promotion downcast round-trip zero-gradient lost-update underflow overflow gradient-dtype plan".split()
@@ -303,16 +304,18 @@ class RecordingBuilder:
 
     @property
     def recording(self) -> Recording:
-        """The recording; its program's text is what ``linecache`` has for the file."""
-        linecache.cache[self.file] = (1, None, [f"{line}\n" for line in self.lines], self.file)
-        return Recording(
+        """The recording with the lines as its program's text, and with the facts of that text."""
+        text = ProgramText({self.file: [f"{line}\n" for line in self.lines]})
+        bare = Recording(
             tuple(self.places),
             tuple(self.steps),
             tuple(self.ops),
             tuple(self.refusals),
             parameters=tuple(self.parameters),
             meta=self.meta,
+            text=text,
         )
+        return with_facts(bare)
 
     @property
     def swapped(self) -> Recording:

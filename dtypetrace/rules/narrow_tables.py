@@ -30,7 +30,6 @@ _RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
 """A cumulative product that may be off by so much of itself is none."""
 _NO_TABLE = (
-    "lift_fresh",
     "empty",
     "new_empty",
     "rand",
@@ -41,7 +40,7 @@ _NO_TABLE = (
     "multinomial",
     "poisson",
 )
-"""What begins with random numbers, with numbers from outside torch, or with memory that is filled out of sight, is none."""
+"""What begins with random numbers, or with memory that is filled out of sight, is none."""
 _DEEP = 24
 """So many ops back, a table has begun."""
 _MOST_COUNTED = 2.0**62

@@ -140,7 +140,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     born = ""
     if culprit is not None and culprit.origin.place.stack:
         born = f" {culprit.shown} is {culprit.dtype} because of {wording.at(_outermost(culprit.origin.place))}."
-    return f"{first.title[0].upper()}{first.title[1:]}.{born}"
+    return f"{first.title}.{born}"  # as it is: it may begin with a module's name
 
 
 def _outermost(place: Place) -> Place:

@@ -72,7 +72,7 @@ class Reader(html.parser.HTMLParser):
 
 def test_the_verdict_is_one_sentence_with_the_birth(program):
     assert page(program).verdict.startswith(
-        "The two operands of a matmul disagree about their dtype. x is float32 because of "
+        "unet.0 got a float32 input for its float16 weights. x is float32 because of "
     )
     assert page(program).tone == "error"
 

@@ -45,7 +45,7 @@ def program(tmp_path_factory):
 def test_a_trace_tells_verdict_finding_source_and_change(program):
     shown = text_of(program.trace._repr_html_())
     order = [
-        "The two operands of a matmul disagree",
+        "got a float32 input for its float16 weights",
         "error DT101",
         "   2 x = torch.ones(2, 4)",
         "^^^^^^^^^^^^^^^^ float32 is born here",
@@ -148,7 +148,7 @@ def outputs(cell, kind: str) -> list:
 @pytest.mark.slow
 def test_the_magic_watches_a_cell_and_shows_what_it_found(ran):
     (shown,) = outputs(ran[1], "display_data")
-    assert "The two operands of a matmul disagree" in shown.data["text/html"]
+    assert "got a float32 input for its float16 weights" in shown.data["text/html"]
     assert "error[DT101]" in shown.data["text/plain"]
 
 

@@ -88,12 +88,11 @@ class _Runner:
             command, stdout=sys.stderr if shown else silent, stderr=silent, env=dict(os.environ), check=False
         )
         try:
-            recording, _ = saved.load(self.trace)
+            return saved.load(self.trace).recording
         except (OSError, saved.TraceFileError) as error:
             raise UsageError(
                 f"{self.words[0]} ended with status {ended.returncode} and left no trace: {error}"
             ) from None
-        return recording
 
     def measure(self, keep: tuple[str, ...]) -> StepError:
         """How far the run with these modules kept wide is from its reference."""

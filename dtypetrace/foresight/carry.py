@@ -187,8 +187,7 @@ class Run:
 
     def _read(self, step: Step) -> Read | None:
         """The read of ``tensor.dtype`` that a cast has its dtype from; None where it names one."""
-        reads = (r for r in step.reads if r.step >= 0 and r.dtype == step.to)
-        return next((r for r in reads if graph.linked(self.recording, step, r)), None)
+        return next((r for r in step.reads if r.step >= 0 and r.dtype == step.to), None)
 
     def _of_read(self, read: Read) -> str:
         """What a read of ``tensor.dtype`` gives after the change."""

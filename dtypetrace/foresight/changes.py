@@ -98,7 +98,8 @@ def _assigned(recording: Recording, place: Place) -> set[str]:
     """The names that the line of a birth assigns to, as far as the trace holds its text: the innermost line, and
     the user's."""
     frames = {(f.file, f.line) for f in (place.user_frame, *place.stack[:1]) if f is not None}
-    found = (_ASSIGNMENT.match(recording.line(*frame)) for frame in frames)
+    lines = (recording.text.line(*frame) or recording.line(*frame) for frame in frames)
+    found = map(_ASSIGNMENT.match, lines)
     return {match[1] for match in found if match}
 
 

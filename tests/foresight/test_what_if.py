@@ -60,7 +60,7 @@ def watched(action) -> Recording:
             net = action()
     except (RuntimeError, NotImplementedError):
         pass
-    recording = t.recording  # while the model is alive, whose parameters it names
+    recording = t.unjudged  # with the text, in which assignments name births
     del net
     return recording
 

@@ -248,7 +248,7 @@ def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
         if coarse.intersection(losses.sources(number)):
             coarse.add(number)
             continue
-        source = narrow_tables.source_of(run, number)
+        source = narrow_tables.source_of(run, number, narrow_tables.MEASURED_NO_TABLE)
         narrow = source.narrow[-1] if source.narrow else (number, -1) if op.outputs[0] in HALF else None
         if source.pure and narrow is not None:
             coarse.add(number)

@@ -41,6 +41,8 @@ _NO_TABLE = (
     "poisson",
 )
 """What begins with random numbers, or with memory that is filled out of sight, is none."""
+MEASURED_NO_TABLE = ("lift_fresh", *_NO_TABLE)
+"""The same where values were measured: there, numbers from outside torch are data that nobody counted."""
 _DEEP = 24
 """So many ops back, a table has begun."""
 _MOST_COUNTED = 2.0**62
@@ -129,8 +131,8 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
         above = before.inputs[0].producer
 
 
-def source_of(run: Run, number: int) -> Source:
-    """Walks up from an op to what its values were made from."""
+def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> Source:
+    """Walks up from an op to what its values were made from; what ``no_table`` names makes no table."""
     pure, counted, front = True, 0, [(number, 0)]
     narrow: set[tuple[int, int]] = set()
     seen: set[int] = set()
@@ -144,7 +146,7 @@ def source_of(run: Run, number: int) -> Source:
         given = (
             op.outputs[:1] != ()
             and op.outputs[0] in REAL
-            and name_of(op).startswith(_NO_TABLE)
+            and name_of(op).startswith(no_table)
             or any(_given(run, i) for i in op.inputs)
         )
         pure = pure and depth < _DEEP and not given

@@ -1,5 +1,5 @@
 # make demo    a real UNet, the wrong dtype, and dtypetrace's answer
-# make test    the whole test suite
+# make test    ruff, mypy and the whole test suite
 # make fast    its quick part
 # make lint    ruff and mypy
 # make exhaustive    every operator's reference in every dtype, which takes many minutes
@@ -33,7 +33,7 @@ demo: $(VENV)/models.stamp
 	if [ $$status -ne 1 ]; then echo "make demo: the example was to end with status 1, not $$status" >&2; exit 1; fi; \
 	echo; echo "The script failed, as it was meant to; the report above says which line to change. That was the demo."
 
-test: $(VENV)/test.stamp $(VENV)/browser.stamp
+test: lint $(VENV)/browser.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m "not exhaustive" $(PYTEST_ARGS)
 
 fast: $(VENV)/test.stamp
@@ -43,8 +43,8 @@ exhaustive: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m exhaustive $(PYTEST_ARGS)
 
 lint: $(VENV)/test.stamp
-	$(IN_VENV) -m ruff check dtypetrace tests benchmarks
-	$(IN_VENV) -m ruff format --check dtypetrace tests benchmarks
+	$(IN_VENV) -m ruff check dtypetrace tests benchmarks tools
+	$(IN_VENV) -m ruff format --check dtypetrace tests benchmarks tools
 	$(IN_VENV) -m mypy
 
 benchmark: $(VENV)/test.stamp

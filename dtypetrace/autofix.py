@@ -1,9 +1,9 @@
 """What to change: the casts that healed a run, the source patch that makes them unnecessary, and its proof.
 
-:func:`fixes` and :func:`diff` judge a recording that still has its program's text. :class:`Repair` is ``dtypetrace fix``: it runs the
-program healed, patches each cause at the best place, runs the patched program and looks again, until
-nothing is refused any more; if a candidate does not help, the next one is tried. Then the two runs are
-compared. Nothing here imports torch: the runs are processes of their own (``repair.healed_run``).
+:func:`fixes` and :func:`diff` judge a recording that still has its program's text. :class:`Repair` is ``dtypetrace
+fix``: it runs the program healed, patches each cause at the best place, runs the patched program and looks again, until
+nothing is refused any more; if a candidate does not help, the next one is tried. Then the two runs are compared.
+Nothing here imports torch: the runs are processes of their own (``repair.healed_run``).
 """
 
 from __future__ import annotations

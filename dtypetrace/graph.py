@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from .records import Chain, FlowStep, Input, Origin, Place, Read, Recording, Step
+from .records import Chain, FlowStep, Input, Origin, Place, Read, Recording, Step, Witness
 from .tables.dtypes import FLOATING
 from .tables.operators import NAMED_CASTS, destination, is_cast, is_move
 
@@ -44,10 +44,10 @@ class Lineage:
 def lineage(recording: Recording, step: int, in_line: str | None = None) -> Lineage | None:
     """Follows a step back to its origin.
 
-    in_line is the dtype that the run was meant to have there. It decides two questions. A dtype that
-    came through an attribute (``x.to(y.dtype)``) is y's doing where y is out of line itself; where y
-    is in line, with the op or with most of the run, the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16
-    to float32), the one that is out of line is the cause.
+    in_line is the dtype that the run was meant to have there. It decides two questions. A dtype that came through an
+    attribute (``x.to(y.dtype)``) is y's doing where y is out of line itself; where y is in line, with the op or with
+    most of the run, the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16 to float32),
+    the one that is out of line is the cause.
     """
     wrong = step >= 0 and recording.steps[step].to != in_line
     steps: list[Step] = []
@@ -110,14 +110,16 @@ def _followed_read(recording: Recording, step: Step, in_line: str | None) -> Rea
 
 
 def _prevailing(recording: Recording) -> str | None:
-    """The dtype of most numbers that the run's parameters held where it was refused last; None where it was not, or none has most."""
+    """The dtype of most numbers that the run's parameters held where it was refused last; None where it was not, or
+    none has most."""
     sizes = dict(recording.refused[-1].run) if recording.refused else {}
     most = max(sizes, key=sizes.__getitem__, default=None)
     return most if most is not None and 2 * sizes[most] > sum(sizes.values()) else None
 
 
 def origin(recording: Recording, step: int, in_line: str | None = None, name: str | None = None) -> Origin:
-    """The event that decided a dtype. See :func:`lineage` for ``in_line``; ``name`` is used where the event has none."""
+    """The event that decided a dtype. See :func:`lineage` for ``in_line``; ``name`` is used where the event has
+    none."""
     line = lineage(recording, step, in_line)
     if line is None:
         return Origin("input", name, None, NOWHERE)
@@ -174,8 +176,8 @@ def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
 
 
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
-    """Whether a value was computed by weights that were cast to its dtype on purpose and that no gradient reached, in a run
-    with a backward pass: a teacher or an encoder that is kept in half."""
+    """Whether a value was computed by weights that were cast to its dtype on purpose and that no gradient reached, in a
+    run with a backward pass: a teacher or an encoder that is kept in half."""
     reached = {op.of for op in recording.ops if op.phase == "backward" and op.of >= 0}
     ahead, seen = [producer], {-1}
     while reached and ahead:
@@ -194,8 +196,8 @@ def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
 
 
 def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
-    """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves lies
-    between, nor, for integers, anything that does not count with them."""
+    """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves
+    lies between, nor, for integers, anything that does not count with them."""
     roots = steps_above(recording, step)
     way = _upstream(recording, producer, roots)
     return all(
@@ -234,7 +236,8 @@ def _is_named(full: str, name: str) -> bool:
 
 
 def _parameter_chains(recording: Recording, name: str, *, below: bool = False) -> Iterator[Chain]:
-    """Of a parameter with this name, or those that a module with this name holds itself; ``below``: or its submodules."""
+    """Of a parameter with this name, or those that a module with this name holds itself; ``below``: or its
+    submodules."""
     for p in recording.parameters:
         parts = p.name.split(".")
         owners = [".".join(parts[:n]) for n in range(1, len(parts))] if below else [p.name.rpartition(".")[0]]
@@ -250,7 +253,8 @@ def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
     offered = [(f"input of {name}, refused", w) for r in refused for w in r.witnesses]
     known = {p.step for p in recording.parameters}
     seen: set[int] = set()
-    for label, operand in (*taken, *offered):
+    candidates: list[tuple[str, Input | Witness]] = [*taken, *offered]
+    for label, operand in candidates:
         own = operand.producer in inside or operand.holder is not None or operand.step < 0
         as_parameter = isinstance(operand, Input) and operand.step in known
         if not own and not as_parameter and operand.dtype in FLOATING and operand.step not in seen:
@@ -284,8 +288,8 @@ _PRECISE = frozenset(
 def table(recording: Recording, origin: Place, dtype: str) -> Place:
     """Where a table made from an origin is ready: the last op that all of it passes before it meets anything else.
 
-    Nowhere where nothing needs the width of its dtype on the way, as a schedule's ``cumprod`` and an angle's ``cos`` do:
-    such a table is cast when it is ready, not where it begins.
+    Nowhere where nothing needs the width of its dtype on the way, as a schedule's ``cumprod`` and an angle's ``cos``
+    do: such a table is cast when it is ready, not where it begins.
     """
     passed = _common_way(recording, origin, dtype, -1)
     return (
@@ -296,7 +300,8 @@ def table(recording: Recording, origin: Place, dtype: str) -> Place:
 
 
 def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -> Place:
-    """The last of the user's own lines that all of a library's value passes before it meets anything else; else nowhere.
+    """The last of the user's own lines that all of a library's value passes before it meets anything else; else
+    nowhere.
 
     producer: the op that made the operand that was refused, which it meets where it meets nothing before.
     """
@@ -305,7 +310,8 @@ def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -
 
 
 def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) -> list[int]:
-    """The ops that every use of an origin came through before it met another floating tensor, the last of them first."""
+    """The ops that every use of an origin came through before it met another floating tensor, the last of them
+    first."""
     roots = {
         n
         for n, s in enumerate(recording.steps)
@@ -375,7 +381,8 @@ def slice_to(recording: Recording, op: int, limit: int = 60) -> nx.MultiDiGraph:
 
 
 def module_tree(recording: Recording) -> nx.DiGraph:
-    """The modules that ran, as a tree by dotted name; each node has ``ops`` and the floating ``dtypes`` that its ops made."""
+    """The modules that ran, as a tree by dotted name; each node has ``ops`` and the floating ``dtypes`` that its ops
+    made."""
     tree = nx.DiGraph()
     for op in recording.ops:
         parts = op.module.split(".") if op.module else []

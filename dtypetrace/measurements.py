@@ -1,4 +1,5 @@
-"""What was measured and what was set: values, optimizer steps, precision plans. Part of :mod:`records`, which names them."""
+"""What was measured and what was set: values, optimizer steps, precision plans. Part of :mod:`records`, which names
+them."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What the optimizer's steps did to one parameter, over all steps measured. Shares are of a sample of its elements."""
+    """What the optimizer's steps did to one parameter, over all steps measured. Shares are of a sample of its
+    elements."""
 
     name: str
     dtype: str
@@ -113,7 +115,8 @@ class Update:
     held: bool = True
     """Whether an optimizer holds it."""
     skipped: int = 0
-    """Steps that a loss scaler left out, since gradients were infinite at its scale, and that scale after the last step."""
+    """Steps that a loss scaler left out, since gradients were infinite at its scale, and that scale after the last
+    step."""
     scale: float = 0.0
 
 
@@ -175,9 +178,9 @@ class Plan:
 class Precision:
     """What one distinct op lost of what higher precision would have kept, over the calls that were followed beside it.
 
-    Introduced is what the op's own result is off from the same op in higher precision on the same operands; total what it is
-    off from the reference, inherited errors included. Errors are root mean squares relative to what they should be; shares
-    are of a sample of the elements.
+    Introduced is what the op's own result is off from the same op in higher precision on the same operands; total what
+    it is off from the reference, inherited errors included. Errors are root mean squares relative to what they should
+    be; shares are of a sample of the elements.
     """
 
     op: int
@@ -212,7 +215,8 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A parameter's gradients, updates, or a tensor of its optimizer's state, beside their references, over all steps compared."""
+    """A parameter's gradients, updates, or a tensor of its optimizer's state, beside their references, over all steps
+    compared."""
 
     name: str
     what: str

@@ -26,7 +26,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, SourcelessFileLoader
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -98,12 +98,12 @@ class Program:
         main = ModuleType("__main__")
         if "__annotations__" in vars(sys.modules["__main__"]):  # not every version of python starts with one
             main.__annotations__ = {}
-        main.__builtins__ = sys.modules["builtins"]
+        vars(main)["__builtins__"] = sys.modules["builtins"]
         if not (self.as_module or self.is_folder):
             loader = SourcelessFileLoader if self.file.endswith(".pyc") else SourceFileLoader
             main.__loader__ = loader("__main__", self.file)
             main.__file__ = self.file
-            main.__cached__ = None
+            vars(main)["__cached__"] = None
         sys.modules["__main__"] = main
         sys.argv = self.argv
         # python itself put the folder of this program's runner there, unless told not to (-P)
@@ -125,7 +125,9 @@ class Program:
         import runpy
 
         try:
-            runpy._run_module_as_main("__main__" if self.is_folder else self.name, self.as_module)
+            # private, and what python itself calls: its two frames belong in the traceback
+            run: Callable[[str, bool], object] = vars(runpy)["_run_module_as_main"]
+            run("__main__" if self.is_folder else self.name, self.as_module)
         except SystemExit as error:
             if not _found_no_code(error):
                 raise
@@ -134,14 +136,16 @@ class Program:
 
 
 def _found_no_code(error: SystemExit) -> bool:
-    """Whether it is runpy's own: it says with sys.exit(text), from its outermost frame, that it found no code to run."""
+    """Whether it is runpy's own: it says with sys.exit(text), from its outermost frame, that it found no code to
+    run."""
     import runpy
 
     tb = error.__traceback__  # first our frame, then runpy's
-    return isinstance(error.__context__, runpy._Error) and tb.tb_next is not None and tb.tb_next.tb_next is None
+    from_runpy = tb is not None and tb.tb_next is not None and tb.tb_next.tb_next is None
+    return from_runpy and isinstance(error.__context__, vars(runpy)["_Error"])
 
 
-def _code(loader: Any, file: str):
+def _code(loader: Any, file: str) -> Any:
     if isinstance(loader, SourcelessFileLoader):
         return loader.get_code("__main__")
     with open(file, "rb") as source:
@@ -165,13 +169,15 @@ def _module_file(name: str) -> str:
         raise UsageError(f"no module named {first!r}. Check the name after -m and the folder you run from")
     found, full = spec, first
     try:
-        while found is not None and (rest or found.submodule_search_locations is not None):
+        while rest or found.submodule_search_locations is not None:
             full += "." + (rest.pop(0) if rest else "__main__")
-            spec, found = found, PathFinder.find_spec(full, found.submodule_search_locations)
-        spec = found or spec
+            below = PathFinder.find_spec(full, found.submodule_search_locations)
+            if below is None:
+                break
+            found = below
     except KeyError:  # nested namespace packages can be searched only once they are imported
         pass
-    return spec.origin if spec.origin and os.path.isfile(spec.origin) else ""
+    return found.origin if found.origin and os.path.isfile(found.origin) else ""
 
 
 def _absolute(path: str) -> str:
@@ -213,7 +219,7 @@ def show(error: BaseException | None) -> SystemExit | KeyboardInterrupt:
     return KeyboardInterrupt() if type(error) is KeyboardInterrupt else SystemExit(1)
 
 
-def _call_hook(hook: Callable, error: BaseException) -> BaseException | None:
+def _call_hook(hook: Callable[..., object], error: BaseException) -> BaseException | None:
     try:
         hook(type(error), error, error.__traceback__)
     except BaseException as failure:  # python reports whatever a hook raises
@@ -274,12 +280,12 @@ def _unlink_own_frames(error: BaseException) -> None:
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        error = waiting.pop()
-        if error is None or id(error) in seen:
+        linked = waiting.pop()
+        if linked is None or id(linked) in seen:
             continue
-        seen.add(id(error))
-        waiting += (error.__cause__, error.__context__)
-        error.__traceback__ = _without_own(error.__traceback__)
+        seen.add(id(linked))
+        waiting += (linked.__cause__, linked.__context__)
+        linked.__traceback__ = _without_own(linked.__traceback__)
 
 
 def _without_own(tb: TracebackType | None) -> TracebackType | None:
@@ -321,13 +327,13 @@ class AfterImport:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec that the other finders give, its loader's ``exec_module`` watched this once."""
         if name != self.name:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
+            spec: ModuleSpec | None = find(name, path, target) if find else None
             if spec is not None:
                 self._watch(spec.loader)
                 return spec

@@ -22,65 +22,11 @@ from .measurements import State as State
 from .measurements import Trial as Trial
 from .measurements import Update as Update
 from .measurements import Value as Value
+from .places import Frame as Frame
+from .places import Place as Place
 from .text import NO_TEXT, ProgramText
 
 SCHEMA = 1
-
-# ---------------------------------------------------------------- places
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One line of a stack. ``column`` counts characters from 1 and is None where Python does not tell."""
-
-    file: str
-    line: int
-    function: str
-    user: bool
-    column: int | None = None
-    end_line: int | None = None
-    end_column: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something happened: the frames outside torch and dtypetrace, innermost first.
-
-    ``stack`` is empty where no Python code was running (an op of the backward pass whose
-    forward was not watched); file is then ``""`` and line 0.
-    """
-
-    stack: tuple[Frame, ...] = ()
-
-    @property
-    def file(self) -> str:
-        return self.stack[0].file if self.stack else ""
-
-    @property
-    def line(self) -> int:
-        return self.stack[0].line if self.stack else 0
-
-    @property
-    def column(self) -> int | None:
-        return self.stack[0].column if self.stack else None
-
-    @property
-    def end_line(self) -> int | None:
-        return self.stack[0].end_line if self.stack else None
-
-    @property
-    def end_column(self) -> int | None:
-        return self.stack[0].end_column if self.stack else None
-
-    @property
-    def function(self) -> str:
-        return self.stack[0].function if self.stack else ""
-
-    @property
-    def user_frame(self) -> Frame | None:
-        """The innermost frame of the user's own code, else the innermost of all."""
-        return next((f for f in self.stack if f.user), self.stack[0] if self.stack else None)
-
 
 # ---------------------------------------------------------------- what hooks record
 
@@ -118,7 +64,8 @@ class Step:
     to: str
     parents: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()
-    """Reads of this dtype by the same running function; once ``source.facts`` has seen the text, those that gave the call its dtype."""
+    """Reads of this dtype by the same running function; once ``source.facts`` has seen the text, those that gave the
+    call its dtype."""
     name: str = ""
     default: int = -1
     """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
@@ -286,7 +233,8 @@ class Sources:
 
     lines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     begins: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The first line of an expression that begins above the line that is marked, by file and ``line:column`` of the mark."""
+    """The first line of an expression that begins above the line that is marked, by file and ``line:column`` of the
+    mark."""
 
     def line(self, file: str, line: int) -> str:
         return self.lines.get(file, {}).get(str(line), "")
@@ -392,7 +340,8 @@ class FlowStep:
     said: str = ""
     """What to say of it where its kind alone does not tell. Not in the JSON report."""
     called: str = ""
-    """What the user's own line called (``T5EncoderModel``), where it happened inside a library. Not in the JSON report."""
+    """What the user's own line called (``T5EncoderModel``), where it happened inside a library. Not in the JSON
+    report."""
 
 
 @dataclass(frozen=True, slots=True)

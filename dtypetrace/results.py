@@ -1,4 +1,5 @@
-"""What a trace is found to show, worked out once from its recording: findings, fixes, the patch, the lines of the program.
+"""What a trace is found to show, worked out once from its recording: findings, fixes, the patch, the lines of the
+program.
 
 Views render what is in here and need neither the program's text nor the rules.
 """
@@ -21,14 +22,16 @@ AROUND = 2
 
 
 def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Results:
-    """Judges a recording whose steps have the facts of their text (``source.facts``). ``ignore`` holds codes to leave out."""
+    """Judges a recording whose steps have the facts of their text (``source.facts``). ``ignore`` holds codes to leave
+    out."""
     return results(
         recording, rules.find(recording, ignore), fixes=autofix.fixes(recording), diff=autofix.diff(recording)
     )
 
 
 def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> Results:
-    """The results for findings that are known. The recording gives up the program's text for the lines that views show."""
+    """The results for findings that are known. The recording gives up the program's text for the lines that views
+    show."""
     text = recording.text
     shown = [_with_callee(finding, text) for finding in findings]
     sources = lines_shown(shown, text)
@@ -45,7 +48,8 @@ def _with_callee(finding: Finding, text: ProgramText) -> Finding:
 
 
 def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:
-    """The lines around every place that the findings name, those that their edits change, and where marked expressions begin."""
+    """The lines around every place that the findings name, those that their edits change, and where marked expressions
+    begin."""
     lines: dict[str, dict[str, str]] = {}
     begins: dict[str, dict[str, int]] = {}
 
@@ -69,7 +73,8 @@ def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:
 
 
 def _begin(frame: Frame, text: ProgramText) -> int | None:
-    """The line on which an expression begins that is marked at its end only: of a chain of methods, the last one is marked."""
+    """The line on which an expression begins that is marked at its end only: of a chain of methods, the last one is
+    marked."""
     before = text.line(frame.file, frame.line)[: (frame.column or 1) - 1]
     node = expressions.expression_at(text, frame) if not before.strip(_CLOSING) else None
     return node.lineno if node is not None and node.lineno < frame.line else None

@@ -57,7 +57,8 @@ def load(path: str | os.PathLike[str]) -> Results:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise TraceFileError(
-            f"{name} is no saved trace, or only a part of one: {_short(error)}. Save it again with dtypetrace run --save"
+            f"{name} is no saved trace, or only a part of one: {_short(error)}. Save it again with "
+            f"dtypetrace run --save"
         ) from None
     if not isinstance(data, dict) or data.get("dtypetrace") != "trace":
         raise TraceFileError(
@@ -78,7 +79,8 @@ def _check_format(name: str, found: Any) -> None:
         )
     if found < FORMAT:
         raise TraceFileError(
-            f"{name} has format {found}, this dtypetrace reads format {FORMAT}. Run the program again with dtypetrace run --save"
+            f"{name} has format {found}, this dtypetrace reads format {FORMAT}. Run the program again "
+            f"with dtypetrace run --save"
         )
 
 
@@ -121,7 +123,7 @@ class _Table:
                 self._places[value] = len(self.places)
                 self.places.append(stack)
             return self._places[value]
-        if is_dataclass(value):
+        if is_dataclass(value) and not isinstance(value, type):
             names = self.names[type(value).__name__] = _names(type(value))
             return [self.pack(getattr(value, name)) for name in names]
         if isinstance(value, Mapping):

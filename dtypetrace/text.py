@@ -136,8 +136,8 @@ LIVE = _LiveText()
 def lines_of(text: str) -> list[str]:
     r"""The lines with their ends; a ``\r\n`` stays one.
 
-    ``str.splitlines`` also cuts at form feeds, vertical tabs, file separators, NEL and the line separators of Unicode. In
-    Python's grammar, in ``linecache`` and in ``git diff`` those are characters of a line like any other.
+    ``str.splitlines`` also cuts at form feeds, vertical tabs, file separators, NEL and the line separators of Unicode.
+    In Python's grammar, in ``linecache`` and in ``git diff`` those are characters of a line like any other.
 
     >>> lines_of("a\x0cb\nc")
     ['a\x0cb\n', 'c']
@@ -154,7 +154,8 @@ def universal(text: str) -> str:
 
 
 def show_patched(texts: Mapping[str, str]) -> None:
-    """Makes ``linecache``, and with it tracebacks and warnings, give patched texts for their files, whatever the disk says."""
+    """Makes ``linecache``, and with it tracebacks and warnings, give patched texts for their files, whatever the disk
+    says."""
     for file, text in texts.items():
         linecache.cache[file] = (len(text), None, lines_of(universal(text)), file)
 

@@ -33,9 +33,9 @@ _open: dict[int, Trace] = {}
 class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
-    model, autofix, numerics and reference are as in :func:`trace`. The rest is the command line's: whole_script lets traces in the
-    program be views of this one; script and source tell the user's own files; ignore holds codes to leave out; after ``steps``
-    optimizer steps the program ends, after ``trace_steps`` the watching does.
+    model, autofix, numerics and reference are as in :func:`trace`. The rest is the command line's: whole_script lets
+    traces in the program be views of this one; script and source tell the user's own files; ignore holds codes to leave
+    out; after ``steps`` optimizer steps the program ends, after ``trace_steps`` the watching does.
 
     Raises TypeError for a model that is no module, RuntimeError for a second open trace in a thread.
     """
@@ -58,7 +58,8 @@ class Trace(View):
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(
-                f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the module or nothing"
+                f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the "
+                f"module or nothing"
             )
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
@@ -80,7 +81,8 @@ class Trace(View):
     # ------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Begins to watch the calling thread. Under ``dtypetrace run`` a trace in the script is a view of the outer one."""
+        """Begins to watch the calling thread. Under ``dtypetrace run`` a trace in the script is a view of the outer
+        one."""
         ident = threading.get_ident()
         other = _open.get(ident)
         if other is not None:
@@ -105,7 +107,8 @@ class Trace(View):
             raise
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Ends the watching and leaves the process as it was found. ``error`` is what is leaving the block. Idempotent."""
+        """Ends the watching and leaves the process as it was found. ``error`` is what is leaving the block.
+        Idempotent."""
         if self._thread is None:
             return
         recorder = self._watch.recorder

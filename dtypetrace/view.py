@@ -55,16 +55,17 @@ class View(ABC):
 
         return graph.build(self.recording)
 
-    def to_json(self, path: str | os.PathLike) -> None:
-        """Writes the JSON report, schema 1 (see ``dtypetrace.report.to_json``), whole or not at all. Raises OSError where it
-        cannot be written."""
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes the JSON report, schema 1 (see ``dtypetrace.report.to_json``), whole or not at all. Raises OSError
+        where it cannot be written."""
         from . import report
 
         report.write_json(path, *self._shown)
 
-    def report(self, path: str | os.PathLike, *, source: bool = True, retraining: Any = None) -> None:
-        """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's text out;
-        ``retraining``, what ``retrain_lora`` gave, is shown in it. Raises OSError where it cannot be written."""
+    def report(self, path: str | os.PathLike[str], *, source: bool = True, retraining: Any = None) -> None:
+        """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's
+        text out; ``retraining``, what ``retrain_lora`` gave, is shown in it. Raises OSError where it cannot be
+        written."""
         from . import report
 
         report.write_html(path, *self._shown, source=source, retraining=retraining)
@@ -87,19 +88,20 @@ class View(ABC):
         return census.plain(self.recording)
 
     def to_dataframe(self, of: str = "ops") -> Any:
-        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``, ``parameters``,
-        ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError for another name."""
+        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``,
+        ``parameters``, ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError
+        for another name."""
         from .render import frames
 
         return frames.frame(*self._shown, of)
 
     def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
-        """The smallest set of modules to keep in float32 so that results, gradients and updates stay within ``tolerance`` of the
-        reference, relative to it. The trace must have had one (``reference=True``).
+        """The smallest set of modules to keep in float32 so that results, gradients and updates stay within
+        ``tolerance`` of the reference, relative to it. The trace must have had one (``reference=True``).
 
-        ``step`` runs the step again, from the same state and random numbers: with it every choice is run and measured, and
-        the plan is verified; without it the plan is what the measured effects foretell. ``dtypetrace plan script.py`` runs
-        the script itself. Raises ValueError for a trace without a reference.
+        ``step`` runs the step again, from the same state and random numbers: with it every choice is run and measured,
+        and the plan is verified; without it the plan is what the measured effects foretell. ``dtypetrace plan
+        script.py`` runs the script itself. Raises ValueError for a trace without a reference.
 
         >>> t.precision_plan(tolerance=0.02).apply(model)    # doctest: +SKIP
         """
@@ -137,9 +139,9 @@ class View(ABC):
     def _step_of(self, tensor: Any) -> tuple[int, str]:
         raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
 
-    def save(self, path: str | os.PathLike, *, source: bool = True) -> None:
-        """Writes the whole trace for :func:`dtypetrace.load`. ``source=False`` leaves the program's text out. Raises OSError
-        where it cannot be written."""
+    def save(self, path: str | os.PathLike[str], *, source: bool = True) -> None:
+        """Writes the whole trace for :func:`dtypetrace.load`. ``source=False`` leaves the program's text out. Raises
+        OSError where it cannot be written."""
         from . import saved
 
         saved.save(path, self.results, source=source)
@@ -168,17 +170,19 @@ def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:
 
 
 # how IPython shows a finding; given here, as records know nothing of how they are shown
-Finding._repr_html_ = _finding_html
-Finding._repr_pretty_ = _finding_text
+setattr(Finding, "_repr_html_", _finding_html)  # noqa: B010 -- records do not declare it
+setattr(Finding, "_repr_pretty_", _finding_text)  # noqa: B010
 
 
 class Slice:
-    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` as ``to_networkx`` makes it, less what lies farther off."""
+    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` as ``to_networkx`` makes it, less what lies farther
+    off."""
 
     def __init__(self, recording: Recording, op: int, limit: int) -> None:
         if not 0 <= op < len(recording.ops):
             raise ValueError(
-                f"there is no op {op}; the {len(recording.ops):,} distinct ops are numbered from 0, as to_dataframe() shows"
+                f"there is no op {op}; the {len(recording.ops):,} distinct ops are numbered from 0, as "
+                f"to_dataframe() shows"
             )
         self._recording = recording
         self._op = int(op)
@@ -237,7 +241,7 @@ class SavedTrace(View):
         return self._results
 
 
-def load(path: str | os.PathLike) -> SavedTrace:
+def load(path: str | os.PathLike[str]) -> SavedTrace:
     """Opens a trace that ``save`` wrote.
 
     Raises ``dtypetrace.saved.TraceFileError`` (a ValueError) for a file that is none, is damaged or

@@ -266,7 +266,7 @@ class Births:
             self._note_unchanged(thread, mark, out, other, frame, name)
         if other is not None:
             self._attribute(thread, mark, out, other, args, frame, name)
-        elif name not in NAMED_CASTS and private.any_autocast_enabled() and out.dtype is autocast_dtype(out):
+        elif name not in NAMED_CASTS and private.any_autocast_enabled() and out.dtype == autocast_dtype(out):
             tensors = tensors_in(args, kwargs)
             operands = {t.dtype for t in tensors if t.dtype.is_floating_point}
             if operands - {out.dtype} and not any(out is t for t in tensors):

@@ -1,4 +1,5 @@
-"""``dtypetrace plan``: which modules of a script's model must compute in float32, searched and verified by running it."""
+"""``dtypetrace plan``: which modules of a script's model must compute in float32, searched and verified by running
+it."""
 
 from __future__ import annotations
 

@@ -110,7 +110,10 @@ class RunCommand:
         add(
             "--keep-wide",
             metavar="MODULES",
-            help="with --reference: let these modules compute in float32 (layers.0.mlp,head), as dtypetrace plan tries them",
+            help=(
+                "with --reference: let these modules compute in float32 (layers.0.mlp,head), as "
+                "dtypetrace plan tries them"
+            ),
         )
         arguments.add_source(parser)
         arguments.add_quiet(parser, "print no report, only errors; files are written all the same")

@@ -16,8 +16,8 @@ from .. import graph
 from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged
 from ..tables import autocast, operator_rules
 from ..tables.dtypes import FLOATING, REAL, wider
-from ..tables.operator_rules import Call, Given, Gives, Outcome, Refuses, Unknown
 from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, is_cast, name_of
+from ..tables.rule_language import Call, Given, Gives, Outcome, Refuses, Unknown
 from .changes import Change, Parameters
 
 Assumption = tuple[tuple[str, bool], ...]

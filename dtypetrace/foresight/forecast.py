@@ -10,8 +10,8 @@ from .. import graph
 from ..records import Place, Recording
 from ..tables import operator_rules
 from ..tables.dtypes import FLOATING, bytes_of
-from ..tables.operator_rules import Gives
 from ..tables.operators import flops, is_cast, is_move, result_bytes
+from ..tables.rule_language import Gives
 from .carry import Run, refusals, refused_again
 from .changes import Change, resolve
 

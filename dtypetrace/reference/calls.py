@@ -21,14 +21,22 @@ _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 class Call:
     """What the program called, with what it made.
 
-    written: the tensors that it wrote to. before: the program's values of those before, where they differ from the references.
-    made: the floating tensors that it wrote to, and then the new ones that it gave: those that get references.
+    written: the tensors that it wrote to. before: the program's values of those before, where they differ from the
+    references. made: the floating tensors that it wrote to, and then the new ones that it gave: those that get
+    references.
     """
 
     def __init__(
-        self, shadows: Shadows, func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any,
-        written: list[Tensor], before: list[Tensor | None],
-    ) -> None:  # fmt: skip
+        self,
+        shadows: Shadows,
+        func: Any,
+        kind: Kind,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        written: list[Tensor],
+        before: list[Tensor | None],
+    ) -> None:
         self.shadows, self.func, self.kind, self.args, self.kwargs, self.out = shadows, func, kind, args, kwargs, out
         outs = {a.name for a in kind.written} if kind.outs else ()
         operands = tensors_of(
@@ -61,7 +69,8 @@ class Call:
             id(t) not in changed and shadows.shadow(t) is not None for t in self.operands
         )
         exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
-        # a large matmul in float32 twice more in float64 would cost more than all the rest; its own rounding is next to none
+        # a large matmul in float32 twice more in float64 would cost more than all the rest; its own rounding is next to
+        # none
         self.heavy = (
             self.real is torch.float64 and self.made[0].dtype is torch.float32 and _work(self.operands) > _HEAVY
         )
@@ -207,8 +216,10 @@ def _softened(call: Call) -> Any:
 
 
 _SPECIAL: dict[Any, Callable[[Call], Any]] = {
-    _aten.native_dropout: _dropped, _aten._softmax: _softened, _aten._log_softmax: _softened,
-}  # fmt: skip
+    _aten.native_dropout: _dropped,
+    _aten._softmax: _softened,
+    _aten._log_softmax: _softened,
+}
 
 
 # ---------------------------------------------------------------- arguments

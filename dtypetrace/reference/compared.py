@@ -1,6 +1,7 @@
 """What accumulates on purpose, beside its reference: gradients as the optimizer meets them, updates, its state.
 
-Compared are samples; whether a gradient is zero is asked of all of it. The sums stay on the device and are read at the end.
+Compared are samples; whether a gradient is zero is asked of all of it. The sums stay on the device and are read at the
+end.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class _Sums:
 
 
 class Comparisons:
-    """Compares the steps of every optimizer. names: of parameters by id. made: the numbers of the step that decided a tensor's
-    dtype and of the op that made it."""
+    """Compares the steps of every optimizer. names: of parameters by id. made: the numbers of the step that decided a
+    tensor's dtype and of the op that made it."""
 
     def __init__(
         self, shadows: Shadows, names: Callable[[], dict[int, str]], made: Callable[[Tensor], tuple[int, int]]
@@ -132,7 +133,8 @@ def _parameters(optimizer: Any) -> list[Tensor]:
 
 
 def _row(made: Tensor, true: Tensor, whole: Tensor | None = None) -> Tensor:
-    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares. whole: what made is a part of."""
+    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares. whole: what made is a
+    part of."""
     kind = torch.float32 if made.device.type == "mps" else torch.float64
     made, true = made.detach().to(kind), true.to(kind)
     known, sound = torch.isfinite(true), torch.isfinite(made)
@@ -142,16 +144,36 @@ def _row(made: Tensor, true: Tensor, whole: Tensor | None = None) -> Tensor:
     alive = due.any()
     lost = due & (~sound | ((m - t).abs() >= HALF * true.abs()))
     columns = [
-        alive, alive & (torch.count_nonzero(made if whole is None else whole) == 0), t.square().sum(), (m - t).square().sum(), (m * t).sum(), due.sum(), lost.sum(),
-        (due & (made == 0)).sum(), (known & ~sound).sum(), known.sum(),
-    ]  # fmt: skip
+        alive,
+        alive & (torch.count_nonzero(made if whole is None else whole) == 0),
+        t.square().sum(),
+        (m - t).square().sum(),
+        (m * t).sum(),
+        due.sum(),
+        lost.sum(),
+        (due & (made == 0)).sum(),
+        (known & ~sound).sum(),
+        known.sum(),
+    ]
     return torch.stack([c.to(kind) for c in columns])
 
 
 def _compared(s: _Sums, row: list[float]) -> Compared:
     steps, zero, size, error, along, due, lost, flushed, spoiled, elements = row
     return Compared(
-        name=s.name, what=s.what, dtype=s.dtype, shape=s.shape, place=s.place, step=s.step, op=s.op, steps=int(steps), zero=int(zero),
-        size=(size / elements) ** 0.5 if elements else 0.0, error=(error / size) ** 0.5 if size else 0.0,
-        arrived=along / size if size else 1.0, lost=lost / due if due else 0.0, flushed=flushed / due if due else 0.0, spoiled=int(spoiled),
-    )  # fmt: skip
+        name=s.name,
+        what=s.what,
+        dtype=s.dtype,
+        shape=s.shape,
+        place=s.place,
+        step=s.step,
+        op=s.op,
+        steps=int(steps),
+        zero=int(zero),
+        size=(size / elements) ** 0.5 if elements else 0.0,
+        error=(error / size) ** 0.5 if size else 0.0,
+        arrived=along / size if size else 1.0,
+        lost=lost / due if due else 0.0,
+        flushed=flushed / due if due else 0.0,
+        spoiled=int(spoiled),
+    )

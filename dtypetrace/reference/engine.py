@@ -1,12 +1,13 @@
 """Follows each operator that a program runs with the same one in higher precision, on the references of its operands.
 
-Two results are made beside the program's: the *reference*, from the references of the operands, and the *local* one, from the
-program's own operands. What the program's result is off from the local one was introduced by this operator; what the local one
-is off from the reference was inherited. Where no operand has a reference of its own, the two are one.
+Two results are made beside the program's: the *reference*, from the references of the operands, and the *local* one,
+from the program's own operands. What the program's result is off from the local one was introduced by this operator;
+what the local one is off from the reference was inherited. Where no operand has a reference of its own, the two are
+one.
 
-Nothing of the program's is touched: no random number is drawn, no tensor of its is written or kept alive, and what it decides
-(indices, masks, comparisons, numbers that Python reads) stays decided. An operator that does not run in higher precision leaves
-the program's values as the references of what it makes.
+Nothing of the program's is touched: no random number is drawn, no tensor of its is written or kept alive, and what it
+decides (indices, masks, comparisons, numbers that Python reads) stays decided. An operator that does not run in higher
+precision leaves the program's values as the references of what it makes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What each op lost, summed over its calls: reduced where the tensors lie, read once at the end.
 
-Of each result a sample of its elements is kept with the same elements of the local result and of the reference, some hundred
-calls at a time; then the sums of all of them are made at once. Nothing waits for a device before :meth:`Errors.read`.
+Of each result a sample of its elements is kept with the same elements of the local result and of the reference, some
+hundred calls at a time; then the sums of all of them are made at once. Nothing waits for a device before
+:meth:`Errors.read`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,27 @@ _BATCH = 256
 HALF = 0.5
 """A number is lost whose error is half of it or more: not even its leading digit is right."""
 
-(ELEMENTS, NONZERO, INTRODUCED, OWN, TOTAL, TRUE, LOST, NONZERO_TRUE, LOST_ALL, FLUSHED, INFINITE, SPOILED, DUE, ARRIVED, CHANGING, CHANGED,
- PAIRS, MERGED, BAD_CALLS) = range(19)  # fmt: skip
+(
+    ELEMENTS,
+    NONZERO,
+    INTRODUCED,
+    OWN,
+    TOTAL,
+    TRUE,
+    LOST,
+    NONZERO_TRUE,
+    LOST_ALL,
+    FLUSHED,
+    INFINITE,
+    SPOILED,
+    DUE,
+    ARRIVED,
+    CHANGING,
+    CHANGED,
+    PAIRS,
+    MERGED,
+    BAD_CALLS,
+) = range(19)
 
 
 @dataclass(slots=True)
@@ -53,7 +73,8 @@ class Errors:
                 self._lane(f.made.device).add(number, f)
 
     def weigh(self, number: int, gradient: Tensor, error: Tensor, share: float) -> None:
-        """An op's introduced error met the gradient of what it made: a sample of both, and how many elements one stands for."""
+        """An op's introduced error met the gradient of what it made: a sample of both, and how many elements one stands
+        for."""
         self._lane(error.device).weighed.append((number, (gradient.double() * error.double()), share))
 
     def _lane(self, device: torch.device) -> _Lane:
@@ -81,12 +102,23 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float) -> 
         return row[part] / row[of] if row[of] else 0.0
 
     return Precision(
-        op=number, calls=calls, elements=int(row[ELEMENTS]), introduced=ratio(INTRODUCED, OWN) ** 0.5, total=ratio(TOTAL, TRUE) ** 0.5,
-        size=ratio(TRUE, ELEMENTS) ** 0.5, lost=ratio(LOST, NONZERO), lost_in_all=ratio(LOST_ALL, NONZERO_TRUE), flushed=ratio(FLUSHED, NONZERO),
-        infinite=int(row[INFINITE]), spoiled=int(row[SPOILED]), arrived=ratio(ARRIVED, DUE) if row[DUE] else -1.0,
-        changed=ratio(CHANGED, CHANGING) if row[CHANGING] else -1.0, lost_calls=int(row[BAD_CALLS]), effect=effect,
+        op=number,
+        calls=calls,
+        elements=int(row[ELEMENTS]),
+        introduced=ratio(INTRODUCED, OWN) ** 0.5,
+        total=ratio(TOTAL, TRUE) ** 0.5,
+        size=ratio(TRUE, ELEMENTS) ** 0.5,
+        lost=ratio(LOST, NONZERO),
+        lost_in_all=ratio(LOST_ALL, NONZERO_TRUE),
+        flushed=ratio(FLUSHED, NONZERO),
+        infinite=int(row[INFINITE]),
+        spoiled=int(row[SPOILED]),
+        arrived=ratio(ARRIVED, DUE) if row[DUE] else -1.0,
+        changed=ratio(CHANGED, CHANGING) if row[CHANGING] else -1.0,
+        lost_calls=int(row[BAD_CALLS]),
+        effect=effect,
         merged=ratio(MERGED, PAIRS),
-    )  # fmt: skip
+    )
 
 
 class _Lane:
@@ -153,10 +185,24 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
     changes = torch.isfinite(before) & both
     due, done = _difference(local, before, changes), _difference(made, before, changes)
     columns = [
-        torch.ones_like(made), nonzero, own.square(), torch.where(both, local, 0.0).square(), total.square(), torch.where(all_, true, 0.0).square(),
-        lost, nonzero_true, lost_all, nonzero & (made == 0) & (local.abs() < normal), known & ~sound, known_true & ~sound, due.square(), due * done,
-        changes & (due != 0), changes & (due != 0) & (done != 0), *_neighbours(made, true, owner, all_),
-    ]  # fmt: skip
+        torch.ones_like(made),
+        nonzero,
+        own.square(),
+        torch.where(both, local, 0.0).square(),
+        total.square(),
+        torch.where(all_, true, 0.0).square(),
+        lost,
+        nonzero_true,
+        lost_all,
+        nonzero & (made == 0) & (local.abs() < normal),
+        known & ~sound,
+        known_true & ~sound,
+        due.square(),
+        due * done,
+        changes & (due != 0),
+        changes & (due != 0) & (done != 0),
+        *_neighbours(made, true, owner, all_),
+    ]
     stacked = torch.stack([c.to(kind) for c in columns], 1)
     table = torch.zeros(len(rows), stacked.shape[1], dtype=kind, device=device).index_add_(0, owner, stacked)
     bad = (table[:, LOST_ALL] >= HALF * table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)

@@ -38,9 +38,10 @@ class Names(Protocol):
 class Reference:
     """Follows one run.
 
-    recorder: whose ops are followed. steps: after so many optimizer steps it ends, and the run goes on without. everywhere:
-    float64 for every reference, which float32 is precise enough for where the program computes in 16 bits. keep: modules, by
-    their paths in the outermost one called, that compute in float32 meanwhile: this alone changes what the program computes.
+    recorder: whose ops are followed. steps: after so many optimizer steps it ends, and the run goes on without.
+    everywhere: float64 for every reference, which float32 is precise enough for where the program computes in 16 bits.
+    keep: modules, by their paths in the outermost one called, that compute in float32 meanwhile: this alone changes
+    what the program computes.
     """
 
     def __init__(
@@ -179,7 +180,8 @@ class Reference:
     # ------------------------------------------------------------ numbers that come from outside, tensors that go there
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """A torch function ran: numbers that were given to a narrow tensor are its reference; memory that leaves torch has none."""
+        """A torch function ran: numbers that were given to a narrow tensor are its reference; memory that leaves torch
+        has none."""
         if not self.on:
             return
         if func in _EXPORTS:

@@ -1,7 +1,8 @@
-"""What the reference makes of each operator: run it again in higher precision, take the program's decisions, or follow the write.
+"""What the reference makes of each operator: run it again in higher precision, take the program's decisions, or follow
+the write.
 
-Nothing here knows single operators beyond what their schemas do not say: which of them draw random numbers, leave memory as it
-was found, decide something, or write to what their schema calls read-only.
+Nothing here knows single operators beyond what their schemas do not say: which of them draw random numbers, leave
+memory as it was found, decide something, or write to what their schema calls read-only.
 """
 
 from __future__ import annotations
@@ -18,22 +19,50 @@ FOLLOWED_NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 
 RERUN, VIEW, DECIDES, RANDOM, UNWRITTEN, STRANGE = "rerun", "view", "decides", "random", "unwritten", "strange"
 """rerun: called again with references. view: shares memory, nothing to do. decides: its results are the program's own.
-random: likewise, and what it writes to is set anew. unwritten: its memory is not written yet. strange: not called again."""
+random: likewise, and what it writes to is set anew. unwritten: its memory is not written yet. strange: not called
+again."""
 
 _UNWRITTEN = ("empty", "new_empty", "resize", "set_", "record_stream", "_resize_output", "lift")
 _DECIDES = {
-    _aten._local_scalar_dense, _aten._amp_update_scale_, _aten.is_pinned, _aten.bucketize, _aten.searchsorted, _aten.histc,
-    _aten._assert_async, _aten._assert_scalar, _aten.item, _aten.equal, _aten.isinf, _aten.is_same_size,
-}  # fmt: skip
+    _aten._local_scalar_dense,
+    _aten._amp_update_scale_,
+    _aten.is_pinned,
+    _aten.bucketize,
+    _aten.searchsorted,
+    _aten.histc,
+    _aten._assert_async,
+    _aten._assert_scalar,
+    _aten.item,
+    _aten.equal,
+    _aten.isinf,
+    _aten.is_same_size,
+}
 _RANDOM = {
-    _aten.bernoulli, _aten.bernoulli_, _aten.normal_, _aten.uniform_, _aten.random_, _aten.exponential_, _aten.geometric_, _aten.cauchy_,
-    _aten.log_normal_, _aten.multinomial, _aten.poisson, _aten.binomial, _aten._sample_dirichlet, _aten._standard_gamma,
-}  # fmt: skip
-# operators that write to what their schema calls read-only: positions of those arguments, and the argument that says whether they do
+    _aten.bernoulli,
+    _aten.bernoulli_,
+    _aten.normal_,
+    _aten.uniform_,
+    _aten.random_,
+    _aten.exponential_,
+    _aten.geometric_,
+    _aten.cauchy_,
+    _aten.log_normal_,
+    _aten.multinomial,
+    _aten.poisson,
+    _aten.binomial,
+    _aten._sample_dirichlet,
+    _aten._standard_gamma,
+}
+# operators that write to what their schema calls read-only: positions of those arguments, and the argument that says
+# whether they do
 _UNSAID = {
-    _aten.native_batch_norm: ((3, 4), 5), _aten._batch_norm_impl_index: ((3, 4), 5), _aten.cudnn_batch_norm: ((3, 4), 5),
-    _aten.miopen_batch_norm: ((3, 4), 5), _aten.batch_norm: ((3, 4), 5), _aten.instance_norm: ((3, 4), 5),
-}  # fmt: skip
+    _aten.native_batch_norm: ((3, 4), 5),
+    _aten._batch_norm_impl_index: ((3, 4), 5),
+    _aten.cudnn_batch_norm: ((3, 4), 5),
+    _aten.miopen_batch_norm: ((3, 4), 5),
+    _aten.batch_norm: ((3, 4), 5),
+    _aten.instance_norm: ((3, 4), 5),
+}
 _KEPT_ARGUMENTS = frozenset({"state_steps", "found_inf", "inv_scale", "grad_scale"})
 """Arguments whose kernels take float32 alone: counts, flags and powers of two, which are exact."""
 _OVERWRITES = {_aten.copy_, _aten.zero_, _aten.fill_, _aten._foreach_zero_, _aten._foreach_copy_}
@@ -100,10 +129,21 @@ def kind_of(func: Any) -> Kind:
     names = [r.name for r in schema.returns]
     picks = names[:2] == ["values", "indices"] and any(a.name == "dim" for a in schema.arguments) and not outs
     return Kind(
-        _how(func, packet, schema, dropout), written, outs, packet in _OVERWRITES, picks, _pooled(packet), unsaid, kept,
-        _KEPT_ARGUMENTS & {a.name for a in schema.arguments}, dropout, func not in _REINTERPRETS,
-        any(a.name == "dtype" and a.kwarg_only for a in schema.arguments), torch.Tag.pointwise in func.tags, packet is _aten._to_copy,
-    )  # fmt: skip
+        _how(func, packet, schema, dropout),
+        written,
+        outs,
+        packet in _OVERWRITES,
+        picks,
+        _pooled(packet),
+        unsaid,
+        kept,
+        _KEPT_ARGUMENTS & {a.name for a in schema.arguments},
+        dropout,
+        func not in _REINTERPRETS,
+        any(a.name == "dtype" and a.kwarg_only for a in schema.arguments),
+        torch.Tag.pointwise in func.tags,
+        packet is _aten._to_copy,
+    )
 
 
 def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
@@ -124,7 +164,8 @@ def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
 
 
 def _writes_both(packet: Any, schema: Any) -> bool:
-    """Whether an operator puts results where it is told, and changes what it is given beside: ``native_batch_norm.out``."""
+    """Whether an operator puts results where it is told, and changes what it is given beside:
+    ``native_batch_norm.out``."""
     outs = [a.is_out for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return any(outs) and (not all(outs) or packet in _UNSAID)
 
@@ -136,8 +177,15 @@ def _gives_tensors(schema: Any) -> bool:
     return any("Tensor" in str(r.type) for r in schema.returns)
 
 
-_POOLS = {"max_pool1d_with_indices": 1, "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3, "adaptive_max_pool2d": 2, "adaptive_max_pool3d": 3,
-          "fractional_max_pool2d": 2, "fractional_max_pool3d": 3}  # fmt: skip
+_POOLS = {
+    "max_pool1d_with_indices": 1,
+    "max_pool2d_with_indices": 2,
+    "max_pool3d_with_indices": 3,
+    "adaptive_max_pool2d": 2,
+    "adaptive_max_pool3d": 3,
+    "fractional_max_pool2d": 2,
+    "fractional_max_pool3d": 3,
+}
 
 
 def _pooled(packet: Any) -> int:

@@ -1,8 +1,8 @@
 """References: what each tensor would hold in higher precision, one flat shadow for each storage.
 
-Keyed by storage, a reference survives views, in-place writes, saved tensors that come back as other objects, ``.data`` and
-lists of tensors. It is dropped together with the storage, and where the storage is resized, read as another dtype, or
-written from outside.
+Keyed by storage, a reference survives views, in-place writes, saved tensors that come back as other objects, ``.data``
+and lists of tensors. It is dropped together with the storage, and where the storage is resized, read as another dtype,
+or written from outside.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def floating(dtype: torch.dtype) -> bool:
 
 
 class Shadow:
-    """One storage's reference: its numbers in higher precision, in the storage's order. Complex numbers are pairs of real ones."""
+    """One storage's reference: its numbers in higher precision, in the storage's order. Complex numbers are pairs of
+    real ones."""
 
     __slots__ = ("alive", "flat", "dtype", "writer", "version", "serial")
 
@@ -106,7 +107,8 @@ class Shadows:
         return shadow
 
     def _outside(self, shadow: Shadow, tensor: Tensor) -> bool:
-        """Whether something that was not watched wrote to the tensor. The watched write itself counts after it was seen."""
+        """Whether something that was not watched wrote to the tensor. The watched write itself counts after it was
+        seen."""
         if shadow.writer != id(tensor) or tensor.is_inference():
             return False
         return tensor._version not in (shadow.version, shadow.version + 1)
@@ -146,25 +148,20 @@ class Shadows:
         return self._keep(tensor, flat, dtype)
 
     def give(self, tensor: Tensor, reference: Tensor) -> None:
-        """Sets the reference of a tensor that the program has just made, all of its storage; takes the memory over where it can."""
+        """Sets the reference of a tensor that the program has just made, all of its storage; takes the memory over
+        where it can."""
         dtype = real_of(tensor.dtype)
         count = tensor.untyped_storage().nbytes() // dtype.itemsize
         wide = self.wide_of(tensor.dtype)
         if reference.dtype is not wide:
             reference = reference.to(wide)
         taken = None
-        if (
-            not reference.is_conj()
-            and not reference.is_neg()
-            and tensor.storage_offset() == 0
-            and reference.storage_offset() == 0
-        ):
-            if (
-                reference.stride() == tensor.stride()
-                and reference.untyped_storage().nbytes() == count * self.wide[dtype].itemsize
-            ):
-                reals = torch.view_as_real(reference) if wide.is_complex else reference
-                taken = reals.as_strided((count,), (1,), 0)
+        begins = tensor.storage_offset() == 0 and reference.storage_offset() == 0
+        plain = begins and not reference.is_conj() and not reference.is_neg()
+        whole = reference.untyped_storage().nbytes() == count * self.wide[dtype].itemsize
+        if plain and whole and reference.stride() == tensor.stride():
+            reals = torch.view_as_real(reference) if wide.is_complex else reference
+            taken = reals.as_strided((count,), (1,), 0)
         if taken is not None:
             self._keep(tensor, taken, dtype)
             return
@@ -181,7 +178,8 @@ class Shadows:
         return self.shadow(tensor) if real_of(tensor.dtype) in self.wide else None
 
     def anchor(self, tensor: Tensor) -> None:
-        """The program has written to a tensor what is right by definition (random numbers): its reference is what is there."""
+        """The program has written to a tensor what is right by definition (random numbers): its reference is what is
+        there."""
         shadow = self.of_memory(tensor)
         if shadow is not None:
             if tensor.numel() * tensor.dtype.itemsize == tensor.untyped_storage().nbytes():
@@ -190,7 +188,8 @@ class Shadows:
                 self.view(shadow, tensor).copy_(tensor)
 
     def export(self, tensor: Tensor) -> None:
-        """A tensor's memory is handed to what writes unseen (numpy): from now on it has no reference but the program's value."""
+        """A tensor's memory is handed to what writes unseen (numpy): from now on it has no reference but the program's
+        value."""
         storage = tensor.untyped_storage()
         self._exported[storage._cdata] = weakref.ref(storage)
         self._table.pop(storage._cdata, None)
@@ -200,7 +199,8 @@ class Shadows:
         self._table.pop(tensor.untyped_storage()._cdata, None)
 
     def written(self, shadow: Shadow, tensor: Tensor) -> None:
-        """Notes the version at which the program has just written. Of weights alone: the ids of other tensors are soon used again."""
+        """Notes the version at which the program has just written. Of weights alone: the ids of other tensors are soon
+        used again."""
         if isinstance(tensor, torch.nn.Parameter) and not tensor.is_inference():
             shadow.writer, shadow.version = id(tensor), tensor._version
 

@@ -132,6 +132,7 @@ def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
 
 
 def _with_text(recording: Recording, patch: Patch) -> Recording:
-    """The recording of a patched run with the text that it ran: files as they are, patched ones as the patch makes them."""
+    """The recording of a patched run with the text that it ran: files as they are, patched ones as the patch makes
+    them."""
     files = {frame.file for place in recording.places for frame in place.stack}
     return replace(recording, text=ProgramText.taken(files, patched=patch.texts))

@@ -1,13 +1,13 @@
 """Where what a run loses began, from the measurements of a run that had higher precision beside it.
 
-The ordinary rounding of bfloat16 training is the yardstick. Rounding each result once in bfloat16 leaves it off by 0.2% at
-most; after a deep network, and on the way back, by a few per cent. Damage is where a result keeps no more than half of what it
-should hold, or is infinite where the reference is not, and that result is one that counts: a gradient that meets its weight, an
-update, an average, a number that the program reads, an output.
+The ordinary rounding of bfloat16 training is the yardstick. Rounding each result once in bfloat16 leaves it off by 0.2%
+at most; after a deep network, and on the way back, by a few per cent. Damage is where a result keeps no more than half
+of what it should hold, or is infinite where the reference is not, and that result is one that counts: a gradient that
+meets its weight, an update, an average, a number that the program reads, an output.
 
-From there the loss is followed back along the operands, to the op that made it: by its own rounding (numbers that became
-zero, infinite, or were absorbed), or by amplifying what is ordinary in its operands (differences of near numbers, functions of
-large angles).
+From there the loss is followed back along the operands, to the op that made it: by its own rounding (numbers that
+became zero, infinite, or were absorbed), or by amplifying what is ordinary in its operands (differences of near
+numbers, functions of large angles).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _KEPT = 0.25
 JUMP = 4.0
 """An op that makes its operands' error so many times larger, in one go, is no link in a chain of ordinary ones."""
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
-"""What cancels to so little of itself is rounding of the reference, which is float32 beside 16 bits, and float64 beside float32."""
+"""What cancels to so little of itself is rounding of the reference, which is float32 beside 16 bits, and float64 beside
+float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ class Losses:
         return self.of[number].total >= JUMP * max((self.of[n].total for n in self.sources(number)), default=0.0)
 
     def cancels(self, number: int) -> bool:
-        """Whether what an op gives is zero by structure: even in higher precision nothing is left of it but rounding."""
+        """Whether what an op gives is zero by structure: even in higher precision nothing is left of it but
+        rounding."""
         above = self.sources(number)
         half = any(d in HALF for n in (number, *above) for d in self.run.ops[n].outputs)
         op = self.run.ops[number]
@@ -128,7 +130,8 @@ class Losses:
 
     @cached_property
     def results(self) -> list[int]:
-        """Measured ops of forward whose results count: nothing takes them in, or the program reads or decides by them."""
+        """Measured ops of forward whose results count: nothing takes them in, or the program reads or decides by
+        them."""
         found: dict[int, None] = {}
         for number, op in enumerate(self.run.ops):
             if op.phase in FORWARD and op.outputs and op.outputs[0] in REAL and self._ends(number):

@@ -1,9 +1,9 @@
 """Damage that was measured, in a run that had higher precision beside it: the value-based kinds, from one comparison.
 
-Which results count, and where a loss began, is told by :mod:`.losses`. What an op did there gives the kind: it made numbers
-infinite (DT301) or zero (DT302), a gradient zero altogether (DT305), a table too coarse (DT204), or something else lost most of
-what is lost at all (DT308). What optimizer steps did to weights (DT303, DT304), and small changes to what is kept (DT307), is
-compared with what they would have done.
+Which results count, and where a loss began, is told by :mod:`.losses`. What an op did there gives the kind: it made
+numbers infinite (DT301) or zero (DT302), a gradient zero altogether (DT305), a table too coarse (DT204), or something
+else lost most of what is lost at all (DT308). What optimizer steps did to weights (DT303, DT304), and small changes to
+what is kept (DT307), is compared with what they would have done.
 """
 
 from __future__ import annotations
@@ -21,14 +21,21 @@ from .losses import LOST, ROUNDING, Cause, Losses
 from .ranges import flow_to, keep_wide, made_operand, scaled, step_of_output
 from .silent import FORWARD, Run
 
-_KINDS = {"DT301": "overflow", "DT302": "underflow", "DT303": "underflow", "DT304": "lost-update", "DT305": "zero-gradient",
-          "DT308": "precision-loss"}  # fmt: skip
+_KINDS = {
+    "DT301": "overflow",
+    "DT302": "underflow",
+    "DT303": "underflow",
+    "DT304": "lost-update",
+    "DT305": "zero-gradient",
+    "DT308": "precision-loss",
+}
 NOTABLE = 32 * ROUNDING
 """An eighth: what one op alone takes from a result, in one go. A deep network's roundings together take less."""
 COARSE = 3 * ROUNDING
 """A table is made of constants, which need be rounded but once."""
 _STRUCTURAL = 1e-3
-"""A gradient this much smaller than the model's largest cancels by structure (a bias before a softmax): what is left is noise."""
+"""A gradient this much smaller than the model's largest cancels by structure (a bias before a softmax): what is left is
+noise."""
 _NOTHING = 1e-6
 """Next to the model's largest gradient this is nothing, even where every digit of it is right."""
 _MERGED = 0.1
@@ -158,21 +165,40 @@ def _at_op(
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
         notes.append(
-            f"{recording.ops[blamed].op} rounds to {made}, by {rounded.introduced:.1%}; {op.op} makes that {_share(p.total)}"
+            f"{recording.ops[blamed].op} rounds to {made}, by {rounded.introduced:.1%}; {op.op} makes "
+            f"that {_share(p.total)}"
         )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return Finding(
-        code=code, kind=_KINDS[code], severity="warning", title=TITLES[code], phase=op.phase, op=op.op, aten=op.aten, module=op.module,
-        count=op.count, predicted=False, site=site, operands=(culprit,), culprit=culprit,
-        flow=flow_to(losses.run, recording.ops[blamed], step, FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op))),
+        code=code,
+        kind=_KINDS[code],
+        severity="warning",
+        title=TITLES[code],
+        phase=op.phase,
+        op=op.op,
+        aten=op.aten,
+        module=op.module,
+        count=op.count,
+        predicted=False,
+        site=site,
+        operands=(culprit,),
+        culprit=culprit,
+        flow=flow_to(
+            losses.run,
+            recording.ops[blamed],
+            step,
+            FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
+        ),
         fix=_fix(losses.run, code, blamed, culprit, cast, backward),
-        exception=None, notes=tuple(notes),
-    )  # fmt: skip
+        exception=None,
+        notes=tuple(notes),
+    )
 
 
 def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
-    """What rounded: the op's result; where that is exact, the narrowest of what went in, which was rounded out of sight."""
+    """What rounded: the op's result; where that is exact, the narrowest of what went in, which was rounded out of
+    sight."""
     op, p = recording.ops[number], losses.of[number]
     made = next((d for d in op.outputs if d in REAL), "")
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
@@ -224,8 +250,14 @@ def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backwar
             "plan", site, (), False, "scale the loss (torch.amp.GradScaler) so that its gradients fit float16", wide
         )
     origin = culprit.origin.place if culprit.origin.place.stack else site
-    return Fix("dtype", site, (), False, f"compute {op.op} and what it feeds in float32, and cast the result back",
-               ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else ())  # fmt: skip
+    return Fix(
+        "dtype",
+        site,
+        (),
+        False,
+        f"compute {op.op} and what it feeds in float32, and cast the result back",
+        ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
+    )
 
 
 # ---------------------------------------------------------------- tables
@@ -342,15 +374,37 @@ def _of_parameters(
     ]
     for s in states.get(worst.name, []):
         facts.append(
-            f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"
+            f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, "
+            f"{s.size:.1g} on average"
         )
     origin = operands[0].origin
     birth = training.birth(recording, worst.step, origin, f"{worst.dtype} weights, such as {worst.name}, are made here")
     return Finding(
-        code=code, kind=_KINDS[code], severity="error" if dead else "warning", title=TITLES[code], phase="optimizer", op="step", aten=None,
-        module=worst.name.rpartition(".")[0], count=sum(c.steps for c in members), predicted=False, site=site, operands=operands,
-        culprit=operands[0], flow=(*birth, FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=said)),
-        fix=Fix("plan", origin.place, (), False, f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast",
-                (f"an optimizer that keeps a float32 copy of the weights, or rounds stochastically, can move {worst.dtype} weights",)),
-        exception=None, notes=tuple(facts),
-    )  # fmt: skip
+        code=code,
+        kind=_KINDS[code],
+        severity="error" if dead else "warning",
+        title=TITLES[code],
+        phase="optimizer",
+        op="step",
+        aten=None,
+        module=worst.name.rpartition(".")[0],
+        count=sum(c.steps for c in members),
+        predicted=False,
+        site=site,
+        operands=operands,
+        culprit=operands[0],
+        flow=(*birth, FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=said)),
+        fix=Fix(
+            "plan",
+            origin.place,
+            (),
+            False,
+            f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast",
+            (
+                f"an optimizer that keeps a float32 copy of the weights, or rounds stochastically, can "
+                f"move {worst.dtype} weights",
+            ),
+        ),
+        exception=None,
+        notes=tuple(facts),
+    )

@@ -1,8 +1,9 @@
-"""Which modules must compute in float32 so that a step stays near what higher precision would give: ranked, searched, verified.
+"""Which modules must compute in float32 so that a step stays near what higher precision would give: ranked, searched,
+verified.
 
-A run with a reference says what each module's roundings do to the loss and to the gradients; that is the order in which modules
-are tried. What a choice brings is measured by running the step with those modules kept wide. The smallest set that stays within
-the tolerance is the plan.
+A run with a reference says what each module's roundings do to the loss and to the gradients; that is the order in which
+modules are tried. What a choice brings is measured by running the step with those modules kept wide. The smallest set
+that stays within the tolerance is the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ RUNS = 24
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """How far a run is from its reference. Relative root mean squares; infinite where a number that counts was lost to infinity."""
+    """How far a run is from its reference. Relative root mean squares; infinite where a number that counts was lost to
+    infinity."""
 
     results: float
     """The worst among the losses and outputs that the program ended with."""
@@ -77,7 +79,8 @@ class PrecisionPlan:
         return self.after is not None and self.after.worst <= self.tolerance
 
     def apply(self, model: Any) -> Any:
-        """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` takes the casts out again."""
+        """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` takes the casts out
+        again."""
         # by its name: the rules import no torch, and who applies a plan has a model, and so torch
         keeping = import_module("dtypetrace.reference.keeping")
         return keeping.keep_wide(model, [c.module for c in self.keep])
@@ -98,13 +101,17 @@ class PrecisionPlan:
 def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.keep and plan.before.worst <= plan.tolerance:
         return [
-            f"nothing needs to be kept in float32: the step is off by {plan.before.worst:.2%}, {plan.tolerance:.2%} are allowed"
+            f"nothing needs to be kept in float32: the step is off by {plan.before.worst:.2%}, "
+            f"{plan.tolerance:.2%} are allowed"
         ]
     total = sum(c.flops for c in plan.ranked) or 1
     lines = [f"keep {len(plan.keep)} of {len(plan.ranked)} modules in float32:", ""]
     lines.append(f"  {'module':40}  {'share':>6}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
     for c in plan.keep:
-        row = f"  {c.module or '(the model)':40}  {c.share:6.1%}  {c.infinite:8,}  {c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
+        row = (
+            f"  {c.module or '(the model)':40}  {c.share:6.1%}  {c.infinite:8,}  "
+            f"{c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
+        )
         lines.append(row)
     lines += ["", f"  {'':14}{'without':>12}{'with the plan':>16}"]
     after = plan.after
@@ -155,7 +162,8 @@ def _arrives(recording: Recording) -> float:
 
 
 def candidates(recording: Recording) -> tuple[Candidate, ...]:
-    """The modules of a recorded run, those that do most to the step first. What the outermost one computes itself is in none."""
+    """The modules of a recorded run, those that do most to the step first. What the outermost one computes itself is in
+    none."""
     run = Run(recording)
     forward, backward = _effects(run)
     infinite: dict[str, int] = defaultdict(int)
@@ -203,7 +211,8 @@ def path_of(module: str) -> str | None:
 
 
 def _effects(run: Run) -> tuple[dict[str, float], dict[str, float]]:
-    """What each module's own roundings do: shares of the effect on the loss, and of the error that backward introduces."""
+    """What each module's own roundings do: shares of the effect on the loss, and of the error that backward
+    introduces."""
     forward: dict[str, float] = defaultdict(float)
     backward: dict[str, float] = defaultdict(float)
     weighed = any(p.effect for p in run.recording.precisions)
@@ -242,7 +251,8 @@ def _weights(recording: Recording) -> dict[str, tuple[int, int]]:
 def search(
     recording: Recording, measure: Callable[[tuple[str, ...]], StepError], tolerance: float, *, most: int = RUNS
 ) -> PrecisionPlan:
-    """The smallest set that the search finds. measure: runs the step with some modules kept wide and gives its error."""
+    """The smallest set that the search finds. measure: runs the step with some modules kept wide and gives its
+    error."""
     ranked = candidates(recording)
     before = step_error(recording)
     if before.worst <= tolerance or not ranked:
@@ -257,7 +267,8 @@ def search(
 
 
 def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
-    """The plan that the measured effects foretell: errors of different modules add up as independent ones do. Nothing is run."""
+    """The plan that the measured effects foretell: errors of different modules add up as independent ones do. Nothing
+    is run."""
     ranked = candidates(recording)
     before = step_error(recording)
     keep: list[Candidate] = []

@@ -129,10 +129,11 @@ def at_call(
     wanted: str,
     passed: tuple[str, int] = ("", -1),
 ) -> Edit | None:
-    """The edit that casts an operand in the very call that refused it (``operands.argument`` explains the operand's naming).
+    """The edit that casts an operand in the very call that refused it (``operands.argument`` explains the operand's
+    naming).
 
-    ``passed`` names the argument of a module's call, where the op was inside (see ``operands.passed_node``). None for what
-    the call writes into: it would write into the cast copy, and nobody would see it.
+    ``passed`` names the argument of a module's call, where the op was inside (see ``operands.passed_node``). None for
+    what the call writes into: it would write into the cast copy, and nobody would see it.
     """
     spot = _spot(recording, place)
     if spot is None or is_destination(op, argument, index) or "[" in passed[0]:
@@ -146,8 +147,8 @@ def at_call(
 def at_call_like(
     recording: Recording, place: Place, op: str, module: str, argument: str, index: int, other: tuple[str, int]
 ) -> Edit | None:
-    """The edit that casts an operand to the dtype of another of the same call, whichever that is: for a line that runs in two
-    dtypes. ``other`` is the other's argument and index; None where that has no name of its own in the call."""
+    """The edit that casts an operand to the dtype of another of the same call, whichever that is: for a line that runs
+    in two dtypes. ``other`` is the other's argument and index; None where that has no name of its own in the call."""
     spot = _spot(recording, place)
     if spot is None or is_destination(op, argument, index):
         return None
@@ -169,8 +170,8 @@ def at_callers(
     wanted: str,
     passed: tuple[str, int] = ("", -1),
 ) -> Iterator[tuple[Place, Edit]]:
-    """The edits that cast an operand further out, in each call of the user's own that passed it on: where the refused call is
-    a line that other models run as well. Arguments as for :func:`at_call`."""
+    """The edits that cast an operand further out, in each call of the user's own that passed it on: where the refused
+    call is a line that other models run as well. Arguments as for :func:`at_call`."""
     if not place.stack or is_destination(op, argument, index):
         return
     operand = _operand(recording, place.stack[0], op, module, argument, index, passed)
@@ -194,8 +195,8 @@ def in_fallback(
     recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str,
     passed: tuple[str, int] = ("", -1),
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what they
-    are, as does one that becomes a Python number."""
+    """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what
+    they are, as does one that becomes a Python number."""
     operand = at_call(recording, place, op, module, argument, index, fallback, passed)
     spot = _spot(recording, place)
     if operand is None or spot is None:
@@ -219,7 +220,8 @@ def _makes_number(node: ast.AST | None) -> bool:
 
 
 def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
-    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights passed to it."""
+    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights passed to
+    it."""
     for level in range(len(place.stack)):
         outer = Place(place.stack[level:])
         spot = _spot(recording, outer)
@@ -261,7 +263,8 @@ def stands_alone(recording: Recording, place: Place) -> bool:
 
 
 def assigns(recording: Recording, place: Place, name: str) -> bool:
-    """Whether the expression at a place is what a name is given, or the operand itself: a tensor where the operand is one."""
+    """Whether the expression at a place is what a name is given, or the operand itself: a tensor where the operand is
+    one."""
     spot = _spot(recording, place, own=False)
     if spot is None or not name or "..." in name:
         return False
@@ -297,8 +300,8 @@ _METHODS = {dtype: method for method, dtype in CAST_METHODS.items()}
 
 
 def _casting(file: ParsedFile, wanted: str) -> str:
-    """What casts the expression that it follows: ``.to(torch.float16)``, or ``.half()`` in a file that does not import torch by
-    name; empty where there is no such method."""
+    """What casts the expression that it follows: ``.to(torch.float16)``, or ``.half()`` in a file that does not import
+    torch by name; empty where there is no such method."""
     method = _METHODS.get(wanted)
     return f".to({_torch(file)}.{wanted})" if _torch(file) else f".{method}()" if method else ""
 

@@ -21,7 +21,8 @@ _MOST_FRAMES = 6
 
 @dataclass
 class Known:
-    """What was found already, by the numbers of the places asked about: for a recording that is asked again as it grows."""
+    """What was found already, by the numbers of the places asked about: for a recording that is asked again as it
+    grows."""
 
     reads: dict[tuple[int, tuple[Read, ...]], tuple[Read, ...]] = field(default_factory=dict)
     names: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -29,8 +30,8 @@ class Known:
 
 
 def with_facts(recording: Recording, known: Known | None = None) -> Recording:
-    """The recording with the facts of its text in its steps: which reads gave a dtype and how they are written, the names of
-    tensors from outside, the ``with`` statements of autocast regions (as new places)."""
+    """The recording with the facts of its text in its steps: which reads gave a dtype and how they are written, the
+    names of tensors from outside, the ``with`` statements of autocast regions (as new places)."""
     finder = _Finder(recording, known or Known())
     steps = tuple(finder.step(step) for step in recording.steps)
     return replace(recording, steps=steps, places=(*recording.places, *finder.added))
@@ -106,9 +107,10 @@ class _Finder:
 def linked(text: ProgramText, call_place: Place, read_place: Place, frames_up: int) -> bool:
     """Whether a read of ``tensor.dtype`` gave a call its dtype argument.
 
-    Exact where there is text: the read lies inside the call, or inside what was assigned to the name that the call uses,
-    or inside the caller's call that passed it. A literal dtype in the call is no link. A call without text (a program
-    that was typed into ``exec``) is linked, as hooks list only reads that the same running function made before.
+    Exact where there is text: the read lies inside the call, or inside what was assigned to the name that the call
+    uses, or inside the caller's call that passed it. A literal dtype in the call is no link. A call without text (a
+    program that was typed into ``exec``) is linked, as hooks list only reads that the same running function made
+    before.
     """
     if frames_up < 0:
         return True  # the call was given the tensor itself
@@ -166,7 +168,8 @@ def _written(text: ProgramText, place: Place, frames_up: int) -> str:
 
 
 def first_use(text: ProgramText, place: Place, name: str) -> str:
-    """The expression by which a tensor from outside was first used, batch key included; empty where the text has no plain one.
+    """The expression by which a tensor from outside was first used, batch key included; empty where the text has no
+    plain one.
 
     ``#1['mask']``, as hooks name it, is an argument of the call by its position; else the call's only plain argument is
     meant.

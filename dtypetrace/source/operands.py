@@ -30,7 +30,8 @@ _REFLECTED = frozenset("radd rsub rmul rdiv rtruediv rfloordiv rmod rpow rmatmul
 
 
 def argument(text: ProgramText, frame: Frame, op: str, module: str, name: str, index: int) -> str:
-    """How the program writes one operand of the call that the frame was in (``q * turn``); empty where that is not plain.
+    """How the program writes one operand of the call that the frame was in (``q * turn``); empty where that is not
+    plain.
 
     name and index are the operand's own in the signature of ``op``. A module's call with one argument, such as
     ``self.proj(x)``, stands for the op that the module runs, whose ``input`` is what the module is given.
@@ -70,7 +71,8 @@ def _positional(given: list[ast.expr], position: int) -> ast.expr | None:
 
 
 def plain(node: ast.AST | None) -> str:
-    """An expression's text, empty where it is no name for a tensor or is long; of a long call its end, ``(...).softmax(-1)``."""
+    """An expression's text, empty where it is no name for a tensor or is long; of a long call its end,
+    ``(...).softmax(-1)``."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = ast.unparse(node)
@@ -225,7 +227,8 @@ def scalar_place(text: ProgramText, site: Place, value: str) -> Place:
 
 
 def converted(text: ProgramText, site: Place) -> tuple[str, Place]:
-    """The name by which a call got the value that it converts, and where that was assigned; else no name and the call."""
+    """The name by which a call got the value that it converts, and where that was assigned; else no name and the
+    call."""
     frame = site.stack[0] if site.stack else None
     call, file = (call_at(text, frame), text.parsed(frame.file)) if frame else (None, None)
     if frame is None or call is None or file is None:

@@ -1,4 +1,5 @@
-"""Source patches: edits gathered from several runs, applied to the text as it was, shown as a diff, written whole or not at all.
+"""Source patches: edits gathered from several runs, applied to the text as it was, shown as a diff, written whole or
+not at all.
 
 An edit is cut down to the few characters that it changes, so that edits inside each other go together
 and the formatting around them stays. All positions are kept in the original text; what a later run
@@ -26,7 +27,8 @@ from ..text import LIVE, ProgramText, lines_of
 
 
 class Piece(NamedTuple):
-    """``text`` instead of the characters from start to end of the original; ``span`` is the expression it belongs to."""
+    """``text`` instead of the characters from start to end of the original; ``span`` is the expression it belongs
+    to."""
 
     start: int
     end: int
@@ -72,14 +74,15 @@ class Sheet:
 
     @property
     def text(self) -> str:
-        parts, at = [], 0
+        parts: list[str] = []
+        at = 0
         for piece in self._sorted():
             parts += (self.original[at : piece.start], piece.text)
             at = max(at, piece.end)
         return "".join((*parts, self.original[at:]))
 
     def _sorted(self) -> list[Piece]:
-        def place(piece: Piece) -> tuple:
+        def place(piece: Piece) -> tuple[int, ...]:
             closes = piece.start == piece.end == piece.span[1]
             # where several stand at one place, closings come first, from the inside out; openings from the outside in
             return (
@@ -126,24 +129,32 @@ class Sheet:
         if now.replace("\r\n", "\n") != edit.before:
             return None
         after = edit.after.replace("\n", "\r\n") if "\r\n" in now else edit.after
-        span = (self._back(begin, opening=True), self._back(end, opening=False))
-        if None in span:
+        span = self._span_back(begin, end)
+        if span is None:
             return None
         pieces = []
         for first, last, new in _cut(now, after):
-            first, last = self._back(begin + first, opening=True), self._back(begin + last, opening=False)
-            if first is None or last is None:
+            cut = self._span_back(begin + first, begin + last)
+            if cut is None:
                 return None
-            pieces.append(Piece(min(first, last), last, new, span))
+            pieces.append(Piece(min(cut), cut[1], new, span))
         return Change(self.file, tuple(pieces))
 
+    def _span_back(self, begin: int, end: int) -> tuple[int, int] | None:
+        """The original places of both ends of a range in the text as it is now, None where a change made one of
+        them."""
+        first, last = self._back(begin, opening=True), self._back(end, opening=False)
+        return None if first is None or last is None else (first, last)
+
     def made(self, line: int, column: int) -> Piece | None:
-        """The change that put the character at a place of the text as it is now there, None for one of the original's."""
+        """The change that put the character at a place of the text as it is now there, None for one of the
+        original's."""
         offset = _offset(self.text, line, column)
         return next((piece for piece, begin, end in self._now() if begin <= offset < end), None)
 
     def told(self, line: int, column: int) -> Piece | None:
-        """The change that put an argument of its own into the call whose closing bracket is at a place of the text as it is now."""
+        """The change that put an argument of its own into the call whose closing bracket is at a place of the text as
+        it is now."""
         text, pieces, depth = self.text, self._now(), 0
         offset = _offset(text, line, column)
         if offset < 0 or text[offset] != ")":
@@ -238,7 +249,7 @@ class Patch:
         """The patched text of each file that changes."""
         return {file: sheet.text for file, sheet in self.sheets.items() if sheet.pieces}
 
-    def diff(self, folder: str | os.PathLike | None = None) -> str:
+    def diff(self, folder: str | os.PathLike[str] | None = None) -> str:
         """The unified diff, its paths relative to a folder (default: the working directory) where they lie in it."""
         return "".join(
             line
@@ -272,7 +283,8 @@ class Patch:
                     prepared.append((_beside(path, sheet.text.encode(sheet.encoding)), path))
                 except OSError as error:
                     raise Unpatchable(
-                        f"{file} cannot be written: {error.strerror or error}; nothing was written. Make it and its folder writable"
+                        f"{file} cannot be written: {error.strerror or error}; nothing was written. Make "
+                        f"it and its folder writable"
                     ) from None
             while prepared:
                 name, path = prepared[0]
@@ -301,7 +313,7 @@ def _unified(before: str, after: str, name: str) -> Iterable[str]:
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _named(file: str, folder: str | os.PathLike | None) -> str:
+def _named(file: str, folder: str | os.PathLike[str] | None) -> str:
     relative = os.path.relpath(file, folder or os.getcwd())
     return file.lstrip("/") if relative.startswith("..") else relative.replace(os.sep, "/")
 
@@ -313,7 +325,7 @@ _GENERATED = re.compile(
 )
 
 
-def objection(file: str, root: str | os.PathLike) -> str | None:
+def objection(file: str, root: str | os.PathLike[str]) -> str | None:
     """Why a file is not to be patched, in one line with what to do; None where it may be."""
     if not os.path.exists(file):
         return f"{file}: there is no source to patch. Put the code into a file"
@@ -321,7 +333,10 @@ def objection(file: str, root: str | os.PathLike) -> str | None:
     inside = os.path.realpath(root).rstrip(os.sep) + os.sep
     if not real.startswith(inside):
         through = f" (a link to {real})" if real != os.path.abspath(file) else ""
-        return f"{file}{through} lies outside the project {inside[:-1]}. Change it by hand, or name its folder with --source"
+        return (
+            f"{file}{through} lies outside the project {inside[:-1]}. Change it by hand, or name its "
+            f"folder with --source"
+        )
     try:
         with open(real, encoding="utf-8", errors="replace") as text:
             head = [line for _, line in zip(range(8), text) if line.lstrip().startswith("#")]

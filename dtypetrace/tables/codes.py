@@ -1,7 +1,7 @@
 """Every finding code and the title of its findings. Codes are never used again for something else.
 
-DT1xx an operation was refused, DT2xx a dtype changed silently, DT3xx gradients and updates, DT4xx the precision plan and
-autocast, DT5xx optimizer and loss scaler.
+DT1xx an operation was refused, DT2xx a dtype changed silently, DT3xx gradients and updates, DT4xx the precision plan
+and autocast, DT5xx optimizer and loss scaler.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ class Refusal:
     """What a message says. Equal calls of :func:`recognise` return the same object: do not change its ``dtypes``.
 
     ``wants`` is ``agree`` (the operands must agree), ``kernel`` (the operands of dtype ``dtypes["found"]``, where the
-    text names it, have no kernel), ``integer``, ``bool``, ``float`` or ``complex`` (an argument must be of that kind), ``fits`` (a
-    Python scalar does not fit ``dtypes["type"]``) or ``other``. ``argument`` is the one that the text calls wrong.
+    text names it, have no kernel), ``integer``, ``bool``, ``float`` or ``complex`` (an argument must be of that kind),
+    ``fits`` (a Python scalar does not fit ``dtypes["type"]``) or ``other``. ``argument`` is the one that the text calls
+    wrong.
 
     >>> recognise("expected m1 and m2 to have the same dtype, but got: float != c10::Half").dtypes
     {'m1': 'float32', 'm2': 'float16'}
@@ -242,8 +243,8 @@ def recognise(message: str, exception: str = "RuntimeError", op: str = "") -> Re
         argument = groups.pop("argument", row.argument)
         code = _refined(row.code, op or groups.get("op", ""))
         groups.pop("op", None)
-        dtypes = {name: canonical(text) for name, text in groups.items()}
-        if None in dtypes.values():  # the words are right and what they speak of is no dtype
+        dtypes = {name: dtype for name, text in groups.items() if (dtype := canonical(text))}
+        if len(dtypes) < len(groups):  # the words are right and what they speak of is no dtype
             continue
         if row.wants in ("agree", "integer") and len(dtypes) > 1 and len(set(dtypes.values())) == 1:
             return None  # torch.cuda.HalfTensor against torch.HalfTensor: the same words for a device
@@ -274,11 +275,14 @@ _DTYPE_NAMED = re.compile(
 )
 _TYPE = r"(?:[Dd]?types?|scalar ?types?|data ?types?)"
 _DISAGREE = re.compile(
-    rf"\b(?:same|identical|matching|uniform|different|inconsistent|incompatible|mixed|mismatch\w*(?: of| in)?) {_TYPE}\b"
-    rf"|\b{_TYPE} (?:mismatch|(?:do|does|did|must|should|to|don't|doesn't) (?:not )?(?:match|agree|be the same|be equal))"
+    r"\b(?:same|identical|matching|uniform|different|inconsistent|incompatible|mixed|mismatch\w*(?: of| in)?)"
+    rf" {_TYPE}\b"
+    rf"|\b{_TYPE} (?:mismatch"
+    r"|(?:do|does|did|must|should|to|don't|doesn't) (?:not )?(?:match|agree|be the same|be equal))"
 )
 _UNSUPPORTED = re.compile(
-    r"not (?:yet |currently )?(?:supported|implemented)|[Uu]nsupported|[Nn]ot a supported|(?:does not|doesn't|cannot) support"
+    r"not (?:yet |currently )?(?:supported|implemented)|[Uu]nsupported|[Nn]ot a supported"
+    r"|(?:does not|doesn't|cannot) support"
     r"|[Oo]nly (?:support|accept|implement|work|handle)|[Ii]nvalid d(?:ata ?)?type"
 )
 _EXPECTED = re.compile(r"(?:[Ee]xpect\w*|must|should|requires?)\b.*\b(?:got|found|but|received|instead|not|is)\b", re.S)
@@ -287,7 +291,8 @@ _GOT = re.compile(
     rf"\b(?:got|found|received|but (?:is|was)|supported for|for dtype):? (?:dtype |a tensor of )?['\"(]?({_DTYPE})"
 )
 _OTHER_REASON = re.compile(
-    r"argument '\w+' (?:\(position \d+\) )?must be|invalid combination of arguments|has no attribute|object is not|ufunc"
+    r"argument '\w+' (?:\(position \d+\) )?must be|invalid combination of arguments|has no attribute"
+    r"|object is not|ufunc"
     r"|unexpected keyword|Expected a value of type|operand type\(s\)|JSON|failed to match any schema|expected Tensor as"
     r"|\bshapes?\b|\bsizes?\b|dimension|\b\dD\b|out of (?:range|bounds|memory)|in range|between \d|negative|non-zero"
     r"|(?:same|supported|different) devices?|on device|device type|backend|not (?:available|compiled|installed)"

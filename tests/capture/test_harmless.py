@@ -937,7 +937,7 @@ def random_numbers():
 
 def data_loader():
     data = torch.utils.data.TensorDataset(torch.arange(12.0).view(6, 2), torch.arange(6))
-    return [batch for batch in torch.utils.data.DataLoader(data, 4, shuffle=True)]
+    return list(torch.utils.data.DataLoader(data, 4, shuffle=True))
 
 
 def with_a_default_dtype():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
-import harness  # noqa: E402  (lies among the cases, which are data and no package)
+import harness
 
 pytestmark = pytest.mark.slow
 KINDS = {f"silent:{kind}" for kind in ("underflow", "overflow", "zero-gradient", "lost-update", "downcast")} | {"clean"}

@@ -24,7 +24,9 @@ from .observe import Seen
 
 _SHARDS = 48
 _LEFT_OUT = {
-    "multi_head_attention_forward": "written in Python: the functions that it calls are watched and have their own rules",
+    "multi_head_attention_forward": (
+        "written in Python: the functions that it calls are watched and have their own rules"
+    ),
 }
 
 
@@ -87,7 +89,8 @@ def written(seen: dict[str, set[Seen]]) -> str:
 
 
 def _counts(name: str, rule: Rule) -> str:
-    """The numbers of operands; those of lists of one tensor for what goes element by element, else a list has any number."""
+    """The numbers of operands; those of lists of one tensor for what goes element by element, else a list has any
+    number."""
     each = name.startswith(ELEMENT_BY_ELEMENT)
     return "any" if rule.lists and not each else " ".join(map(str, rule.counts))
 

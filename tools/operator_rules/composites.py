@@ -1,5 +1,5 @@
-"""Calls that torch's own samples leave out, or make in another form than programs do: layers as modules call them, losses
-with their targets, writes by index, recurrent layers, lists of tensors, optimizers' fused steps."""
+"""Calls that torch's own samples leave out, or make in another form than programs do: layers as modules call them,
+losses with their targets, writes by index, recurrent layers, lists of tensors, optimizers' fused steps."""
 
 from __future__ import annotations
 
@@ -271,7 +271,10 @@ def _in_place() -> _Calls:
         yield name, getattr(operator, name), _r(4, 3), 0.5
 
 
-_UNARY = "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+_UNARY = (
+    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg "
+    "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+)
 _BINARY = "add sub mul div clamp_max clamp_min maximum minimum pow"
 
 

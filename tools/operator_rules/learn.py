@@ -1,8 +1,9 @@
-"""Finds the shortest rule that says what was seen of an operator: a list of conditions, each with what happens where it holds.
+"""Finds the shortest rule that says what was seen of an operator: a list of conditions, each with what happens where it
+holds.
 
 First all calls are explained by one outcome, if they can be. Else the condition is looked for that explains most of the
-calls that are left, by itself or with a second one, and so on. Conditions about dtypes come before those about shapes, and
-these before those about other arguments, so that a rule says the plainest thing that fits.
+calls that are left, by itself or with a second one, and so on. Conditions about dtypes come before those about shapes,
+and these before those about other arguments, so that a rule says the plainest thing that fits.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dtypetrace.tables import operator_rules
-from dtypetrace.tables.operator_rules import RESULTS, Call, condition, giving
+from dtypetrace.tables import rule_language
+from dtypetrace.tables.rule_language import RESULTS, Call, condition, giving
 
 from .observe import Seen
 
@@ -31,7 +32,7 @@ class Rule:
     unusual: str
     """What happens with integers in place of floats, and so on; empty where it is the same."""
     kinds: tuple[str, ...]
-    """The usual kinds, see ``operator_rules.kinds``."""
+    """The usual kinds, see ``rule_language.kinds``."""
     counts: tuple[int, ...]
     """The numbers of operands that were seen."""
     lists: bool = False
@@ -45,13 +46,13 @@ def learn(seen: Sequence[Seen]) -> Rule:
     distinct = list({(_key(s), s.dtypes, s.code): s for s in _even(list(seen))}.values())
     ambiguous = _ambiguous(distinct)
     clear = [s if _key(s) not in ambiguous else replace(s, dtypes=(), code="?") for s in distinct]
-    usual = {operator_rules.kinds(s.call) for s in seen if s.usual}
+    usual = {rule_language.kinds(s.call) for s in seen if s.usual}
     counts = tuple(sorted({len(s.call.operands) for s in seen}))
     lists = any(s.lists for s in seen)
     cases = _Search(clear).cases() if clear else ["?"]
     if len(cases) <= _FEW_CASES:
         return Rule("; ".join(cases), "", tuple(sorted(usual)), counts, lists, len(ambiguous))
-    parts = [[s for s in clear if (operator_rules.kinds(s.call) in usual) is which] for which in (True, False)]
+    parts = [[s for s in clear if (rule_language.kinds(s.call) in usual) is which] for which in (True, False)]
     texts = ["; ".join(_Search(part).cases()) if part else "?" for part in parts]
     return Rule(*texts, tuple(sorted(usual)), counts, lists, len(ambiguous))
 
@@ -92,7 +93,8 @@ class _Search:
         self.conditions = self._conditions()
 
     def _fitting(self, position: int) -> list[tuple[str, int]]:
-        """For each expression, the calls whose result at a position it gives; refused calls and shorter results fit none."""
+        """For each expression, the calls whose result at a position it gives; refused calls and shorter results fit
+        none."""
         found = []
         for words in RESULTS:
             gives, mask = giving(words), 0
@@ -104,7 +106,8 @@ class _Search:
         return found
 
     def _conditions(self) -> list[tuple[int, str, int]]:
-        """Cost, words, and the calls in which each condition holds; of those that hold in the same calls, the plainest."""
+        """Cost, words, and the calls in which each condition holds; of those that hold in the same calls, the
+        plainest."""
         found, masks = [], set()
         for cost, words in _vocabulary([s.call for s in self.seen]):
             test, mask = condition(words), 0
@@ -176,7 +179,8 @@ class _Search:
         return best[1] if best is not None else None
 
     def _best(self, left: int) -> tuple[str, int, str] | None:
-        """The condition that explains most of the calls that are left, for its cost; two together where none does alone."""
+        """The condition that explains most of the calls that are left, for its cost; two together where none does
+        alone."""
         best = max(self._pure(left), key=lambda one: one[2].bit_count() / (1 + one[0]), default=None)
         if best is not None:
             return best[1:]
@@ -216,7 +220,7 @@ def _vocabulary(calls: Sequence[Call]) -> Iterable[tuple[int, str]]:
     kinds = ("floating", "real", "complex", "integer", "half", "index", "mask")
     yield from ((_RELATION, words) for words in relations)
     yield from ((_KIND, f"{which} {kind}") for which in ("any", "all", *slots) for kind in kinds)
-    yield from ((_KIND, f"kinds {words}") for words in sorted({operator_rules.kinds(c) for c in calls}))
+    yield from ((_KIND, f"kinds {words}") for words in sorted({rule_language.kinds(c) for c in calls}))
     yield from ((_DTYPE, f"{which} {dtype}") for which in ("computes", "any", "all", *slots) for dtype in dtypes)
     shapes = ["any empty", *(f"count {n}" for n in sorted({len(c.operands) for c in calls}))]
     shapes += [f"{i} {shape}" for i in slots for shape in ("empty", "scalar")]

@@ -15,8 +15,8 @@ import torch
 from torch.overrides import TorchFunctionMode, get_testing_overrides
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dtypetrace.tables.operator_rules import Call, Given, Number
 from dtypetrace.tables.refusals import recognise
+from dtypetrace.tables.rule_language import Call, Given, Number
 
 _GETTERS = ("__get__", "__set__", "__delete__")
 _SIMPLE_VALUE = 24
@@ -74,7 +74,8 @@ def describe(
 ) -> Call:
     """What a call was given, without its values.
 
-    outs: the keyword arguments that results are written into; names: those of the positional arguments, as far as known.
+    outs: the keyword arguments that results are written into; names: those of the positional arguments, as far as
+    known.
     """
     tensors = tuple(tensors_in((*args, *kwargs.values())))
     numbers, options, named = [], {}, ""
@@ -184,7 +185,8 @@ class Operators(_Notes, TorchDispatchMode):
 
 @cache
 def argument_names(function: Any) -> tuple[str, ...]:
-    """The names of a function's positional arguments: an operator's from its schema, a function's from torch's own list."""
+    """The names of a function's positional arguments: an operator's from its schema, a function's from torch's own
+    list."""
     if hasattr(function, "_schema"):
         return tuple(a.name for a in function._schema.arguments)
     stand_in = _stand_ins().get(function)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,7 +62,8 @@ def _copied(value: Any, counter: Iterator[int], dtypes: dict[int, torch.dtype], 
 
 
 def of_operator(info: Any) -> list[Sample]:
-    """The calls that torch tests an operator with, one of each structure, and their variants in place and with ``out=``."""
+    """The calls that torch tests an operator with, one of each structure, and their variants in place and with
+    ``out=``."""
     dtype = next((d for d in (torch.float32, torch.complex64, torch.int64, torch.bool) if d in info.dtypes), None)
     if dtype is None:
         return []
@@ -102,8 +104,8 @@ def _variants(info: Any, sample: Sample) -> Iterator[Sample]:
 
 
 def mixtures(sample: Sample) -> Iterator[tuple[dict[int, torch.dtype], bool]]:
-    """The dtypes that a sample's operands are tried in, and whether only precisions changed: one operand after the other
-    against every common dtype, simplest first."""
+    """The dtypes that a sample's operands are tried in, and whether only precisions changed: one operand after the
+    other against every common dtype, simplest first."""
     yield from ((dtypes, True) for dtypes in precisions(sample))
     yield from ((dtypes, False) for dtypes in _other_kinds(sample))
 
@@ -166,10 +168,10 @@ def _seen(sample: Sample, dtypes: dict[int, torch.dtype], usual: bool) -> Iterat
     """One call as it is and one that autograd records, with its backward pass."""
     for grad in (False, True) if usual and "out" not in sample.kwargs else (False,):
         call = sample.cast(dtypes, grad=grad)
-        yield from observe.watch(call if not grad else lambda: _backward(call()), usual)
+        yield from observe.watch(partial(_backward, call) if grad else call, usual)
 
 
-def _backward(made: Any) -> None:
-    total = [t for t in observe.tensors_in(made) if t.requires_grad]
+def _backward(call: Callable[[], Any]) -> None:
+    total = [t for t in observe.tensors_in(call()) if t.requires_grad]
     if total:
         torch.autograd.backward(total, [torch.ones_like(t) for t in total])

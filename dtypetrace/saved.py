@@ -17,8 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import report
+from . import report, schema
 from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources
+from .terminal import seen
 
 FORMAT = 2
 _Kind = TypeVar("_Kind")
@@ -52,7 +53,7 @@ def save(path: str | os.PathLike[str], results: Results, *, source: bool = True)
 
 def load(path: str | os.PathLike[str]) -> Results:
     """Reads a saved trace. Raises TraceFileError for what is none, OSError where the file cannot be read."""
-    name = os.fspath(path)
+    name = seen(os.fsdecode(path))
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
@@ -68,14 +69,14 @@ def load(path: str | os.PathLike[str]) -> Results:
     try:
         reader = _Reader(data["fields"], data["frames"], data["places"])
         return reader.results(data)
-    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+    except (LookupError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
         raise TraceFileError(f"{name} is damaged: {_short(error)}. Save it again with dtypetrace run --save") from None
 
 
 def _check_format(name: str, found: Any) -> None:
     if not isinstance(found, int) or found > FORMAT:
         raise TraceFileError(
-            f"{name} has format {found!r}, this dtypetrace reads format {FORMAT}. Install a newer dtypetrace"
+            f"{name} has format {_short(found)}, this dtypetrace reads format {FORMAT}. Install a newer dtypetrace"
         )
     if found < FORMAT:
         raise TraceFileError(
@@ -90,8 +91,8 @@ def _without_text(results: Results) -> Results:
     return Results(replace(results.recording, sources=Sources()), findings, results.fixes)
 
 
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
+def _short(error: object) -> str:
+    return seen(" ".join(str(error).split())[:120]) or type(error).__name__
 
 
 def packed(value: Any) -> Any:
@@ -157,6 +158,7 @@ class _Reader:
         recording = self.unpack(Recording, data["recording"])
         findings = self.unpack(tuple[Finding, ...], data["findings"])
         fixes, diff = self.unpack(tuple[Inserted, ...], data["fixes"]), self.unpack(str, data["diff"])
+        schema.check(recording, findings, fixes)
         return Results(recording, tuple(replace(f, sources=recording.sources) for f in findings), fixes, diff)
 
     def unpack(self, kind: Any, data: Any) -> Any:
@@ -174,6 +176,8 @@ class _Reader:
         if origin is not None:  # a mapping
             _expect(data, dict)
             return {key: self.unpack(args[1], item) for key, item in data.items()}
+        if kind is float and type(data) is int:
+            data = float(data)
         if kind is not Any:
             _expect(data, kind)
         return data
@@ -213,6 +217,8 @@ def _hints(kind: type) -> dict[str, Any]:
 def _expect(data: Any, kind: type) -> None:
     if type(data) is not kind:
         raise ValueError(f"{kind.__name__} was expected, not {type(data).__name__}")
+    if kind is int and abs(data) > schema.LARGEST:
+        raise ValueError("an integer has more than 64 bits")
 
 
 def _index(data: Any, table: list[Any]) -> int:

@@ -17,7 +17,7 @@ MODULES = {
 }
 LONGEST = 500
 
-BASE = {"records", "places", "measurements", "text", "tables", "source", "program"}
+BASE = {"records", "places", "measurements", "text", "terminal", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""
 JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
@@ -39,7 +39,9 @@ ARROWS: dict[str, set[str]] = {
     "lora": JUDGED | {"capture"},
     "render": JUDGED | {"lora"},
     "report": JUDGED | {"render"},
-    "saved": SHOWN,
+    "terminal": set(),
+    "schema": {"records", "places", "measurements"},
+    "saved": SHOWN | {"schema"},
     "results": JUDGED | {"autofix"},
     "view": SHOWN | {"saved"},
     "repair": SHOWN | {"capture", "healing", "lora", "saved", "tracing"},

@@ -1,6 +1,7 @@
 """Saved traces: what is written is read back whole; what is no trace is told in one line."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -58,6 +59,52 @@ def test_a_loaded_trace_reads_no_file_that_it_names(trace, tmp_path):
     assert "secret.txt" in shown and "hidden" not in shown
 
 
+@pytest.mark.timeout(60)
+def test_a_loaded_trace_waits_for_no_pipe_that_it_names(trace, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    trace.save(tmp_path / "t.json")
+    data = json.loads((tmp_path / "t.json").read_text())
+    put(data, "recording", None, "Recording", "sources", [{}, {}])
+    for frame in data["frames"]:
+        frame[0] = str(tmp_path / "pipe")
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    loaded = dtypetrace.load(tmp_path / "t.json")
+    loaded.report(tmp_path / "out.html")
+    assert "pipe" in repr(loaded) and "pipe" in (tmp_path / "out.html").read_text()
+
+
+def test_numbers_beyond_64_bits_leave_a_table_whole(trace, tmp_path):
+    """Each count may be as large as 64 bits hold; what the tables work out of two of them is larger."""
+    trace.save(tmp_path / "t.json")
+    data = json.loads((tmp_path / "t.json").read_text())
+    for field in ("count", "shape"):
+        put_in(data, "ops", "Op", field, 2**62 if field == "count" else [2**50], every=True)
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    loaded = dtypetrace.load(tmp_path / "t.json")
+    assert loaded.to_dataframe("casts")["bytes"].max() > 2**63
+    loaded.report(tmp_path / "out.html")
+
+
+def put(data, part, number, kind, field, value):
+    """Sets a field of a record in a saved trace."""
+    record = data[part] if number is None else data[part][number]
+    record[data["fields"][kind].index(field)] = value
+
+
+def put_in(data, table, kind, field, value, every=False):
+    """Sets a field in the first record of one of the recording's tables."""
+    records = data["recording"][data["fields"]["Recording"].index(table)]
+    for record in records if every else records[:1]:
+        record[data["fields"][kind].index(field)] = value
+
+
+def reach(data, line):
+    """Lets the first edit of a fix end on another line."""
+    of = data["fields"]
+    fix = next(f[of["Finding"].index("fix")] for f in data["findings"] if f[of["Finding"].index("fix")])
+    fix[of["Fix"].index("edits")][0][of["Edit"].index("end")][0] = line
+
+
 def damaged(change):
     def apply(data):
         change(data)
@@ -81,6 +128,27 @@ def damaged(change):
         (damaged(lambda d: d["findings"][0].__delitem__(slice(4, None))), "damaged"),
         (damaged(lambda d: d["findings"][0].__setitem__(0, None)), "damaged"),
         (damaged(lambda d: d["frames"][0].__setitem__(1, "12")), "damaged"),
+        (damaged(lambda d: d["frames"][0].__setitem__(1, 2**63)), "64 bits"),
+        (damaged(lambda d: d["frames"][0].__setitem__(1, -3)), "line of a Frame cannot be -3"),
+        (
+            damaged(lambda d: put(d, "findings", 0, "Finding", "severity", "grave")),
+            "severity of a Finding cannot be 'grave'",
+        ),
+        (
+            damaged(lambda d: put(d, "findings", 0, "Finding", "code", "\x1b[31m")),
+            "code of a Finding cannot be '\\x1b[31m'",
+        ),
+        (damaged(lambda d: put(d, "findings", 0, "Finding", "phase", "sideways")), "phase of a Finding"),
+        (damaged(lambda d: put(d, "findings", 0, "Finding", "title", 7)), "str was expected, not int"),
+        (damaged(lambda d: put_in(d, "ops", "Op", "place", 10**6)), "place of a Op cannot be 1000000"),
+        (damaged(lambda d: put_in(d, "ops", "Op", "count", -2)), "count of a Op cannot be -2"),
+        (damaged(lambda d: put_in(d, "ops", "Op", "shape", [2**40, 2**40])), "shape of a Op"),
+        (damaged(lambda d: put_in(d, "steps", "Step", "parents", [0])), "step 0 comes from a later one"),
+        (damaged(lambda d: put_in(d, "steps", "Step", "parents", [10**6])), "parents of a Step"),
+        (damaged(lambda d: d["recording"][d["fields"]["Recording"].index("meta")].update(steps="x")), "meta steps"),
+        (damaged(lambda d: put(d, "recording", None, "Recording", "sources", None)), "a Sources of 2 fields"),
+        (damaged(lambda d: reach(d, 10**9)), "an edit cannot reach from"),
+        (lambda data: json.dumps(data).replace("1", "1" * 5000, 1), "no saved trace"),
     ],
 )
 def test_a_file_that_is_none_gets_one_line(trace, tmp_path, make, says):

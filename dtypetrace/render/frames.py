@@ -66,7 +66,7 @@ def _frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
         if name in ("phase", "severity"):
             made[name] = pd.Categorical(made[name], PHASES if name == "phase" else SEVERITIES, ordered=True)
         elif name in _NUMBERS:
-            made[name] = made[name].astype("int64")
+            made[name] = _integers(made[name])
         elif name in _SHARES and "op" not in made:
             made[name] = made[name].astype("float64")
         elif name in ("round_trip", "differs"):
@@ -76,6 +76,14 @@ def _frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
         else:
             made[name] = made[name].astype("str")
     return made
+
+
+def _integers(column: Any) -> Any:
+    """A column of integers; Python's own where a sum is beyond what 64 bits hold."""
+    try:
+        return column.astype("int64")
+    except OverflowError:
+        return column.astype(object)
 
 
 _CATEGORIES = frozenset(

@@ -1,0 +1,148 @@
+"""What the fields of a saved trace may hold, beyond their types.
+
+A trace may be a stranger's, and views trust a recording: they follow its numbers from table to table, up chains of
+steps that end, and take severities for keys. :func:`check` tells whether they can. A field's meaning follows from its
+name, which is the same in every record, so that a record's new field needs a line here only if its name is new.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from .records import Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
+
+LARGEST = 2**63 - 1
+"""Of an integer: tables of numbers hold no larger ones."""
+
+TABLES = {
+    "place": "places", "default": "places", "region": "places",
+    "step": "steps", "parents": "steps", "gradient_step": "steps",
+    "producer": "ops", "of": "ops", "op": "ops",
+}  # fmt: skip
+"""Fields that hold numbers of records (-1: none), and the table of the recording that they number."""
+_ALWAYS = {(Value, "op"), (Precision, "op")}
+"""Those that are never -1."""
+
+PHASES = ("forward", "recompute", "backward", "optimizer", "other")
+SEVERITIES = ("error", "warning", "note")
+_CODE = re.compile(r"DT\d{3}")
+_META: dict[str, type] = {"torch": str, "python": str, "ops": int, "steps": int}
+"""What the views read of a recording's ``meta``."""
+
+Test = Callable[[Any, Mapping[str, int]], bool]
+"""Whether a value may stand in a field, given how many records each table has."""
+
+
+def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inserted, ...]) -> None:
+    """Raises ValueError, with one line that says what is wrong, for values that no recording can have."""
+    sizes = {table: len(getattr(recording, table)) for table in set(TABLES.values())}
+    for value in (recording, *findings, *fixes):
+        _check(value, sizes)
+    for number, step in enumerate(recording.steps):
+        if any(above >= number for above in (*step.parents, *(read.step for read in step.reads))):
+            raise ValueError(f"step {number} comes from a later one")
+    for name, kind in _META.items():
+        value = recording.meta.get(name, kind())
+        if type(value) is not kind or kind is int and not 0 <= value <= LARGEST:
+            raise ValueError(f"meta {name} cannot be {_short(value)}")
+
+
+def _check(value: Any, sizes: Mapping[str, int]) -> None:
+    waiting = [value]
+    places: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Place):  # many records share one
+            if id(value) in places:
+                continue
+            places.add(id(value))
+        kind = type(value)
+        for name, test in _tests(kind):
+            if not test(getattr(value, name), sizes):
+                raise ValueError(f"{name} of a {kind.__name__} cannot be {_short(getattr(value, name))}")
+        if kind is Edit:
+            _check_edit(value)
+        for name in _holders(kind):
+            waiting += _records(getattr(value, name))
+
+
+def _check_edit(edit: Edit) -> None:
+    """An edit goes forward, over as many lines as the text that it replaces."""
+    if not (1, 1) <= edit.start <= edit.end or edit.end[0] - edit.start[0] > edit.before.count("\n"):
+        raise ValueError(f"an edit cannot reach from {edit.start} to {edit.end}")
+
+
+def _records(value: Any) -> Iterator[Any]:
+    if is_dataclass(value):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _records(item)
+
+
+@cache
+def _holders(kind: type) -> tuple[str, ...]:
+    """The fields that may hold records."""
+    plain = {str, int, float, bool, type(None), Any, Ellipsis}
+    hints = typing.get_type_hints(kind)
+    return tuple(f.name for f in fields(kind) if _saved(f) and not _leaves(hints[f.name]) <= plain)
+
+
+@cache
+def _tests(kind: type) -> tuple[tuple[str, Test], ...]:
+    """The fields of a kind of record that can hold a wrong value of the right type, each with its test."""
+    hints = typing.get_type_hints(kind)
+    tests = ((f.name, _test(kind, f.name, _leaves(hints[f.name]))) for f in fields(kind) if _saved(f))
+    return tuple((name, test) for name, test in tests if test is not None)
+
+
+def _test(kind: type, name: str, leaves: set[Any]) -> Test | None:
+    if int in leaves:
+        if name in TABLES:
+            table, first = TABLES[name], 0 if (kind, name) in _ALWAYS else -1
+            return lambda value, sizes: all(first <= n < sizes[table] for n in _numbers(value))
+        if name == "shape":
+            return lambda value, sizes: all(n >= -1 for n in value) and math.prod(value) <= LARGEST
+        if name == "count" or kind is Frame:
+            return lambda value, sizes: all(n >= 0 for n in _numbers(value))
+        return None
+    if name == "phase":
+        return lambda value, sizes: value in PHASES
+    if kind is Finding and name in _WORDS:
+        return _WORDS[name]
+    return None
+
+
+_WORDS: dict[str, Test] = {
+    "severity": lambda value, sizes: value in SEVERITIES,
+    "code": lambda value, sizes: _CODE.fullmatch(value) is not None,
+}
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _numbers(item)
+
+
+def _saved(field: Any) -> bool:
+    return bool(field.metadata.get("saved", True))
+
+
+def _leaves(hint: Any) -> set[Any]:
+    """The types of which a type is made: of ``tuple[Step, ...] | None`` Step, Ellipsis and None."""
+    args = typing.get_args(hint)
+    return set().union(*map(_leaves, args)) if args else {hint}
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -214,7 +214,7 @@ def _hints(kind: type) -> dict[str, Any]:
     return {name: hints[name] for name in _names(kind)}
 
 
-def _expect(data: Any, kind: type) -> None:
+def _expect(data: Any, kind: Any) -> None:
     if type(data) is not kind:
         raise ValueError(f"{kind.__name__} was expected, not {type(data).__name__}")
     if kind is int and abs(data) > schema.LARGEST:

@@ -47,9 +47,9 @@ def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inse
     for number, step in enumerate(recording.steps):
         if any(above >= number for above in (*step.parents, *(read.step for read in step.reads))):
             raise ValueError(f"step {number} comes from a later one")
-    for name, kind in _META.items():
-        value = recording.meta.get(name, kind())
-        if type(value) is not kind or kind is int and not 0 <= value <= LARGEST:
+    for name, wanted in _META.items():
+        value: Any = recording.meta.get(name, wanted())
+        if type(value) is not wanted or wanted is int and not 0 <= value <= LARGEST:
             raise ValueError(f"meta {name} cannot be {_short(value)}")
 
 
@@ -62,7 +62,7 @@ def _check(value: Any, sizes: Mapping[str, int]) -> None:
             if id(value) in places:
                 continue
             places.add(id(value))
-        kind = type(value)
+        kind: Any = type(value)
         for name, test in _tests(kind):
             if not test(getattr(value, name), sizes):
                 raise ValueError(f"{name} of a {kind.__name__} cannot be {_short(getattr(value, name))}")
@@ -87,7 +87,7 @@ def _records(value: Any) -> Iterator[Any]:
 
 
 @cache
-def _holders(kind: type) -> tuple[str, ...]:
+def _holders(kind: Any) -> tuple[str, ...]:
     """The fields that may hold records."""
     plain = {str, int, float, bool, type(None), Any, Ellipsis}
     hints = typing.get_type_hints(kind)
@@ -95,14 +95,14 @@ def _holders(kind: type) -> tuple[str, ...]:
 
 
 @cache
-def _tests(kind: type) -> tuple[tuple[str, Test], ...]:
+def _tests(kind: Any) -> tuple[tuple[str, Test], ...]:
     """The fields of a kind of record that can hold a wrong value of the right type, each with its test."""
     hints = typing.get_type_hints(kind)
     tests = ((f.name, _test(kind, f.name, _leaves(hints[f.name]))) for f in fields(kind) if _saved(f))
     return tuple((name, test) for name, test in tests if test is not None)
 
 
-def _test(kind: type, name: str, leaves: set[Any]) -> Test | None:
+def _test(kind: Any, name: str, leaves: set[Any]) -> Test | None:
     if int in leaves:
         if name in TABLES:
             table, first = TABLES[name], 0 if (kind, name) in _ALWAYS else -1

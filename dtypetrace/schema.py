@@ -32,7 +32,7 @@ _ALWAYS = {(Value, "op"), (Precision, "op")}
 PHASES = ("forward", "recompute", "backward", "optimizer", "other")
 SEVERITIES = ("error", "warning", "note")
 _CODE = re.compile(r"DT\d{3}")
-_META: dict[str, type] = {"torch": str, "python": str, "ops": int, "steps": int}
+_META: dict[str, Any] = {"torch": str, "python": str, "ops": int, "steps": int}
 """What the views read of a recording's ``meta``."""
 
 Test = Callable[[Any, Mapping[str, int]], bool]
@@ -42,8 +42,8 @@ Test = Callable[[Any, Mapping[str, int]], bool]
 def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inserted, ...]) -> None:
     """Raises ValueError, with one line that says what is wrong, for values that no recording can have."""
     sizes = {table: len(getattr(recording, table)) for table in set(TABLES.values())}
-    for value in (recording, *findings, *fixes):
-        _check(value, sizes)
+    for whole in (recording, *findings, *fixes):
+        _check(whole, sizes)
     for number, step in enumerate(recording.steps):
         if any(above >= number for above in (*step.parents, *(read.step for read in step.reads))):
             raise ValueError(f"step {number} comes from a later one")

@@ -1,0 +1,146 @@
+"""Generators, threads, modes and interrupts across the edges of a block."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import torch
+import torch.nn.utils.prune
+from harmless import mlp, process, quick, whole  # noqa: F401 - fixtures
+from harmless_programs import Functions, Operators
+from torch import nn
+
+import dtypetrace
+
+
+def held(context):
+    with context:
+        yield
+
+
+def test_a_mode_that_a_generator_still_holds_when_the_block_ends():
+    before = process()
+    mode = Functions()
+    with dtypetrace.trace() as trace:
+        generator = held(mode)
+        next(generator)
+    assert torch.overrides._get_current_function_mode_stack() == [mode]
+    generator.close()
+    assert process() == before
+    whole(trace)
+
+
+def test_a_mode_from_before_that_a_generator_lets_go_inside():
+    """torch pops the innermost mode then, whichever that is; here it is the trace's."""
+    before = process()
+    for mode in (Functions(), Operators()):
+        generator = held(mode)
+        next(generator)
+        with dtypetrace.trace() as trace:
+            del generator
+            torch.ones(2) * 2
+        assert process() == before
+        whole(trace)
+
+
+def test_a_default_device_that_is_set_inside_stays_until_it_is_taken_back():
+    before = process()
+    with dtypetrace.trace() as trace:
+        torch.set_default_device("meta")
+        assert torch.ones(2).device.type == "meta"
+    assert torch.ones(2).device.type == "meta"
+    with dtypetrace.trace() as second:
+        assert torch.ones(2).device.type == "meta"
+        torch.set_default_device(None)
+        assert torch.ones(2).device.type == "cpu"
+    assert process() == before
+    whole(trace)
+    whole(second)
+
+
+def test_grad_mode_and_autocast_held_across_the_block():
+    before = process()
+    contexts = [torch.no_grad(), torch.autocast("cpu", torch.bfloat16)]
+    with dtypetrace.trace():
+        generators = [held(c) for c in contexts]
+        for g in generators:
+            next(g)
+    assert not torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")
+    for g in reversed(generators):
+        g.close()
+    assert process() == before
+
+
+def test_threads_started_inside_are_told_of_and_may_outlive_the_block():
+    go, done = threading.Event(), []
+
+    def worker():
+        model = mlp()
+        model(torch.ones(2, 8)).sum().backward()
+        go.wait(20)
+        done.append(model(torch.ones(2, 8)))
+
+    with dtypetrace.trace() as trace:
+        thread = threading.Thread(target=worker)
+        thread.start()
+        mlp()(torch.ones(2, 8))
+        while not trace._watch.recorder.not_seen:
+            assert thread.is_alive()
+    go.set()
+    thread.join()
+    assert done
+    whole(trace)
+    assert any("thread" in reason for reason in trace.recording.not_seen)
+
+
+def test_traces_in_two_threads_at_once():
+    """Each watches its own thread."""
+    before = process()
+    barrier, found = threading.Barrier(2, timeout=20), {}
+
+    def worker(name, dtype):
+        with dtypetrace.trace() as trace:
+            barrier.wait()
+            nn.Linear(2, 2).to(dtype)(torch.ones(2, 2, dtype=dtype))
+            barrier.wait()
+        found[name] = trace
+
+    threads = [threading.Thread(target=worker, args=(str(d), d)) for d in (torch.float16, torch.float64)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert process() == before
+    for name, trace in found.items():
+        whole(trace)
+        assert {d for op in trace.recording.ops if op.op == "linear" for d in op.outputs} == {
+            name.removeprefix("torch.")
+        }
+
+
+def test_no_interrupt_is_lost_while_tensors_die():
+    """A Ctrl-C that arrives in a weak reference's callback would be printed as ignored, and the program would go on."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    x = torch.ones(4)
+    lost = 0
+    try:
+        with dtypetrace.trace():
+            for attempt in range(300):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 + attempt * 3e-6)
+                    until = time.monotonic() + 1
+                    while time.monotonic() < until:
+                        [x + 1 for _ in range(20)]
+                    lost += 1
+                except KeyboardInterrupt:
+                    pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert lost == 0

@@ -1,0 +1,125 @@
+"""Programs give the same values, warnings and random numbers with a trace and without."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.utils.prune
+from harmless import mlp, outcome, quick, whole  # noqa: F401 - fixtures
+from harmless_programs import (
+    PROGRAMS,
+    Functions,
+    Operators,
+    generators,
+    higher_order_operators,
+    threads,
+    transformer_encoder,
+    work,
+)
+from torch import nn
+
+import dtypetrace
+
+
+@pytest.fixture
+def every_warning():
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(always)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_the_program_ends_the_same(program, every_warning):
+    program()  # what torch does only the first time
+    untraced = outcome(program)
+    assert outcome(program) == untraced, "the program itself does not end the same twice"
+    trace = dtypetrace.trace()
+    assert outcome(program, trace) == untraced
+    whole(trace)
+    assert not [f for f in trace.findings if f.kind == "collision"], trace
+    assert trace.recording.ops or program in (threads,)
+    trace.to_networkx(), repr(trace)
+
+
+class Both:
+    """A function mode and a dispatch mode, one in the other."""
+
+    def __init__(self):
+        self.modes = [Functions(), Operators()]
+        self.seen = [mode.seen for mode in self.modes]
+
+    def __enter__(self):
+        for mode in self.modes:
+            mode.__enter__()
+
+    def __exit__(self, *error):
+        for mode in reversed(self.modes):
+            mode.__exit__(*error)
+
+
+def a_device():
+    return torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("program", "mode"),
+    # torch.cond itself fails in a dispatch mode, with or without a trace
+    [(p, m) for p in (work, transformer_encoder, generators) for m in (Functions, Operators, Both, a_device)]
+    + [(higher_order_operators, Functions), (higher_order_operators, a_device)],
+    ids=lambda f: f.__name__,
+)
+def test_the_program_ends_the_same_inside_modes_of_its_own(program, mode, every_warning):
+    """The program's own modes see the same functions and operators whether they lie around the trace or in it."""
+    program()
+    untraced = mode()
+    expected = outcome(program, untraced)
+    for order in (slice(None), slice(None, None, -1)):
+        around, trace = mode(), dtypetrace.trace()
+        assert outcome(program, *(around, trace)[order]) == expected
+        assert getattr(around, "seen", None) == getattr(untraced, "seen", None)
+        whole(trace)
+        assert trace.findings == ()
+
+
+class Packed(nn.Parameter):
+    """A parameter with a property of its own, as quantization libraries make them: no ``__torch_dispatch__``."""
+
+    def __new__(cls, data, kind="nf4"):
+        self = torch.Tensor._make_subclass(cls, data, False)
+        self.kind = kind
+        return self
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_parameter_of_a_class_of_its_own():
+    def program():
+        module = nn.Linear(4, 4)
+        module.weight = Packed(torch.randn(4, 4))
+        y = module(torch.randn(2, 4))
+        return y, type(module.weight).__name__, type(y).__name__, module.weight.kind, (module.weight * 2).detach()
+
+    untraced = outcome(program)
+    trace = dtypetrace.trace()
+    assert outcome(program, trace) == untraced
+    whole(trace)
+
+
+def test_graphs_traced_inside_the_block():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def program():
+        model, x = mlp(), torch.randn(4, 8)
+        graph = make_fx(model)(x)
+        exported = torch.export.export(model, (x,))
+        symbolic = torch.fx.symbolic_trace(model)
+        return graph.code, exported.graph_module.code, symbolic.code, graph(x), exported.module()(x), symbolic(x)
+
+    program()
+    untraced = outcome(program)
+    trace = dtypetrace.trace()
+    assert outcome(program, trace) == untraced
+    whole(trace)

@@ -21,6 +21,7 @@ from .commands.plan import PlanCommand
 from .commands.run import RunCommand
 from .commands.show import ShowCommand
 from .program import UsageError, raise_ending
+from .terminal import seen_lines
 
 COMMANDS: dict[str, Command] = {
     command.name: command for command in (RunCommand(), FixCommand(), PlanCommand(), ShowCommand(), ExplainCommand())
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         ending = _run_command(list(sys.argv[1:] if argv is None else argv))
     except UsageError as error:
-        print(f"dtypetrace: error: {error}", file=sys.stderr)
+        print(f"dtypetrace: error: {seen_lines(str(error))}", file=sys.stderr)
         ending = SystemExit(2)
     except BrokenPipeError:  # what show or explain prints was piped into head; a script's own ends its run instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ import networkx as nx
 from .records import Chain, FlowStep, Input, Origin, Place, Read, Recording, Step, Witness
 from .tables.dtypes import FLOATING
 from .tables.operators import NAMED_CASTS, destination, is_cast, is_move
+from .terminal import seen
 
 NOWHERE = Place()
 
@@ -226,7 +227,7 @@ def why(recording: Recording, name: str) -> tuple[Chain, ...]:
     if not found:
         near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
         raise ValueError(
-            f"nothing called {name!r} was watched" + (f"; did you mean {', '.join(near)}?" if near else "")
+            f"nothing called {name!r} was watched" + (f"; did you mean {seen(', '.join(near))}?" if near else "")
         )
     return tuple(found)
 

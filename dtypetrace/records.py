@@ -24,6 +24,7 @@ from .measurements import Update as Update
 from .measurements import Value as Value
 from .places import Frame as Frame
 from .places import Place as Place
+from .terminal import seen
 from .text import NO_TEXT, ProgramText
 
 SCHEMA = 1
@@ -444,7 +445,7 @@ class Inserted:
         at = f"{os.path.basename(frame.file)}:{frame.line}" if frame else self.phase
         times = f" ({cast.count} times)" if cast.count > 1 else ""
         back = " and back" if cast.back else ""
-        return f"{at}: {cast.argument} of {self.op}: {cast.source} -> {cast.to}{back}{times}; {self.why}"
+        return seen(f"{at}: {cast.argument} of {self.op}: {cast.source} -> {cast.to}{back}{times}; {self.why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
 ARROWS: dict[str, set[str]] = {
     "text": set(),
-    "records": {"measurements", "places", "text"},
+    "records": {"measurements", "places", "terminal", "text"},
     "places": set(),
     "measurements": set(),
     "program": set(),

@@ -14,6 +14,7 @@ from ..program import UsageError
 from ..render import retraining as retraining_views
 from ..results import conclude
 from ..source.patch import Unpatchable
+from ..terminal import seen_lines
 from . import adapters_again
 
 
@@ -162,4 +163,4 @@ def _listed(files: list[str]) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(seen_lines(text), file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
 from ..signals import FatalSignals
+from ..terminal import seen_lines
 from . import arguments
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
@@ -317,7 +318,7 @@ def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
 def say(stream: Any, text: str) -> None:
     """Prints a line; a stream that is None, closed or broken takes nothing."""
     try:
-        print(text, file=stream) if stream is not None else None
+        print(seen_lines(text), file=stream) if stream is not None else None
     except (OSError, ValueError):
         pass
 

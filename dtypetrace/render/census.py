@@ -13,6 +13,7 @@ from ..records import Op, Recording
 from ..rules.silent import quantity
 from ..tables.dtypes import REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move
+from ..terminal import seen
 from . import listings
 
 _Lacking = dict[str, tuple[str, tuple[str, ...]]]
@@ -180,7 +181,7 @@ def text(recording: Recording, most: int = 40) -> str:
         if r.no_kernel:
             wider = f"; {_few(r.modules)} need{'' if len(r.modules) > 1 else 's'} a wider dtype" if r.modules else ""
             lines.append(f"no kernel: {r.op} is not implemented for {r.no_kernel}{wider}")
-    return "\n".join(lines)
+    return "\n".join(map(seen, lines))
 
 
 def _few(names: tuple[str, ...]) -> str:

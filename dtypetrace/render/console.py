@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from ..records import Chain, Finding, Recording
+from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
 from .layout import NARROWEST, Display, columns
@@ -178,7 +179,7 @@ def why_text(chains: Sequence[Chain]) -> str:
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
             read = f" from {step.via}" if step.via else ""
             text.append(f"  {'then' if index else 'born'}: {event}{widened}{read}  {wording.at(step.place)}")
-    return "\n".join(text)
+    return "\n".join(map(seen, text))
 
 
 def notes_for(finding: Finding) -> list[str]:
@@ -190,4 +191,4 @@ def notes_for(finding: Finding) -> list[str]:
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {finding.fix.why}")
-    return notes
+    return [seen(note) for note in notes]

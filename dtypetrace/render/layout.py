@@ -7,11 +7,11 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from ..terminal import seen
+
 NARROWEST = 60
 _CUT = "..."
 _WORDS = re.compile(r"(?:\[[\d, ]*\]|\S)+")  # a shape is one word
-# they reorder or recolour what stands around them: a saved trace may be a stranger's
-_STEERS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
 
 
 def columns(text: str) -> int:
@@ -38,13 +38,7 @@ class Display:
         >>> Display(encoding="ascii").printable("é")
         '\\\\xe9'
         """
-        text = text.expandtabs(4)
-        if not text.isprintable() or not text.isascii():
-            text = "".join(
-                c.encode("unicode_escape").decode() if unicodedata.category(c) == "Cc" or ord(c) in _STEERS else c
-                for c in text
-            )
-        return text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+        return seen(text.expandtabs(4)).encode(self.encoding, "backslashreplace").decode(self.encoding)
 
     def wrapped(self, head: str, text: str, later: str | None = None) -> list[str]:
         """The text behind its head, over as many lines as it takes; the later ones begin with ``later``, else with

@@ -16,6 +16,7 @@ import networkx as nx
 
 from ..records import Chain, Finding, FlowStep, Op, Operand, Place, Recording
 from ..tables.dtypes import FLOATING
+from ..terminal import seen
 from . import listings
 
 MOST_NODES = 60
@@ -337,4 +338,4 @@ def text(graph: nx.DiGraph) -> str:
         )
         told = "  ".join(t for t in (node.label, node.dtype, node.place, node.detail) if t)
         lines.append(told + (f"  after {above}" if above else ""))
-    return "\n".join(lines)
+    return "\n".join(map(seen, lines))

@@ -19,6 +19,7 @@ from ..lora.verdict import (
     with_facts,
 )
 from ..records import State
+from ..terminal import seen
 from .curves import curves
 
 NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
@@ -127,7 +128,7 @@ def text(r: Retraining) -> str:
         for run in row.runs:
             numbers = "".join(f"{number:>11}" for number in run.numbers)
             lines.append(f"  {run.label:<12}{run.dtype:<10}{run.verdict:<18}{numbers}")
-    return "\n".join(lines)
+    return "\n".join(map(seen, lines))
 
 
 def html(r: Retraining) -> str:

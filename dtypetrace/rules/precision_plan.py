@@ -18,6 +18,7 @@ from typing import Any
 from ..records import Recording
 from ..tables.dtypes import REAL, bytes_of
 from ..tables.operators import flops
+from ..terminal import seen
 from .losses import Losses
 from .silent import FORWARD, Run
 
@@ -95,7 +96,7 @@ class PrecisionPlan:
         return pandas.DataFrame(sorted(rows, key=lambda row: not row["keep"]))
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(map(seen, _lines(self)))
 
 
 def _lines(plan: PrecisionPlan) -> list[str]:

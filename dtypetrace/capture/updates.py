@@ -134,7 +134,8 @@ class _Optimizer:
             return
         tracked.gradient = gradient.dtype
         tracked.gradient_step = self.recorder.step_of(gradient)
-        declared = getattr(parameter, "grad_dtype", parameter.dtype)
+        # only a leaf may be asked; an optimizer that gradients flow through steps on what is none
+        declared = getattr(parameter, "grad_dtype", parameter.dtype) if parameter.is_leaf else parameter.dtype
         tracked.declared = declared is not parameter.dtype and declared is gradient.dtype
 
     def _learn(self, optimizer: Any) -> None:

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import pytest
 import torch
+from outcomes import Call, Operators, Outcome, differences, every_warning_again, run, told, traced
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-import dtypetrace
 from dtypetrace.capture import private
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the database's own; the two runs of a call record theirs
@@ -67,18 +64,6 @@ def operators() -> tuple:
 
 
 # ---------------------------------------------------------------- calls
-
-
-@dataclass(frozen=True)
-class Call:
-    """One way to call one operator; ``make`` gives fresh operands each time, as (args, kwargs)."""
-
-    function: Callable
-    make: Callable[[], tuple[tuple, dict]]
-    backward: bool = True
-    changed: torch.dtype | None = None
-    what: str = ""
-    inside: Callable = nullcontext
 
 
 def fresh(
@@ -162,108 +147,10 @@ def out_variants(op, sample) -> Iterator[tuple[Call, list[Call]]]:
     yield Call(op.op, make, False, what=name), mixed
 
 
-# ---------------------------------------------------------------- what a call does
-
-
-@dataclass
-class Outcome:
-    """All that the program can see of one call."""
-
-    stage: str = "forward"
-    results: list = field(default_factory=list)
-    gradients: list = field(default_factory=list)
-    operands: list = field(default_factory=list)
-    error: tuple[str, str] | None = None
-    told: list = field(default_factory=list)
-    random: torch.Tensor | None = None
-
-
-def perform(call: Call, args, kwargs, outcome: Outcome) -> None:
-    result = call.function(*args, **kwargs)
-    outcome.results = tree_leaves(result)
-    if not call.backward:
-        return
-    ends = [r for r in outcome.results if isinstance(r, torch.Tensor) and r.requires_grad]
-    if ends:
-        outcome.stage = "backward"
-        seeds = [torch.ones_like(r) for r in ends]
-        if len(ends) == 1:
-            ends[0].backward(seeds[0])
-        else:
-            torch.autograd.backward(ends, seeds)
-
-
-def run(call: Call, watch: Any = None) -> Outcome:
-    """Performs the call, watched by a trace (or by any other context manager) or by nothing."""
-    torch.manual_seed(0)
-    outcome = Outcome()
-    args, kwargs = call.make()
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        try:
-            with call.inside(), watch or nullcontext():
-                perform(call, args, kwargs, outcome)
-        except Exception as error:
-            outcome.error = type(error).__name__, str(error)
-    outcome.random = torch.get_rng_state()
-    outcome.told = [(w.category, str(w.message), w.filename, w.lineno) for w in told]
-    outcome.operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    outcome.gradients = [t.grad for t in outcome.operands if t.is_leaf]
-    return outcome
-
-
-def traced(call: Call) -> tuple[Outcome, tuple]:
-    trace = dtypetrace.trace()
-    outcome = run(call, trace)
-    assert trace._watch.recorder.broken is False, (call.what, trace.recording.not_seen)
-    return outcome, trace.findings
-
-
-def same(a: Any, b: Any, values: bool = True) -> bool:
-    """Equal to the last bit, with equal dtype and layout, with or without a graph behind it.
-
-    Not asked is requires_grad: a view that inference mode makes of a leaf has it, except while a dispatch mode is on.
-    """
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return type(a) is type(b) and (not values or repr(a) == repr(b))
-    if (a.dtype, a.shape, a.layout, a.grad_fn is None) != (b.dtype, b.shape, b.layout, b.grad_fn is None):
-        return False
-    if a.device.type != "cpu":  # meta, in the database's wrong inputs
-        return a.device == b.device
-    if a.layout != torch.strided:
-        return not values or same(a.detach().to_dense(), b.detach().to_dense())
-    return a.stride() == b.stride() and (not values or bits(a) == bits(b))
-
-
-def bits(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def differences(plain: Outcome, watched: Outcome, values: bool) -> list[str]:
-    """What the program could tell the two by."""
-    found = []
-    for name in ("error", "stage", "told"):
-        if getattr(plain, name) != getattr(watched, name):
-            found.append(f"other {name}")
-    for name in ("results", "gradients", "operands"):
-        a, b = getattr(plain, name), getattr(watched, name)
-        if len(a) != len(b) or not all(same(x, y, values) for x, y in zip(a, b)):
-            found.append(f"other {name}")
-    if not torch.equal(plain.random, watched.random):
-        found.append("another random state")
-    return found
-
-
-class _Empty(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
 def changed_by_watching(op, call: Call, plain: Outcome, watched: Outcome) -> list[str]:
-    found = differences(plain, watched, op.name not in UNINITIALISED)
+    found = differences(plain, watched, op.name not in UNINITIALISED, call.inside is not torch.inference_mode)
     if found and op.name in ANY_MODE:
-        other = differences(run(call, _Empty()), watched, True)
+        other = differences(run(call, Operators()), watched, grad=call.inside is not torch.inference_mode)
         found = [f for f in found if f in other]
     return [
         f"{call.what}: {f}, {watched.error} or {watched.told} instead of {plain.error} or {plain.told}" for f in found
@@ -389,19 +276,7 @@ def wrong_inputs(ops) -> list[str]:
     return wrong
 
 
-@pytest.fixture(autouse=True)
-def _every_warning_again():
-    """torch gives most of its warnings once in a process; here both runs are to get them. One thread: sums in one order."""
-    always, threads = torch.is_warn_always_enabled(), torch.get_num_threads()
-    torch.set_warn_always(True)
-    torch.set_num_threads(1)
-    yield
-    torch.set_warn_always(always)
-    torch.set_num_threads(threads)
-
-
-def told(wrong: list[str]) -> str:
-    return "\n".join([f"{len(wrong)} wrong", *(w[:500] for w in wrong[:40])])
+_every_warning_again = pytest.fixture(autouse=True)(every_warning_again)
 
 
 def test_every_tenth_operator():

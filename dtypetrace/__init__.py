@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, without those that only this file needs."""
+    """The public names, without what only this file uses."""
     return sorted([*__all__, "__version__", "load_ipython_extension"])
 
 

@@ -1,7 +1,7 @@
-"""The command line's door. ``python -m dtypetrace`` and the ``dtypetrace`` command are the same program.
+"""The entry point of the command line. ``python -m dtypetrace`` and the ``dtypetrace`` command are the same program.
 
-Each command is a class in ``commands``; its docstring is its help. Nothing here imports torch: ``run`` waits for the
-script to do so.
+Each command is a class in ``commands``; its docstring is its help text. Nothing here imports torch: ``run`` leaves that
+to the script.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMANDS: dict[str, Command] = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage in one line, as UsageError; help texts keep their line breaks."""
+    """Reports wrong usage in one line, as UsageError; help texts keep their line breaks."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
@@ -72,10 +72,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         print(f"dtypetrace: error: {seen_lines(str(error))}", file=sys.stderr)
         ending = SystemExit(2)
-    except BrokenPipeError:  # what show or explain prints was piped into head; a script's own ends its run instead
+    except BrokenPipeError:  # show or explain was piped into head; a script's own error ends its run instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         ending = SystemExit(1)
-    except KeyboardInterrupt:  # before the script began, or again while its reports were made
+    except KeyboardInterrupt:  # before the script began, or a second one while its reports were written
         ending = KeyboardInterrupt()
     raise_ending(ending)
 

@@ -1,8 +1,8 @@
-"""What to change: the casts that healed a run, the source patch that makes them unnecessary, and its proof.
+"""The repair: the casts that healed a run, the source patch that makes them unnecessary, and the proof that it works.
 
 :func:`fixes` and :func:`diff` judge a recording that still has its program's text. :class:`Repair` is ``dtypetrace
-fix``: it runs the program healed, patches each cause at the best place, runs the patched program and looks again, until
-nothing is refused any more; if a candidate does not help, the next one is tried. Then the two runs are compared.
+fix``: it runs the program with healing, patches each cause at the best place and runs the patched program, until
+nothing is refused any more. If a candidate fails, it tries the next. Then it compares the two runs.
 Nothing here imports torch: the runs are processes of their own (``repair.healed_run``).
 """
 
@@ -19,7 +19,7 @@ from .source.patch import Patch
 
 
 def fixes(recording: Recording) -> tuple[Inserted, ...]:
-    """What healing inserted, where, why and how often, in the order in which it was first needed."""
+    """The casts that healing inserted: what, where, why and how often, in the order in which they were first needed."""
     found = []
     for refused in recording.refused:
         if refused.healed:
@@ -33,9 +33,9 @@ def fixes(recording: Recording) -> tuple[Inserted, ...]:
 
 
 def diff(recording: Recording) -> str:
-    """The source patch for what a run was healed of, as a unified diff; empty where there is nothing to change.
+    """The source patch for what healing cast, as a unified diff; empty where there is nothing to change.
 
-    It is not proven: ``dtypetrace fix`` runs what it changes.
+    It is not proven: only ``dtypetrace fix`` runs the patched program.
     """
     patch = Patch(recording.text)
     problems = gather(recording, patch)
@@ -46,7 +46,7 @@ def diff(recording: Recording) -> str:
 
 
 def describe(problem: Problem) -> list[str]:
-    """What is changed for one cause, whether that is safe, and what could be done instead."""
+    """What is changed for one cause, whether that is safe, and what else could be done."""
     f = problem.findings[0]
     times = sum(x.count for x in problem.findings)
     culprit = f"{f.culprit.shown} is {f.culprit.dtype}" if f.culprit else f.title

@@ -1,8 +1,7 @@
 """How dtypes flowed: origins and flows over a recording, and the networkx graph of it.
 
-A step knows the step above it, so a flow is followed along the very pointers that the tensor
-carried. The merged graph has cycles (loops in the program), and a shortest path in it can be one
-that no tensor took; it serves for looking around, in slices.
+Each step names the step before it, so a flow follows the path that the tensor really took. The merged graph has cycles
+(loops in the program), and a shortest path in it may be one that no tensor took: use it only to look around, in slices.
 """
 
 from __future__ import annotations
@@ -35,35 +34,35 @@ class Lineage:
     steps: tuple[Step, ...]
     hows: tuple[str, ...]
     reads: tuple[Read | None, ...]
-    """For each step whose dtype came through an attribute, the read that it came through."""
+    """For each step whose dtype was read from an attribute, that read."""
 
     @property
     def root(self) -> Step:
         return self.steps[0]
 
 
-def lineage(recording: Recording, step: int, in_line: str | None = None) -> Lineage | None:
+def lineage(recording: Recording, step: int, expected: str | None = None) -> Lineage | None:
     """Follows a step back to its origin.
 
-    in_line is the dtype that the run was meant to have there. It decides two questions. A dtype that came through an
-    attribute (``x.to(y.dtype)``) is y's doing where y is out of line itself; where y is in line, with the op or with
-    most of the run, the cast is. And where operands of two dtypes widened to a third (bfloat16 and float16 to float32),
-    the one that is out of line is the cause.
+    ``expected`` is the dtype that the run was meant to have there. It decides two questions. Where a dtype was read
+    from an attribute (``x.to(y.dtype)``): if y has the wrong dtype, follow y; if y has the expected dtype, or that of
+    most of the run, the cast itself is the cause. Where operands of two dtypes were promoted to a third (bfloat16 and
+    float16 to float32): follow the one that does not have the expected dtype.
     """
-    wrong = step >= 0 and recording.steps[step].to != in_line
+    wrong = step >= 0 and recording.steps[step].to != expected
     steps: list[Step] = []
     hows: list[str] = []
     reads: list[Read | None] = []
     while step >= 0:
         current = recording.steps[step]
-        followed = _followed_read(recording, current, in_line)
+        followed = _followed_read(recording, current, expected)
         if followed is not None:
             steps.append(current)
             hows.append("attribute")
             reads.append(followed)
             step = followed.step
             continue
-        if current.how == "attribute":  # changed nothing, and nobody else is to blame
+        if current.how == "attribute":  # it changed nothing, and no read is to blame
             step = current.parents[0] if current.parents else -1
             continue
         steps.append(current)
@@ -71,13 +70,13 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
         reads.append(None)
         if not current.parents:
             break
-        if current.how == "form" and wrong and all(recording.steps[p].to == in_line for p in current.parents):
-            break  # complex or real is the very thing that is wrong, and here it became so
-        step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != in_line), current.parents[0])
+        if current.how == "form" and wrong and all(recording.steps[p].to == expected for p in current.parents):
+            break  # only complex or real is wrong, and this step made it so
+        step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != expected), current.parents[0])
     if not steps:
         return None
     found = list(zip(reversed(steps), reversed(hows), reversed(reads)))
-    # a loop that hands on what it read the time before tells its line once
+    # a loop that reads in each round the dtype that the last round left: show its line once
     found = [
         f
         for n, f in enumerate(found)
@@ -87,7 +86,7 @@ def lineage(recording: Recording, step: int, in_line: str | None = None) -> Line
 
 
 def steps_above(recording: Recording, step: int) -> set[int]:
-    """A step's number and those of every step that it goes back to by value."""
+    """The step's number and those of all steps that its value came from."""
     found: set[int] = set()
     waiting = [step]
     while waiting:
@@ -104,24 +103,24 @@ def _how(step: Step) -> str:
     return "promotion" if step.how == "promotion" else "value"
 
 
-def _followed_read(recording: Recording, step: Step, in_line: str | None) -> Read | None:
-    if not step.reads or step.to == in_line or in_line is not None and step.to == _prevailing(recording):
+def _followed_read(recording: Recording, step: Step, expected: str | None) -> Read | None:
+    if not step.reads or step.to == expected or expected is not None and step.to == _most_of_the_run(recording):
         return None
     return next((r for r in step.reads if r.step >= 0), None)
 
 
-def _prevailing(recording: Recording) -> str | None:
-    """The dtype of most numbers that the run's parameters held where it was refused last; None where it was not, or
-    none has most."""
+def _most_of_the_run(recording: Recording) -> str | None:
+    """The dtype that most numbers in the run's parameters had at the last refusal; None where nothing was refused, or
+    no dtype has more than half."""
     sizes = dict(recording.refused[-1].run) if recording.refused else {}
     most = max(sizes, key=sizes.__getitem__, default=None)
     return most if most is not None and 2 * sizes[most] > sum(sizes.values()) else None
 
 
-def origin(recording: Recording, step: int, in_line: str | None = None, name: str | None = None) -> Origin:
-    """The event that decided a dtype. See :func:`lineage` for ``in_line``; ``name`` is used where the event has
-    none."""
-    line = lineage(recording, step, in_line)
+def origin(recording: Recording, step: int, expected: str | None = None, name: str | None = None) -> Origin:
+    """The event that decided a dtype. See :func:`lineage` for ``expected``; ``name`` is used where the event has no
+    name."""
+    line = lineage(recording, step, expected)
     if line is None:
         return Origin("input", name, None, NOWHERE)
     root = line.root
@@ -136,9 +135,10 @@ def origin(recording: Recording, step: int, in_line: str | None = None, name: st
     )
 
 
-def flow(recording: Recording, step: int, in_line: str | None = None) -> tuple[FlowStep, ...]:
-    """The steps from an origin on, the birth first. A promotion is a step; its origin is the out-of-line operand's."""
-    line = lineage(recording, step, in_line)
+def flow(recording: Recording, step: int, expected: str | None = None) -> tuple[FlowStep, ...]:
+    """The steps from an origin on, the birth first. A promotion is a step; its origin is that of the operand with the
+    wrong dtype."""
+    line = lineage(recording, step, expected)
     if line is None:
         return ()
     found: list[FlowStep] = []
@@ -163,7 +163,7 @@ _COUNTS = frozenset(
 
 
 def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
-    """Whether anything was computed in the dtype that a cast decided: else the cast was for nothing."""
+    """Whether any op computed in the dtype that a cast decided; if none did, the cast was useless."""
     if origin.op not in NAMED_CASTS:
         return True  # softmax(dtype=torch.float32)
     roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
@@ -171,14 +171,14 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
 
 
 def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
-    """Whether what a cast made was changed in place before it became a parameter: an average, a sum."""
+    """Whether the result of a cast was changed in place before it became a parameter: an average, a sum."""
     roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
     return any(destination(o) == 0 and o.inputs[0].step in roots and o.inputs[0].holder is None for o in recording.ops)
 
 
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
-    """Whether a value was computed by weights that were cast to its dtype on purpose and that no gradient reached, in a
-    run with a backward pass: a teacher or an encoder that is kept in half."""
+    """Whether a value was computed by weights that were cast to its dtype on purpose and got no gradient, in a run with
+    a backward pass: a teacher or an encoder that is kept in half precision."""
     reached = {op.of for op in recording.ops if op.phase == "backward" and op.of >= 0}
     ahead, seen = [producer], {-1}
     while reached and ahead:
@@ -197,8 +197,8 @@ def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
 
 
 def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
-    """Whether a value that is born as an integer or a boolean would still be one where it is used: nothing but moves
-    lies between, nor, for integers, anything that does not count with them."""
+    """Whether a value would still be an integer or a boolean at its use if it were created as one: all ops between are
+    moves or casts, or, for integers, keep integers as integers."""
     roots = steps_above(recording, step)
     way = _upstream(recording, producer, roots)
     return all(
@@ -216,10 +216,10 @@ def chain(recording: Recording, name: str, dtype: str, step: int) -> Chain:
 
 
 def why(recording: Recording, name: str) -> tuple[Chain, ...]:
-    """How the dtypes of a module (its parameters, buffers and inputs) or of one parameter came about.
+    """How the dtypes of a module (its parameters, buffers and inputs) or of one parameter were decided.
 
-    The name may leave out its first parts. A module that has only other modules answers with their parameters. Raises
-    ValueError where nothing of that name was seen.
+    The first parts of the name may be left out. For a module that only has submodules, the answer is their parameters.
+    Raises ValueError where no such name was seen.
     """
     found = [*_parameter_chains(recording, name), *_input_chains(recording, name)]
     if not found:
@@ -237,8 +237,8 @@ def _is_named(full: str, name: str) -> bool:
 
 
 def _parameter_chains(recording: Recording, name: str, *, below: bool = False) -> Iterator[Chain]:
-    """Of a parameter with this name, or those that a module with this name holds itself; ``below``: or its
-    submodules."""
+    """Chains of the parameter of this name, or of the parameters that the module of this name holds itself; with
+    ``below``, also those of its submodules."""
     for p in recording.parameters:
         parts = p.name.split(".")
         owners = [".".join(parts[:n]) for n in range(1, len(parts))] if below else [p.name.rpartition(".")[0]]
@@ -247,7 +247,7 @@ def _parameter_chains(recording: Recording, name: str, *, below: bool = False) -
 
 
 def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
-    """Of the floating tensors that came into a module from outside, those that its own calls refused last."""
+    """Chains of the floating tensors that came into a module from outside; those in refused calls come last."""
     inside = {number for number, op in enumerate(recording.ops) if _is_named(op.module, name)}
     refused = (r for r in recording.refused if _is_named(r.module, name))
     taken = [(f"input of {name}", i) for number in sorted(inside) for i in recording.ops[number].inputs]
@@ -287,10 +287,10 @@ _PRECISE = frozenset(
 
 
 def table(recording: Recording, origin: Place, dtype: str) -> Place:
-    """Where a table made from an origin is ready: the last op that all of it passes before it meets anything else.
+    """The place where a table made from an origin is complete: the last op that all uses of it share.
 
-    Nowhere where nothing needs the width of its dtype on the way, as a schedule's ``cumprod`` and an angle's ``cos``
-    do: such a table is cast when it is ready, not where it begins.
+    NOWHERE unless an op on the way needs the precision of the wide dtype, such as a schedule's ``cumprod`` or an
+    angle's ``cos``. Such a table should be cast when it is complete, not where it begins.
     """
     passed = _common_way(recording, origin, dtype, -1)
     return (
@@ -301,17 +301,16 @@ def table(recording: Recording, origin: Place, dtype: str) -> Place:
 
 
 def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -> Place:
-    """The last of the user's own lines that all of a library's value passes before it meets anything else; else
-    nowhere.
+    """The last of the user's own lines that all uses of a library's value share; NOWHERE if there is none.
 
-    producer: the op that made the operand that was refused, which it meets where it meets nothing before.
+    producer: the op that made the refused operand; used where the value met no other tensor before the refusal.
     """
     own = (place_of(recording, recording.ops[n].place) for n in _common_way(recording, origin, dtype, producer))
     return next((place for place in own if place.stack and place.stack[0].user), NOWHERE)
 
 
 def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) -> list[int]:
-    """The ops that every use of an origin came through before it met another floating tensor, the last of them
+    """The ops that every use of an origin went through before it met another floating tensor, the last of them
     first."""
     roots = {
         n
@@ -329,7 +328,7 @@ def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) 
 
 
 def _upstream(recording: Recording, op: int, roots: set[int]) -> list[int]:
-    """The ops that a value came through, the nearest first, along operands of its own origin."""
+    """The ops that a value went through, the nearest first, along operands of the given origins."""
     way: list[int] = []
     while op >= 0 and op not in way:
         way.append(op)

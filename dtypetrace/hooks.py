@@ -1,9 +1,9 @@
-"""See it: module hooks, a TorchFunctionMode and a TorchDispatchMode that record dtypes.
+"""Module hooks, a TorchFunctionMode and a TorchDispatchMode that record dtypes.
 
-No one of the three sees everything. The function mode sees what the code called, with the tensors
-that it passed, and the composites that raise before anything is dispatched; the dispatch mode sees
-each operator that runs, in backward too; the hooks tell the modules apart and see what raises in
-Python between the two. All write into one recorder, which keeps plain data only.
+None of the three sees everything. The function mode sees the functions that the code called, the tensors passed to
+them, and composites that raise before anything is dispatched. The dispatch mode sees each operator that runs, in
+backward too. The module hooks say which module is running, and see exceptions raised in Python between the two. All
+write into one recorder, which keeps plain data only.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .capture.settings import plan_of
 
 
 class Watch:
-    """Watches the calling thread between :meth:`start` and :meth:`stop`, and autograd's threads with it.
+    """Watches the calling thread, and autograd's threads with it, from :meth:`start` to :meth:`stop`.
 
-    model: named in reports although it may be called later (optional). healing: makes what is asked for other arguments
-    for each call that a dtype refused.
-    steps: after so many optimizer steps the program ends (SystemExit 0), or ``on_enough`` is called
-    where a module is next entered from outside and goes on. numerics: measure values too.
-    reference: makes, for a recorder, what carries values in higher precision beside the program's.
+    model: its name is used in reports even if it is called later (optional). healing: makes the object that finds other
+    arguments for each call that was refused because of a dtype.
+    steps: after this many optimizer steps the program ends (SystemExit 0); with ``on_enough``, that is called instead
+    when a module is next called from outside, and the program goes on. numerics: measure values too.
+    reference: makes, for a recorder, the object that computes in higher precision in parallel with the program.
     """
 
     hooks: ModuleHooks
@@ -60,7 +60,8 @@ class Watch:
             self.recorder.plans.append(plan_of(model))
 
     def start(self, opened: Opened | None = None) -> None:
-        """Installs everything. Undone by :meth:`stop`, whatever happens in between. ``opened``: the frame that asks."""
+        """Installs everything. :meth:`stop` removes it, whatever happens in between. ``opened``: the frame that
+        called."""
         self.running = True
         self.recorder.begin()
         self._below = (private.dispatch_mode_count(), private.function_mode_count())
@@ -86,11 +87,11 @@ class Watch:
             raise
 
     def stop(self) -> None:
-        """Removes every mode, hook, patch and stance, and forgets all tensors. Idempotent."""
+        """Removes every mode, hook, patch and stance, and drops all tensors. Can be called twice."""
         if not self.running:
             return
         self.running = False
-        with ExitStack() as last_first:  # each is done, whatever becomes of another
+        with ExitStack() as last_first:  # each step runs even if another one fails
             last_first.callback(self.recorder.forget)
             last_first.callback(self._remove_shared)
             last_first.callback(private.remove_dispatch_mode, self.dispatch_mode, self._below[0])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One floating parameter at the time of a refusal, for judging what is out of line."""
+    """One floating parameter at the time of a refusal, to judge which dtype is wrong."""
 
     name: str
     dtype: str
@@ -28,16 +28,17 @@ class Value:
     made: int
     """Outputs that held an infinity or NaN although every operand was finite and none was asked for."""
     first: int
-    """Serial number of the first such output, -1 for none: the least of a recording made the first of all."""
+    """Serial number of the first such output, -1 for none. The smallest number of a recording is the earliest
+    output."""
     made_nan: int
     nans: int
-    """Outputs that held a NaN, whoever made it."""
+    """Outputs that held a NaN, whichever op made it."""
     bad: int
     """Outputs that held an infinity or a NaN."""
     peak: float
     """The greatest magnitude among finite outputs."""
     nonzero: int = 0
-    """Of a cast to float16, or a product of gradients in it: elements that went in and were not zero."""
+    """In a cast to float16, or a product of gradients in it: input elements that were not zero."""
     flushed: int = 0
     """How many of them came out as zero."""
     rows: int = 0
@@ -45,19 +46,19 @@ class Value:
     lost_rows: int = 0
     """How many of them came out as all zeros."""
     due: int = 0
-    """Of a call that changes a narrow tensor again and again: sampled numbers that it should have changed."""
+    """In a call that updates a narrow tensor repeatedly: sampled numbers that the call should have changed."""
     done: int = 0
-    """How many of those it did."""
+    """How many of those it did change."""
     kept: int = 0
-    """Which of the operands of such a call is the one that is kept, by its index."""
+    """Index of the operand that such a call updates."""
     vanished: float = 0.0
-    """A Python scalar among its operands that is not zero, and zero in the dtype of the result."""
+    """A Python scalar among its operands that is not zero but becomes zero in the result's dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One tensor of an optimizer's state for a parameter; zeros is the share of its elements that are zero although the
-    gradient there never was."""
+    """One tensor of an optimizer's state for a parameter. ``zeros`` is the share of its elements that are zero although
+    their gradient never was."""
 
     name: str
     dtype: str
@@ -99,7 +100,7 @@ class Update:
     moved: int
     """How many of those any step changed."""
     written: bool
-    """Whether any step wrote to the parameter at all, be it the value that was there."""
+    """Whether any step wrote to the parameter at all, even if the value stayed the same."""
     broken: int
     """Sampled elements that a step made infinite or NaN from a finite weight and a finite gradient."""
     magnitude: float
@@ -107,22 +108,23 @@ class Update:
     change: float
     """Mean change of a sampled element in a step."""
     gradient_declared: bool = False
-    """Whether the program declared that gradients of this dtype are meant (``Tensor.grad_dtype``)."""
+    """Whether the program declared that it wants gradients of this dtype (``Tensor.grad_dtype``)."""
     state: tuple[State, ...] = ()
     own: int = -1
-    """How many of the reached elements a step moved otherwise than weight decay alone would, -1 where nothing says."""
+    """How many of the reached elements moved in another way than weight decay alone would move them; -1 where
+    unknown."""
     frozen: bool = False
     held: bool = True
     """Whether an optimizer holds it."""
     skipped: int = 0
-    """Steps that a loss scaler left out, since gradients were infinite at its scale, and that scale after the last
+    """Steps that a loss scaler skipped because gradients were infinite at its scale, and its scale after the last
     step."""
     scale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What an optimizer did to a copy of a few numbers of one parameter, in a rehearsal of its step."""
+    """What an optimizer did to a copy of a few elements of one parameter, when its step was rehearsed."""
 
     name: str
     dtype: str
@@ -133,21 +135,21 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What DDP or FSDP was told of dtypes for one module; a dtype is empty where it was told none."""
+    """The dtypes that DDP or FSDP was configured with for one module; empty where none was given."""
 
     module: str
     by: str
     """The wrapper's class, or ``fully_shard``."""
     computes: str = ""
     reduces: str = ""
-    """What gradients are averaged over the ranks in."""
+    """The dtype in which gradients are averaged over the ranks."""
     built: tuple[str, ...] = ()
     """The dtypes of the buckets that DDP made for gradients when it was built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings that decide in which dtypes a run will compute, before it does."""
+    """The settings that decide the dtypes a run will compute in, read before it computes."""
 
     place: int
     model: str
@@ -157,9 +159,9 @@ class Plan:
     trained: tuple[str, ...] = ()
     """Names of those that require a gradient."""
     quantised: tuple[str, ...] = ()
-    """Modules whose weights are no floating numbers."""
+    """Modules whose weights are not floating point."""
     adapted: bool = False
-    """Whether a trainable matrix lies beside a quantised weight."""
+    """Whether there is a trainable matrix next to a quantised weight."""
     autocast: str = ""
     """The dtype that autocast will compute in, empty for none or unknown."""
     scaler: bool = False
@@ -167,56 +169,57 @@ class Plan:
     stale: tuple[str, ...] = ()
     """Parameters that the optimizer holds and the model no longer has, by their shapes."""
     asked: bool = False
-    """Whether the program asked for a judgement; else it is given only where the run trains."""
+    """Whether the program asked for a judgement; if not, only a run that trains is judged."""
     shared: tuple[Shared, ...] = ()
-    """What averages its gradients over several ranks."""
+    """The wrappers that average its gradients over several ranks."""
     cast_gradients: tuple[str, ...] = ()
-    """Parameters that hold a gradient of another dtype than their own."""
+    """Parameters that hold a gradient of a dtype other than their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What one distinct op lost of what higher precision would have kept, over the calls that were followed beside it.
+    """The error of one distinct op, measured against the same op in higher precision, over all calls compared.
 
-    Introduced is what the op's own result is off from the same op in higher precision on the same operands; total what
-    it is off from the reference, inherited errors included. Errors are root mean squares relative to what they should
-    be; shares are of a sample of the elements.
+    *Introduced* error: the op's result against the same op in higher precision on the same operands. *Total* error: its
+    result against the reference, so errors of its operands count too. Errors are root mean squares relative to the
+    reference; shares are of a sample of the elements.
     """
 
     op: int
     calls: int
     elements: int
-    """Elements looked at."""
+    """Elements compared."""
     size: float
     """Root mean square of the reference."""
     introduced: float
     total: float
     lost: float
-    """Share of its elements, other than zero, of which the op itself lost half or more."""
+    """Share of its nonzero elements to which the op itself added an error of half their size or more."""
     lost_in_all: float
-    """Share of its elements that are half or more off from the reference."""
+    """Share of its elements that differ from the reference by half their size or more."""
     flushed: float
-    """Share of its elements that the op made zero, where they are not."""
+    """Share of its elements that the op made zero although they are not zero in higher precision."""
     infinite: int
-    """Elements that the op made infinite or NaN, where they are finite."""
+    """Elements that the op made infinite or NaN although they are finite in higher precision."""
     spoiled: int
-    """Elements that are infinite or NaN, where the reference is finite."""
+    """Elements that are infinite or NaN although they are finite in the reference."""
     lost_calls: int
-    """Calls in which at least half of the elements are half or more off from the reference."""
+    """Calls in which at least half of the elements differ from the reference by half their size or more."""
     arrived: float = -1.0
-    """Of an op that changes a tensor in place: how much of the change arrives, along it; -1 where it changes none."""
+    """For an op that changes a tensor in place: the share of the change that arrived, along its direction; -1 for
+    others."""
     changed: float = -1.0
-    """Share of the elements due to change that do; -1 likewise."""
+    """Share of the elements that should change that did change; -1 for other ops."""
     merged: float = 0.0
-    """Of neighbouring elements that differ in the reference, the share that the program does not tell apart."""
+    """Of neighbouring elements that differ in the reference, the share that are equal in the program."""
     effect: float = 0.0
-    """First-order effect of what it introduced on what backward began from, in units of that."""
+    """First-order effect of the introduced error on the tensor that backward started from, relative to its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A parameter's gradients, updates, or a tensor of its optimizer's state, beside their references, over all steps
-    compared."""
+    """A parameter's gradients, its updates, or a tensor of its optimizer's state, compared with the reference, over all
+    steps compared."""
 
     name: str
     what: str
@@ -228,20 +231,20 @@ class Compared:
     step: int
     """The step that decided its dtype."""
     op: int
-    """The op that made it, of a gradient; -1 where that is not known."""
+    """The op that made it, for a gradient; -1 where unknown."""
     steps: int
     """Optimizer steps in which the reference was not zero."""
     zero: int
-    """In how many of those the program's was zero, all of it."""
+    """In how many of those all of the program's was zero."""
     size: float
     """Root mean square of the reference."""
     error: float
-    """Root mean square of the difference, relative to it."""
+    """Root mean square of the difference, relative to ``size``."""
     arrived: float
-    """How much of the reference the program's holds, along it."""
+    """How much of the reference the program's tensor has, along its direction."""
     lost: float
-    """Share of its elements, other than zero, that are half or more off."""
+    """Share of its nonzero elements that differ by half their size or more."""
     flushed: float
-    """Share of its elements that are zero where the reference's are not."""
+    """Share of its elements that are zero although they are not zero in the reference."""
     spoiled: int
-    """Elements that are infinite or NaN where the reference's are finite."""
+    """Elements that are infinite or NaN although they are finite in the reference."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line of a stack. ``column`` counts characters from 1 and is None where Python does not tell."""
+    """One line of a stack. ``column`` counts characters from 1 and is None where Python does not say."""
 
     file: str
     line: int
@@ -54,5 +54,5 @@ class Place:
 
     @property
     def user_frame(self) -> Frame | None:
-        """The innermost frame of the user's own code, else the innermost of all."""
+        """The innermost frame of the user's own code; if there is none, the innermost frame."""
         return next((f for f in self.stack if f.user), self.stack[0] if self.stack else None)

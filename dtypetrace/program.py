@@ -5,15 +5,15 @@ argv, ``sys.path[0]``, ``__main__`` module, traceback, excepthook and exit statu
 Modules and folders go through the ``runpy`` function that ``python`` itself calls, so their
 tracebacks keep its two frames; none of this file's frames is ever left in one.
 
-Nothing here knows of tracing. In order::
+Nothing here knows about tracing. In this order::
 
     program = Program(["train.py", "--lr", "1"])
     error = program.execute()        # what ended it, or None
     ending = show(error)             # printed as python prints it
     raise_ending(ending)             # the exit status, or death by SIGINT
 
-Known limit: the runner's frames stand below the program's on the stack (``inspect.stack()``, a
-``warnings.warn`` whose stacklevel reaches past the program's first frame).
+Known limit: the runner's frames are below the program's on the stack (visible in ``inspect.stack()``, and in
+``warnings.warn`` with a stacklevel that reaches past the program's first frame).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from typing import Any, NoReturn
 
 
 class UsageError(Exception):
-    """What was asked for cannot be run. The text says why and what to do; the exit status is 2."""
+    """The request cannot be run. The text says why and what to do; the exit status is 2."""
 
 
 class Program:
     """One program: ``argv`` is the script's path (or the module's name) followed by its own arguments.
 
-    Raises :class:`UsageError` where there is nothing to run; that is found out before any of the
-    program's code runs, except for a submodule that only its parent package can tell is missing.
+    Raises :class:`UsageError` where there is nothing to run. This is checked before any code of the program runs,
+    except for a submodule: only importing its parent package shows whether it is missing.
     """
 
     def __init__(self, argv: list[str], *, as_module: bool = False) -> None:
         self.text: bytes | None = None
-        """A script's text to run instead of what its file holds."""
+        """A script's text to run instead of the text in its file."""
         self.name = argv[0]
         self.argv = list(argv)
         self.as_module = as_module
@@ -106,7 +106,7 @@ class Program:
             vars(main)["__cached__"] = None
         sys.modules["__main__"] = main
         sys.argv = self.argv
-        # python itself put the folder of this program's runner there, unless told not to (-P)
+        # python itself put the folder of this program's runner there, except with -P
         if not getattr(sys.flags, "safe_path", False):
             sys.path[0] = self.path0
         elif self.is_folder:
@@ -136,7 +136,7 @@ class Program:
 
 
 def _found_no_code(error: SystemExit) -> bool:
-    """Whether it is runpy's own: it says with sys.exit(text), from its outermost frame, that it found no code to
+    """Whether runpy itself raised it: runpy calls sys.exit(text) in its outermost frame when it finds no code to
     run."""
     import runpy
 
@@ -153,9 +153,9 @@ def _code(loader: Any, file: str) -> Any:
 
 
 def _module_file(name: str) -> str:
-    """The file that ``python -m name`` starts, found without importing anything; "" where only running it tells.
+    """The file that ``python -m name`` starts, found without importing anything; "" where only an import would show it.
 
-    Raises UsageError where the first part of the name is nowhere to be found.
+    Raises UsageError where the first part of the name cannot be found.
     """
     if name.endswith(".py") and os.path.exists(name):
         raise UsageError(f"{name!r} is a file, not a module. Give its path without -m")
@@ -191,9 +191,9 @@ def _absolute(path: str) -> str:
 
 
 def show(error: BaseException | None) -> SystemExit | KeyboardInterrupt:
-    """Print what ended the program, as python prints it, through the program's own excepthook.
+    """Print the exception that ended the program, as python prints it, through the program's own excepthook.
 
-    Returns what to raise for the process to end as it would have; :func:`raise_ending` does.
+    Returns the exception to raise so that the process ends as it would have; :func:`raise_ending` raises it.
     """
     if error is None:
         return SystemExit(0)
@@ -247,8 +247,8 @@ def _write_error(text: str) -> None:
 def raise_ending(ending: SystemExit | KeyboardInterrupt) -> NoReturn:
     """End the process: python joins the threads, calls the atexit handlers, and exits or dies by SIGINT.
 
-    An interrupt's traceback has been printed already, or there is none to show; so it is raised
-    again under an excepthook that prints nothing and puts the program's own back.
+    An interrupt's traceback is already printed, or there is none to print. So the interrupt is raised again under an
+    excepthook that prints nothing and restores the program's own.
     """
     if isinstance(ending, KeyboardInterrupt):
         hook = sys.excepthook
@@ -262,7 +262,7 @@ def raise_ending(ending: SystemExit | KeyboardInterrupt) -> NoReturn:
 
 @contextmanager
 def interrupts_held() -> Iterator[list[int]]:
-    """Hold Ctrl-C back for the block. Yields a list that is not empty once one came."""
+    """Hold Ctrl-C back during the block. Yields a list that is not empty once Ctrl-C was pressed."""
     held: list[int] = []
     previous = signal.getsignal(signal.SIGINT)
     if previous is None or threading.current_thread() is not threading.main_thread():
@@ -276,7 +276,7 @@ def interrupts_held() -> Iterator[list[int]]:
 
 
 def _unlink_own_frames(error: BaseException) -> None:
-    """Take this file's frames out of the traceback of an exception, and of those that led to it."""
+    """Take this file's frames out of the tracebacks of an exception and of the exceptions that led to it."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -328,7 +328,7 @@ class AfterImport:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec that the other finders give, its loader's ``exec_module`` watched this once."""
+        """The spec that the other finders give; the first ``exec_module`` of its loader is watched."""
         if name != self.name:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:

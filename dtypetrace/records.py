@@ -1,4 +1,4 @@
-"""The data that every other room shares: plain frozen values, standard library only.
+"""The data that all packages share: plain frozen values, standard library only.
 
 ``hooks`` fills a :class:`Recording`; ``graph`` and ``rules`` read it and make
 :class:`Finding` values; ``report`` renders those. Nothing here holds a tensor, a module or a
@@ -34,26 +34,26 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read of ``tensor.dtype``: its value, where, and the step that had given the tensor that dtype."""
+    """One read of ``tensor.dtype``: its value, its place, and the step that had decided the tensor's dtype."""
 
     dtype: str
     place: int
     step: int
     frames_up: int = 0
-    """How many frames outside torch lie between the read and the frame that used the value (a property: 1)."""
+    """How many frames outside torch are between the read and the frame that used the value (1 for a property)."""
     producer: int = -1
     """Index of the op that had made the tensor, -1 where that was not seen."""
     written: str = ""
-    """What it was read from, as the program writes it (``sample.dtype``); found by ``source.facts``."""
+    """The expression that it was read from, as the program writes it (``sample.dtype``); found by ``source.facts``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One event that decided a dtype. Steps form a DAG through ``parents`` and ``reads``.
 
-    how: ``factory cast conversion parameter load input worker autocast reinterpret promotion`` begin
-    an origin or, for ``promotion`` with parents, widen a stream; ``form`` makes complex of real, or real
-    of complex, in the same precision; ``attribute`` is a ``.to(dtype)`` that changed nothing.
+    how: ``factory cast conversion parameter load input worker autocast reinterpret promotion`` begin an origin;
+    ``promotion`` with parents widens a dtype on its way. ``form`` turns real into complex or complex into real, in the
+    same precision; ``attribute`` is a ``.to(dtype)`` that changed nothing.
     """
 
     how: str
@@ -61,35 +61,36 @@ class Step:
     place: int
     module: str
     source: tuple[str, ...]
-    """The floating dtypes that went in."""
+    """The floating dtypes of its operands."""
     to: str
     parents: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()
-    """Reads of this dtype by the same running function; once ``source.facts`` has seen the text, those that gave the
-    call its dtype."""
+    """Reads of this dtype by the same running function. Once ``source.facts`` has read the text, only those that gave
+    the call its dtype."""
     name: str = ""
     default: int = -1
     """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
     explicit: bool = False
-    """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``) rather than fell into a default."""
+    """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``); else it came from a default."""
     region: int = -1
-    """Place of the ``with autocast`` statement around it, where autocast decided; found by ``source.facts``."""
+    """Place of the ``with autocast`` statement around it, where autocast decided the dtype; found by
+    ``source.facts``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """A cast to the dtype that a tensor had already: no op ran, and in another dtype one would have."""
+    """A cast to the dtype that the tensor already had: no op ran, but for another dtype one would have."""
 
     op: str
     dtype: str
     place: int
     module: str
     step: int
-    """That decided the tensor's dtype."""
+    """The step that decided the tensor's dtype."""
     producer: int
     """Index of the op that made the tensor, -1 where that was not seen."""
     reads: tuple[Read, ...] = ()
-    """The reads of ``tensor.dtype`` that may have given it its dtype; none where it named one."""
+    """The reads of ``tensor.dtype`` that may have given the cast its dtype; none where the cast named it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +123,26 @@ class Op:
     autocast: str = ""
     """``"cpu:bfloat16"`` where autocast was on for the call, else empty."""
     of: int = -1
-    """In backward: index of the forward op whose backward it is, -1 where that was not watched."""
+    """In backward: index of the forward op that this op is the backward of, -1 where that was not watched."""
     shape: tuple[int, ...] = ()
-    """Of the first tensor that its first call gave."""
+    """Shape of the first tensor that its first call returned."""
     device: str = ""
     peak: float | None = None
-    """Largest number that its first call gave, measured where integers are cast to fewer than 24 bits of precision."""
+    """Largest number that its first call returned, measured where integers are cast to fewer than 24 bits of
+    precision."""
     uncached: str = ""
-    """Of a cast of a parameter under autocast: why autocast would not keep it for the next use (``frozen``,
-    ``inference``), else empty."""
+    """For a cast of a parameter under autocast: why autocast does not cache the result (``frozen``, ``inference``),
+    else empty."""
     model: int = -1
-    """Number of the outermost module called, -1 outside any. Two models that one function calls ``model`` share
-    its name."""
+    """Number of the outermost module called, -1 outside any. It separates two models that the program gives the same
+    name."""
     effect: str = ""
-    """What the operator's schema says of its results: ``view`` of an operand, ``write`` into one, ``new``; empty
+    """What the operator's schema says about its results: ``view`` of an operand, ``write`` into one, ``new``; empty
     where no schema was seen."""
     written: tuple[int, ...] = ()
     """The operands that it writes into, by index."""
     named: str = ""
-    """The dtype that the call named, which its operands or its result were to have; empty for none."""
+    """The dtype that the call named for its operands or its result; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Witness:
     changed: bool = False
     """Whether its dtype was changed after another operand (an optimizer's state, an average) had been made from it."""
     passed: str = ""
-    """Where a module of torch's was called and an op inside it refused: the argument of its forward that this is
+    """Where an op inside a call of one of torch's modules refused: the argument of the module's forward that this is
     (``attn_mask``)."""
     position: int = -1
     """That argument's position in the call, -1 where it was passed by name or is none."""
@@ -193,7 +195,7 @@ class Refused:
     exception: str
     message: str
     pattern: str
-    """Id of the message pattern that recognised it (``refusals.recognise``)."""
+    """Id of the message pattern that matched (``refusals.recognise``)."""
     code: str
     wants: str
     dtypes: tuple[tuple[str, str], ...] = ()
@@ -201,30 +203,29 @@ class Refused:
     argument: str | None = None
     autocast: str = ""
     model: tuple[Parameter, ...] = ()
-    """The floating parameters of the outermost module called (empty: no module was running)."""
+    """The floating parameters of the outermost module called; empty where no module was running."""
     run: tuple[tuple[str, int], ...] = ()
-    """Numbers held per dtype by every parameter that was alive, largest first."""
+    """How many numbers of each dtype all live parameters held, the largest count first."""
     count: int = 1
     left: bool = False  # the exception left the block or the script
     healed: bool = False
     casts: tuple[Cast, ...] = ()
     predicted: bool = False  # found before the call that would have raised
-    after: int = -1  # how many of the recording's ops had run before it, -1 where that was not counted
+    after: int = -1  # how many of the recording's ops ran before it, -1 where that was not counted
     derived: bool = False
-    """Whether the engine ran it: its place is that of the forward op whose backward it is, or of the call of
-    ``backward``."""
+    """Whether the autograd engine ran it. Then its place is that of the forward op, or of the call of ``backward``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules say of one refusal to who makes the call again."""
+    """What the rules say about one refusal, for healing, which repeats the call."""
 
     culprit: Witness | None
     expected: str | None
-    """The dtype that the run was meant to have at this call, None where nothing says."""
+    """The dtype that the run was meant to have at this call, None where that is unknown."""
     sides: frozenset[str]
     """The dtypes that disagree."""
-    blamed: frozenset[int]
+    """Indices of the witnesses that got their dtype from the same cause as the culprit."""
     """Indices of the witnesses that owe their dtype to what the culprit owes its own to."""
 
 
@@ -234,14 +235,14 @@ class Sources:
 
     lines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     begins: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The first line of an expression that begins above the line that is marked, by file and ``line:column`` of the
+    """The first line of each marked expression that begins above its mark, by file and by ``line:column`` of the
     mark."""
 
     def line(self, file: str, line: int) -> str:
         return self.lines.get(file, {}).get(str(line), "")
 
     def begin(self, frame: Frame) -> int | None:
-        """The line on which the expression that a frame was running begins, where that is above the frame's own."""
+        """The line where the expression that a frame was running begins, if that is above the frame's own line."""
         return self.begins.get(frame.file, {}).get(f"{frame.line}:{frame.column}")
 
 
@@ -255,24 +256,25 @@ class Recording:
     refused: tuple[Refused, ...] = ()
     modules: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    """Every floating parameter and buffer of the models that were called, at the end, by qualified name."""
+    """Every floating parameter and buffer of the models that were called, as they were at the end, by qualified
+    name."""
     not_seen: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[Value, ...] = ()
     updates: tuple[Update, ...] = ()
     plans: tuple[Plan, ...] = ()
     precisions: tuple[Precision, ...] = ()
-    """What each op lost, where the step ran in higher precision beside itself."""
+    """The error of each op, where the step was also run in higher precision."""
     compared: tuple[Compared, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     """Casts that changed nothing."""
     sources: Sources = field(default_factory=Sources)
     """The lines that views show; empty until the trace is judged."""
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
-    """The program's whole text, for as long as the recording is still to be judged: views have none."""
+    """The program's whole text while the recording is still to be judged; views do not have it."""
 
     def line(self, file: str, line: int) -> str:
-        """One of the lines that views show, empty for others."""
+        """One of the lines that views show, empty for other lines."""
         return self.sources.line(file, line)
 
 
@@ -288,7 +290,7 @@ class Origin:
     op: str | None
     place: Place
     explicit: bool = False
-    """Whether the program named the dtype there, rather than fell into a default."""
+    """Whether the program named the dtype there; else it came from a default."""
 
     @property
     def file(self) -> str:
@@ -315,14 +317,15 @@ class Operand:
     holder: str | None
     origin: Origin
     written: str = ""
-    """How the call writes it (``q * turn``), where that is plain and it has no name of its own. Not in the JSON
+    """How the call writes it (``q * turn``), where that is short and it has no name of its own. Not in the JSON
     report."""
     handed: bool = False
-    """Whether that call is the user's own further out, which handed it on to a library's. Not in the JSON report."""
+    """Whether ``written`` is from the user's own call further out, which passed it to a library. Not in the JSON
+    report."""
 
     @property
     def shown(self) -> str:
-        """What people know it by: its own name, else the expression in the call, else the argument's name."""
+        """How to show it: its own name, else the expression in the call, else the argument's name."""
         return self.written or self.name
 
 
@@ -339,15 +342,15 @@ class FlowStep:
     via: str = ""
     """The expression that a dtype was read from (``sample.dtype``), for how ``attribute``."""
     said: str = ""
-    """What to say of it where its kind alone does not tell. Not in the JSON report."""
+    """The text for this step, where its kind alone does not explain it. Not in the JSON report."""
     called: str = ""
-    """What the user's own line called (``T5EncoderModel``), where it happened inside a library. Not in the JSON
+    """What the user's own line called (``T5EncoderModel``), where the step happened inside a library. Not in the JSON
     report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """How one tensor came by its dtype, for ``why``: what it is, where the dtype was born, the steps since."""
+    """How one tensor got its dtype, for ``why``: what it is, where the dtype was born, the steps since."""
 
     name: str
     dtype: str
@@ -420,9 +423,9 @@ class Finding:
     """Facts that led to the verdict, one sentence each."""
     reach: Reach | None = None
     principle: str = ""
-    """Name of the principle that judged a collision (``rules.principles``); empty for what nothing refused."""
+    """Name of the principle that judged a collision (``rules.principles``); empty where nothing was refused."""
     sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
-    """Those of its recording, so that a finding by itself shows its lines. Not in the JSON report."""
+    """The sources of its recording, so that a finding can show its lines by itself. Not in the JSON report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +453,7 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that the views of a trace show: what was seen, and what was judged from it, once."""
+    """Everything that the views of a trace show: what was seen and what was judged, worked out once."""
 
     recording: Recording
     findings: tuple[Finding, ...] = ()

@@ -1,7 +1,6 @@
-"""Show it: the door to every rendering. Console text, the JSON report and the HTML report are views of the same
-findings.
+"""The entry point to all renderings. Console text, the JSON report and the HTML report are views of the same findings.
 
-Never touches torch, so a saved recording renders without it.
+Never imports torch, so a saved recording can be shown without it.
 """
 
 from __future__ import annotations

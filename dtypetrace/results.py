@@ -1,7 +1,6 @@
-"""What a trace is found to show, worked out once from its recording: findings, fixes, the patch, the lines of the
-program.
+"""What a trace shows, worked out once from its recording: findings, fixes, the patch, the lines of the program.
 
-Views render what is in here and need neither the program's text nor the rules.
+Views render these results and need neither the program's text nor the rules.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ AROUND = 2
 
 
 def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Results:
-    """Judges a recording whose steps have the facts of their text (``source.facts``). ``ignore`` holds codes to leave
+    """Judges a recording that already has the facts from the text (``source.facts``). ``ignore``: codes to leave
     out."""
     return results(
         recording, rules.find(recording, ignore), fixes=autofix.fixes(recording), diff=autofix.diff(recording)
@@ -30,7 +29,7 @@ def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Resu
 
 
 def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> Results:
-    """The results for findings that are known. The recording gives up the program's text for the lines that views
+    """The results for known findings. In the recording, the program's whole text is replaced by the lines that views
     show."""
     text = recording.text
     shown = [_with_callee(finding, text) for finding in findings]
@@ -41,15 +40,15 @@ def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> R
 
 
 def _with_callee(finding: Finding, text: ProgramText) -> Finding:
-    """The finding, with what the user's own line called where the birth was inside a library."""
+    """The finding, with the name of what the user's own line called, where the birth was inside a library."""
     if not finding.flow or not (called := expressions.called(text, finding.flow[0].place)):
         return finding
     return replace(finding, flow=(replace(finding.flow[0], called=called), *finding.flow[1:]))
 
 
 def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:
-    """The lines around every place that the findings name, those that their edits change, and where marked expressions
-    begin."""
+    """The lines around every place that the findings name, the lines that their edits change, and where marked
+    expressions begin."""
     lines: dict[str, dict[str, str]] = {}
     begins: dict[str, dict[str, int]] = {}
 
@@ -73,7 +72,7 @@ def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:
 
 
 def _begin(frame: Frame, text: ProgramText) -> int | None:
-    """The line on which an expression begins that is marked at its end only: of a chain of methods, the last one is
+    """The line where an expression begins whose mark is only at its end: in a chain of methods, only the last one is
     marked."""
     before = text.line(frame.file, frame.line)[: (frame.column or 1) - 1]
     node = expressions.expression_at(text, frame) if not before.strip(_CLOSING) else None
@@ -81,11 +80,11 @@ def _begin(frame: Frame, text: ProgramText) -> int | None:
 
 
 _CLOSING = " \t)]}."
-"""What may stand before a mark that is the end of something."""
+"""Characters that may precede a mark at the end of an expression."""
 
 
 def _found(kind: type[_Kind], value: Any) -> Iterator[_Kind]:
-    """Every value of a kind inside records."""
+    """Every value of one type inside records."""
     if isinstance(value, kind):
         yield value
     elif is_dataclass(value):

@@ -1,8 +1,8 @@
 """Saved traces: a recording with its findings as one JSON file, read back without torch.
 
 The format is versioned and compact: every record is a list of its fields in order, places and
-frames are kept once and named by number. Opening a file runs none of its content; whatever is wrong
-with it is told in one line (:class:`TraceFileError`).
+frames are stored once and named by number. Opening a file runs none of its content; any error in it is reported in one
+line (:class:`TraceFileError`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def save(path: str | os.PathLike[str], results: Results, *, source: bool = True)
 
 
 def load(path: str | os.PathLike[str]) -> Results:
-    """Reads a saved trace. Raises TraceFileError for what is none, OSError where the file cannot be read."""
+    """Reads a saved trace. Raises TraceFileError for a file that is not one, OSError where the file cannot be read."""
     name = seen(os.fsdecode(path))
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def _check_format(name: str, found: Any) -> None:
 
 
 def _without_text(results: Results) -> Results:
-    """The results less what quotes the program: its lines, the edits, the patch."""
+    """The results without what quotes the program: its lines, the edits, the patch."""
     findings = tuple(replace(f, fix=replace(f.fix, edits=()) if f.fix else None) for f in results.findings)
     return Results(replace(results.recording, sources=Sources()), findings, results.fixes)
 
@@ -96,18 +96,18 @@ def _short(error: object) -> str:
 
 
 def packed(value: Any) -> Any:
-    """A dataclass of plain values, without places, as JSON-able data."""
+    """A dataclass of plain values, without places, as data for JSON."""
     return _Table().pack(value)
 
 
 def unpacked(kind: type[_Kind], data: Any) -> _Kind:
-    """The dataclass that was packed. Raises ValueError for what does not fit its fields."""
+    """The dataclass that was packed. Raises ValueError where the data does not fit its fields."""
     made: _Kind = _Reader({}, [], []).unpack(kind, data)
     return made
 
 
 class _Table:
-    """Packs values; frames and places are numbered as they are met."""
+    """Packs values; frames and places are numbered in the order of first use."""
 
     def __init__(self) -> None:
         self.frames: list[list[Any]] = []
@@ -144,8 +144,8 @@ class _Table:
 class _Reader:
     """Unpacks values by the types that records declare, and refuses what does not fit them.
 
-    ``names`` are the fields that the file has for each kind of record. One that was added since has its default, one
-    that was taken away is left out.
+    ``names`` are the fields that the file has for each kind of record. A field that was added later gets its default; a
+    field that no longer exists is ignored.
     """
 
     def __init__(self, names: Any, frames: list[Any], places: list[Any]) -> None:

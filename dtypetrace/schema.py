@@ -1,8 +1,9 @@
 """What the fields of a saved trace may hold, beyond their types.
 
-A trace may be a stranger's, and views trust a recording: they follow its numbers from table to table, up chains of
-steps that end, and take severities for keys. :func:`check` tells whether they can. A field's meaning follows from its
-name, which is the same in every record, so that a record's new field needs a line here only if its name is new.
+A trace may come from a stranger, and views trust a recording: they follow its numbers from table to table, follow
+chains of steps to their end, and use severities as keys. :func:`check` makes sure that this works. A field's meaning
+follows from its name, which is the same in every record, so a new field of a record needs a line here only if its name
+is new.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from typing import Any
 from .records import Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
 
 LARGEST = 2**63 - 1
-"""Of an integer: tables of numbers hold no larger ones."""
+"""The largest integer allowed: tables of numbers (pandas) hold no larger ones."""
 
 TABLES = {
     "place": "places", "default": "places", "region": "places",
     "step": "steps", "parents": "steps", "gradient_step": "steps",
     "producer": "ops", "of": "ops", "op": "ops",
 }  # fmt: skip
-"""Fields that hold numbers of records (-1: none), and the table of the recording that they number."""
+"""Fields that hold numbers of records (-1: none), each with the recording's table that they index."""
 _ALWAYS = {(Value, "op"), (Precision, "op")}
-"""Those that are never -1."""
+"""Fields among them that are never -1."""
 
 PHASES = ("forward", "recompute", "backward", "optimizer", "other")
 SEVERITIES = ("error", "warning", "note")
 _CODE = re.compile(r"DT\d{3}")
 _META: dict[str, Any] = {"torch": str, "python": str, "ops": int, "steps": int}
-"""What the views read of a recording's ``meta``."""
+"""The entries of a recording's ``meta`` that views read."""
 
 Test = Callable[[Any, Mapping[str, int]], bool]
-"""Whether a value may stand in a field, given how many records each table has."""
+"""Whether a field may hold a value, given how many records each table has."""
 
 
 def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inserted, ...]) -> None:
@@ -73,7 +74,7 @@ def _check(value: Any, sizes: Mapping[str, int]) -> None:
 
 
 def _check_edit(edit: Edit) -> None:
-    """An edit goes forward, over as many lines as the text that it replaces."""
+    """An edit's end is not before its start, and it spans as many lines as the text that it replaces."""
     if not (1, 1) <= edit.start <= edit.end or edit.end[0] - edit.start[0] > edit.before.count("\n"):
         raise ValueError(f"an edit cannot reach from {edit.start} to {edit.end}")
 
@@ -96,7 +97,7 @@ def _holders(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _tests(kind: Any) -> tuple[tuple[str, Test], ...]:
-    """The fields of a kind of record that can hold a wrong value of the right type, each with its test."""
+    """The fields of a kind of record that could hold a wrong value of the right type, each with its test."""
     hints = typing.get_type_hints(kind)
     tests = ((f.name, _test(kind, f.name, _leaves(hints[f.name]))) for f in fields(kind) if _saved(f))
     return tuple((name, test) for name, test in tests if test is not None)
@@ -138,7 +139,7 @@ def _saved(field: Any) -> bool:
 
 
 def _leaves(hint: Any) -> set[Any]:
-    """The types of which a type is made: of ``tuple[Step, ...] | None`` Step, Ellipsis and None."""
+    """The types that a type is made of: for ``tuple[Step, ...] | None``, these are Step, Ellipsis and None."""
     args = typing.get_args(hint)
     return set().union(*map(_leaves, args)) if args else {hint}
 

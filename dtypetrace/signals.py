@@ -1,11 +1,11 @@
-"""Signals that end a process, and one last piece of work before they do.
+"""Signals that end a process, and the work to do before they end it.
 
-SLURM, ``timeout`` and torchrun end jobs by SIGTERM, a closed terminal by SIGHUP, a limit by SIGXCPU. Python does
-nothing about them: the process is gone at once. :class:`FatalSignals` does its work first and then lets the process
-die by the same signal. A handler of the program's own, and a signal that is ignored, stay as they are.
+SLURM, ``timeout`` and torchrun end jobs with SIGTERM, a closed terminal with SIGHUP, a limit with SIGXCPU. By default
+Python does nothing about them and the process ends at once. :class:`FatalSignals` does its work first and then lets the
+process die by the same signal. It leaves the program's own handlers, and ignored signals, as they are.
 
-A Python handler runs only once the main thread is back in Python, which a rank that waits in a collective never is.
-So a thread of its own reads the signal's number from a pipe (``signal.set_wakeup_fd``) and does the work where the main
+A Python handler runs only when the main thread is executing Python, which a rank that waits in a collective never does.
+So an extra thread reads the signal's number from a pipe (``signal.set_wakeup_fd``) and does the work where the main
 thread does not.
 """
 
@@ -24,17 +24,18 @@ from typing import Any, NoReturn
 
 NAMES = ("SIGTERM", "SIGHUP", "SIGXCPU")
 _PATIENCE = 0.5
-"""So many seconds the main thread has to begin the work itself."""
+"""Seconds that the main thread has to begin the work itself."""
 _LIMIT = 20.0
-"""After so many seconds the process dies, finished or not: torchrun and SLURM kill after 30."""
+"""After this many seconds the process dies, finished or not: torchrun and SLURM kill after 30."""
 _AGAIN = 2.0
-"""A signal that is repeated later than this ends the process at once."""
+"""A signal that comes again later than this ends the process at once."""
 
 _armed: FatalSignals | None = None
 
 
 class FatalSignals:
-    """Calls ``work`` with the signal's name before one of these signals ends the process, once. For the main thread."""
+    """Calls ``work`` once, with the signal's name, before one of these signals ends the process. For the main
+    thread."""
 
     def __init__(self, work: Callable[[str], None], names: tuple[str, ...] = NAMES) -> None:
         self._work = work
@@ -49,7 +50,7 @@ class FatalSignals:
     # ------------------------------------------------------------ life
 
     def install(self) -> None:
-        """From now on; does nothing outside the main thread."""
+        """Starts handling the signals; does nothing outside the main thread."""
         global _armed
         if threading.current_thread() is not threading.main_thread() or _armed is not None:
             return
@@ -63,7 +64,7 @@ class FatalSignals:
         self._listen()
 
     def remove(self) -> None:
-        """Puts everything back."""
+        """Restores everything."""
         global _armed
         if _armed is not self:
             return
@@ -83,11 +84,11 @@ class FatalSignals:
         reading, writing = self._pipe = os.pipe()
         os.set_blocking(writing, False)
         other = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        if other != -1:  # somebody else listens: only the main thread's handler is left
+        if other != -1:  # somebody else uses the wakeup fd: only the main thread's handler remains
             signal.set_wakeup_fd(other)
             self.close()
             return
-        # not a threading.Thread: the program counts those
+        # not a threading.Thread: the program may count those
         _thread.start_new_thread(self._watch, (reading,))
 
     def _hang_up(self) -> None:
@@ -95,7 +96,7 @@ class FatalSignals:
             return
         current = signal.set_wakeup_fd(-1)
         if current != self._pipe[1]:
-            signal.set_wakeup_fd(current)  # the program's own by now
+            signal.set_wakeup_fd(current)  # the program has set its own since
         with suppress(OSError):
             os.write(self._pipe[1], b"\0")  # the reader closes its end
         os.close(self._pipe[1])
@@ -109,7 +110,7 @@ class FatalSignals:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Work of the same kind is done in the block anyhow: a signal ends the process after it."""
+        """The block does the same work itself: a signal that comes during it ends the process after it."""
         self._holding = self._claim.acquire(blocking=False) and _armed is self
         try:
             yield
@@ -149,7 +150,7 @@ class FatalSignals:
             os.close(reading)
 
     def _next(self, reading: int, timeout: float | None) -> int | None:
-        """The next signal that is ours, None where time is up or the trace has ended."""
+        """The next signal that is ours; None at the timeout or when the trace has ended."""
         while select.select([reading], [], [], timeout)[0]:
             number = (os.read(reading, 1) or b"\0")[0]
             if number == 0:
@@ -163,7 +164,7 @@ class FatalSignals:
         _die(number)
 
     def _do(self, number: int) -> None:
-        with suppress(BaseException):  # whatever becomes of it, the process is to end by the signal
+        with suppress(BaseException):  # even if the work fails, the process must end by the signal
             self._work(signal.Signals(number).name)
 
 
@@ -192,19 +193,19 @@ _signal = SimpleNamespace(signal=signal.signal, getsignal=signal.getsignal)
 
 
 def _shown(number: Any, handler: Any) -> Any:
-    """A handler as the program is to see it."""
+    """A handler as the program should see it."""
     return signal.SIG_DFL if _armed is not None and handler == _armed._handle else handler
 
 
 def _signal_as_without(signalnum: Any, handler: Any) -> Any:
-    """Stands for ``signal.signal``: the default action is the one with the last work before it."""
+    """Replaces ``signal.signal``: where the program sets the default action, our handler runs before it."""
     if _armed is not None and handler == signal.SIG_DFL and signalnum in _armed._ours:
         handler = _armed._handle
     return _shown(signalnum, _signal.signal(signalnum, handler))
 
 
 def _getsignal_as_without(signalnum: Any) -> Any:
-    """Stands for ``signal.getsignal``."""
+    """Replaces ``signal.getsignal``."""
     return _shown(signalnum, _signal.getsignal(signalnum))
 
 
@@ -212,7 +213,8 @@ _masks: dict[int, set[Any]] = {}  # by thread: the signals that it blocked befor
 
 
 def _before_fork() -> None:
-    """Blocks the signals meanwhile: Python forgets one that comes to the child before it has reset its handlers."""
+    """Blocks the signals during the fork: Python loses a signal that reaches the child before it resets its
+    handlers."""
     if _armed is not None:
         _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, _armed._ours)
 
@@ -224,7 +226,7 @@ def _unblock() -> None:
 
 
 def _after_fork() -> None:
-    """In the child the signals do what they would do, without a word."""
+    """In the child, the signals have their usual effect, without our work."""
     global _armed
     armed, _armed = _armed, None
     if armed is not None:

@@ -1,6 +1,7 @@
-"""Text as a terminal shows it: characters that would steer it, instead of being seen, are written as escapes.
+"""Text made safe for a terminal: control characters are written as escapes, so that they are seen and have no effect.
 
-Names of modules, paths and messages come from programs, and a saved trace may be a stranger's. Standard library only.
+Names of modules, paths and messages come from programs, and a saved trace may come from a stranger. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _REORDERING = frozenset((*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E,
 
 
 def seen(text: str) -> str:
-    r"""The text on one line, every character of it to be seen.
+    r"""The text on one line, with every character visible.
 
     >>> seen("net.\x1b[31mred\u2028")
     'net.\\x1b[31mred\\u2028'

@@ -1,7 +1,7 @@
-"""The program's text: whole files by name, as they were at one moment, parsed when they are asked for.
+"""The program's text: whole files by name, as they were at one moment, parsed on demand.
 
-A trace takes the text once, when it ends. What judges the trace reads that copy, so files that are edited,
-moved or deleted afterwards change nothing. Reading happens here alone; everybody else is given a text.
+A trace copies the text once, when it ends. The rules read that copy, so files that are edited, moved or deleted
+afterwards change nothing. Only this file reads source files; all other code gets a text.
 Standard library only.
 """
 
@@ -16,7 +16,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 MOST_PARSED = 256
-"""Parsed files that are kept; a parsed file takes some 20 times the memory of its text."""
+"""Parsed files that are kept; a parsed file takes about 20 times the memory of its text."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ParsedFile:
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """The node around each node."""
+        """The parent of each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
@@ -77,7 +77,7 @@ class ParsedFile:
 class ProgramText:
     """Whole files of a program as they were at one moment.
 
-    ``raw`` holds the bytes of those that a patch may change: their encoding and line ends have to stay.
+    ``raw`` holds the bytes of files that a patch may change: their encoding and line ends must be kept.
 
     >>> ProgramText({"a.py": ["x = 1\\n"]}).line("a.py", 1)
     'x = 1'
@@ -91,19 +91,19 @@ class ProgramText:
     def taken(
         cls, files: Iterable[str], raw: Iterable[str] = (), patched: Mapping[str, str] = MappingProxyType({})
     ) -> ProgramText:
-        """The present text of some files, and the bytes of some; those that cannot be read are left out.
+        """The present text of some files, and the bytes of some; files that cannot be read are left out.
 
-        ``patched`` holds texts that a program ran with instead of what is on disk.
+        ``patched`` holds texts that a program ran with instead of those on disk.
         """
         found = {file: lines_of(universal(patched[file])) if file in patched else _lines_now(file) for file in files}
         return cls({file: lines for file, lines in found.items() if lines}, _bytes_now(raw))
 
     def lines(self, file: str) -> Sequence[str]:
-        """A file's lines with their ends; none where its text is not at hand."""
+        """A file's lines with their ends; none where its text is not available."""
         return self._files.get(file, ())
 
     def line(self, file: str, number: int) -> str:
-        """One line without its end, counted from 1; empty where there is none."""
+        """One line without its end, counted from 1; empty where there is no such line."""
         lines = self.lines(file)
         return lines[number - 1].rstrip("\n") if 0 < number <= len(lines) else ""
 
@@ -111,13 +111,13 @@ class ProgramText:
         return self._raw.get(file)
 
     def parsed(self, file: str) -> ParsedFile | None:
-        """The file's syntax tree, None where its text is not at hand or does not parse."""
+        """The file's syntax tree, None where its text is not available or does not parse."""
         lines = self.lines(file)
         return _parsed(file, lines) if lines else None
 
 
 class _LiveText(ProgramText):
-    """The text as it is at each moment, for capture and healing, which run while the program does."""
+    """The text as it is now, for capture and healing, which run at the same time as the program."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -154,8 +154,8 @@ def universal(text: str) -> str:
 
 
 def show_patched(texts: Mapping[str, str]) -> None:
-    """Makes ``linecache``, and with it tracebacks and warnings, give patched texts for their files, whatever the disk
-    says."""
+    """Makes ``linecache``, and so tracebacks and warnings, use patched texts for these files instead of those on
+    disk."""
     for file, text in texts.items():
         linecache.cache[file] = (len(text), None, lines_of(universal(text)), file)
 
@@ -183,13 +183,13 @@ _known: dict[str, tuple[Sequence[str], ParsedFile | None]] = {}
 
 
 def _parsed(file: str, lines: Sequence[str]) -> ParsedFile | None:
-    """Parses once for each text of a file: ``linecache`` hands out the same list until the file changes."""
+    """Parses each text of a file once: ``linecache`` returns the same list until the file changes."""
     known = _known.pop(file, None)
     if known is None or known[0] is not lines:
         known = lines, _parse(lines)
     _known[file] = known
     while len(_known) > MOST_PARSED:
-        del _known[next(iter(_known))]  # the one that was not asked for longest
+        del _known[next(iter(_known))]  # the least recently used one
     return known[1]
 
 

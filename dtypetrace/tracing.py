@@ -1,4 +1,4 @@
-"""The object that users hold: opened, closed, asked for findings. Every output is a view of its recording."""
+"""The object that users hold: it is opened, closed and asked for findings. Every output is a view of its recording."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _open: dict[int, Trace] = {}
 class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
-    model, autofix, numerics and reference are as in :func:`trace`. The rest is the command line's: whole_script lets
-    traces in the program be views of this one; script and source tell the user's own files; ignore holds codes to leave
-    out; after ``steps`` optimizer steps the program ends, after ``trace_steps`` the watching does.
+    model, autofix, numerics and reference are as in :func:`trace`. The others are for the command line. whole_script:
+    traces in the program become views of this one. script and source: where the user's own files are. ignore: codes to
+    leave out. The program ends after ``steps`` optimizer steps; watching ends after ``trace_steps``.
 
-    Raises TypeError for a model that is no module, RuntimeError for a second open trace in a thread.
+    Raises TypeError for a model that is not a module, RuntimeError for a second open trace in one thread.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Trace(View):
     # ------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Begins to watch the calling thread. Under ``dtypetrace run`` a trace in the script is a view of the outer
+        """Begins to watch the calling thread. Under ``dtypetrace run``, a trace in the script is a view of the outer
         one."""
         ident = threading.get_ident()
         other = _open.get(ident)
@@ -107,15 +107,15 @@ class Trace(View):
             raise
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Ends the watching and leaves the process as it was found. ``error`` is what is leaving the block.
-        Idempotent."""
+        """Stops watching and restores the process. ``error`` is the exception that leaves the block, if any. Can be
+        called twice."""
         if self._thread is None:
             return
         recorder = self._watch.recorder
         if error is not None:
             try:
                 recorder.leaves(error)
-            except Exception:  # what was recorded before is worth having all the same
+            except Exception:  # what was recorded before is still worth showing
                 recorder.fail("the exception that ended the block")
         try:
             self._recording = snapshot(recorder)  # while the tensors are still known
@@ -128,8 +128,8 @@ class Trace(View):
         if error is not None:
             _unlink_own_frames(error)
             try:
-                self._tell(error)
-            except Exception:  # the program's exception goes on, whatever is wrong with us
+                self._add_notes(error)
+            except Exception:  # the program's exception goes on even if we fail
                 recorder.fail("the notes for an exception")
         if self._recording is None or recorder.broken:
             self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
@@ -137,10 +137,10 @@ class Trace(View):
                 self._results = replace(self._results, recording=self._recording)
 
     def not_seen(self, what: str) -> None:
-        """Notes a limit of this trace, told under ``not seen``."""
+        """Notes a limit of this trace, shown under ``not seen``."""
         self._watch.recorder.not_seen[what] = None
 
-    def _tell(self, error: BaseException) -> None:
+    def _add_notes(self, error: BaseException) -> None:
         from . import report
 
         if self.findings and self.findings[0].severity == "error":
@@ -161,7 +161,7 @@ class Trace(View):
     def results(self) -> Results:
         """What was recorded and what was judged from it.
 
-        Worked out once for a closed trace; for one that is open, of what was seen so far.
+        Worked out once for a closed trace; while it is open, from what was seen so far.
         """
         if self._outer is not None:
             return self._outer.results
@@ -183,7 +183,7 @@ class Trace(View):
 
     @property
     def unjudged(self) -> Recording:
-        """The recording with the facts of its text and, until it is judged, the text itself."""
+        """The recording with the facts from its text and, until it is judged, the text itself."""
         return with_facts(self._recording if self._recording is not None else snapshot(self._watch.recorder))
 
     @property
@@ -216,7 +216,7 @@ class Trace(View):
 
 def _healing() -> MakeHealer:
     from .healing.healer import Healer
-    from .rules.healing import ruling  # with it come the rules
+    from .rules.healing import ruling  # this imports the rules
 
     return partial(Healer, judge=ruling)
 
@@ -230,13 +230,13 @@ def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder],
 def trace(
     model: nn.Module | None = None, *, autofix: bool = False, numerics: bool = False, reference: bool = False
 ) -> Trace:
-    """Watches the block and tells which line made a tensor the wrong dtype.
+    """Watches the block and finds the line that gave a tensor the wrong dtype.
 
-    ``model`` only names the modules; whatever runs in the block is watched. ``autofix``: each call that
-    a dtype would end is made again with the right cast, and the block goes on; see ``fixes`` and ``diff``.
-    ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no
-    optimizer step could move. ``reference`` runs each operator once more in higher precision beside the program's, and
-    measures what each loses; the program's own values stay as they are.
+    ``model`` is only used to name the modules; all code that runs in the block is watched. ``autofix``: each call that
+    would fail because of a dtype is repeated with the right cast, and the block goes on; see ``fixes`` and ``diff``.
+    ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no optimizer step
+    could move. ``reference`` runs each operator a second time in higher precision and measures the error of each; the
+    program's own values do not change.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)
@@ -249,7 +249,7 @@ def trace(
 
 
 def open_recorder() -> Recorder | None:
-    """What the trace that is open in this thread writes into."""
+    """The recorder of the trace that is open in this thread."""
     trace = _open.get(threading.get_ident())
     return trace._watch.recorder if trace is not None else None
 
@@ -263,7 +263,7 @@ def _caller() -> FrameType | None:
 
 
 def _unlink_own_frames(error: BaseException) -> None:
-    """Takes dtypetrace's frames out of the tracebacks of an exception and of those it came from."""
+    """Takes dtypetrace's frames out of the tracebacks of an exception and of the exceptions that led to it."""
     own = str(Path(__file__).parent) + os.sep
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

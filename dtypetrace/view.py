@@ -1,4 +1,4 @@
-"""What can be asked of a trace, open, closed or loaded from a file: every output is a view of its recording."""
+"""The outputs of a trace, whether open, closed or loaded from a file: each is a view of its recording."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .records import Chain, Finding, Inserted, Recording, Results
 if TYPE_CHECKING:
     from .rules.precision_plan import PrecisionPlan, StepError
 
-# graph, report and rules are imported when they are asked: networkx and rich would otherwise be loaded while a
-# script's own folder comes first in sys.path, where a file of the same name may lie
+# graph, report and rules are imported on first use: otherwise networkx and rich would be loaded while the script's own
+# folder is first in sys.path, and it may hold a file of the same name
 
 
 class View(ABC):
-    """The outputs of a trace. Subclasses provide ``results``, which were worked out once."""
+    """The outputs of a trace. Subclasses provide ``results``, worked out once."""
 
     @property
     @abstractmethod
     def results(self) -> Results:
-        """What was recorded and what was judged from it: all that views show."""
+        """What was recorded and what was judged from it: everything that views show."""
 
     @property
     def recording(self) -> Recording:
@@ -31,22 +31,23 @@ class View(ABC):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The one that ended the run first, then by severity and reach."""
+        """The findings: what ended the run comes first, then by severity and reach."""
         return self.results.findings
 
     @property
     def fixes(self) -> tuple[Inserted, ...]:
-        """What ``autofix=True`` inserted, where, why and how often; see ``dtypetrace.autofix.Inserted``."""
+        """The casts that ``autofix=True`` inserted: what, where, why and how often; see
+        ``dtypetrace.autofix.Inserted``."""
         return self.results.fixes
 
     @property
     def _shown(self) -> tuple[Recording, tuple[Finding, ...]]:
-        """What most renderings take, from one judgement: that of a trace which is still open is made anew each time."""
+        """What most renderings need, taken from one judgement: while a trace is open, each access judges again."""
         results = self.results
         return results.recording, results.findings
 
     def diff(self) -> str:
-        """What was healed as a source patch, a unified diff that nothing has proven; ``dtypetrace fix`` does."""
+        """The source patch for what was healed, as a unified diff. It is not proven; ``dtypetrace fix`` proves one."""
         return self.results.diff
 
     def to_networkx(self) -> Any:
@@ -64,7 +65,7 @@ class View(ABC):
 
     def report(self, path: str | os.PathLike[str], *, source: bool = True, retraining: Any = None) -> None:
         """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's
-        text out; ``retraining``, what ``retrain_lora`` gave, is shown in it. Raises OSError where it cannot be
+        text out; ``retraining``, the result of ``retrain_lora``, is added to it. Raises OSError where it cannot be
         written."""
         from . import report
 
@@ -88,20 +89,20 @@ class View(ABC):
         return census.plain(self.recording)
 
     def to_dataframe(self, of: str = "ops") -> Any:
-        """A ``pandas.DataFrame``: one row for each distinct op; with ``of`` that of ``findings``, ``casts``,
-        ``parameters``, ``gradients`` or ``backward``. ``dtypetrace._frames.frame`` tells the columns. Raises ValueError
-        for another name."""
+        """A ``pandas.DataFrame`` with one row for each distinct op, or, with ``of``, for each of the ``findings``,
+        ``casts``, ``parameters``, ``gradients`` or ``backward``. ``dtypetrace.render.frames.frame`` lists the columns.
+        Raises ValueError for another name."""
         from .render import frames
 
         return frames.frame(*self._shown, of)
 
     def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within
-        ``tolerance`` of the reference, relative to it. The trace must have had one (``reference=True``).
+        ``tolerance`` of the reference, relative to it. The trace needs a reference (``reference=True``).
 
-        ``step`` runs the step again, from the same state and random numbers: with it every choice is run and measured,
-        and the plan is verified; without it the plan is what the measured effects foretell. ``dtypetrace plan
-        script.py`` runs the script itself. Raises ValueError for a trace without a reference.
+        ``step`` runs the step again, from the same state and random numbers: then every choice is run and measured, and
+        the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
+        the script itself. Raises ValueError for a trace without a reference.
 
         >>> t.precision_plan(tolerance=0.02).apply(model)    # doctest: +SKIP
         """
@@ -115,14 +116,14 @@ class View(ABC):
         raise ValueError("a saved trace cannot run anything; leave step out, or use dtypetrace plan script.py")
 
     def slice(self, op: int, limit: int = 60) -> Slice:
-        """What led to one op, by its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
+        """What led to one op, given its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
 
-        Raises ValueError for a number that is no op's.
+        Raises ValueError if no op has this number.
         """
         return Slice(self.recording, op, limit)
 
     def why(self, target: Any) -> Why:
-        """How a module's, parameter's or tensor's dtype came about: its origin and the steps since.
+        """How the dtype of a module, parameter or tensor was decided: its origin and the steps since.
 
         target: a dotted name (``"unet.conv_in"``, ``"unet.conv_in.weight"``; the first part may be
         left out), or a tensor while the block is open. Raises ValueError for what was not seen.
@@ -169,14 +170,14 @@ def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:
     printer.text(report.text(Recording(sources=finding.sources), (finding,)).rpartition("\n\n")[0])
 
 
-# how IPython shows a finding; given here, as records know nothing of how they are shown
+# how IPython shows a finding; set here because records do not know how they are shown
 setattr(Finding, "_repr_html_", _finding_html)  # noqa: B010 -- records do not declare it
 setattr(Finding, "_repr_pretty_", _finding_text)  # noqa: B010
 
 
 class Slice:
-    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` as ``to_networkx`` makes it, less what lies farther
-    off."""
+    """What led to one op. ``graph`` is a ``networkx.MultiDiGraph`` like that of ``to_networkx``, without the nodes
+    farther away."""
 
     def __init__(self, recording: Recording, op: int, limit: int) -> None:
         if not 0 <= op < len(recording.ops):
@@ -211,7 +212,7 @@ class Slice:
 
 
 class Why:
-    """The answer of ``why``: ``chains``, one for each tensor meant; its repr is the text."""
+    """The answer of ``why``: ``chains``, one for each tensor; its repr is the text."""
 
     def __init__(self, recording: Recording, chains: tuple[Chain, ...]) -> None:
         self._recording = recording
@@ -244,8 +245,8 @@ class SavedTrace(View):
 def load(path: str | os.PathLike[str]) -> SavedTrace:
     """Opens a trace that ``save`` wrote.
 
-    Raises ``dtypetrace.saved.TraceFileError`` (a ValueError) for a file that is none, is damaged or
-    was written by a newer version; OSError where it cannot be read.
+    Raises ``dtypetrace.saved.TraceFileError`` (a ValueError) for a file that is not a trace, is damaged or was written
+    by a newer version; OSError where it cannot be read.
     """
     from . import saved
 

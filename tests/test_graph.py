@@ -73,8 +73,8 @@ def test_of_two_that_widened_to_a_third_the_one_out_of_line_is_followed():
         step("promotion", "float32", 2, [0, 1], ["float16", "bfloat16"]),
     )
     recording = Recording(PLACES, steps)
-    assert graph.origin(recording, 2, in_line="float16").line == 2
-    assert graph.origin(recording, 2, in_line="bfloat16").line == 1
+    assert graph.origin(recording, 2, expected="float16").line == 2
+    assert graph.origin(recording, 2, expected="bfloat16").line == 1
     assert graph.origin(recording, 2).line == 1
 
 
@@ -109,8 +109,8 @@ def test_an_attribute_is_followed_where_what_was_read_is_out_of_line():
         step("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),), op="to"),
     )
     recording = Recording(PLACES, steps)
-    assert graph.origin(recording, 2, in_line="float16").line == 1
-    assert words(graph.flow(recording, 2, in_line="float16")) == [
+    assert graph.origin(recording, 2, expected="float16").line == 1
+    assert words(graph.flow(recording, 2, expected="float16")) == [
         ("value", "float32", "float32"),
         ("attribute", "float32", "float32"),
     ]
@@ -123,7 +123,7 @@ def test_an_attribute_is_passed_over_where_what_was_read_is_in_line():
         step("factory", "float32", 1),
         step("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),)),
     )
-    assert graph.origin(Recording(PLACES, steps), 2, in_line="float32").line == 2
+    assert graph.origin(Recording(PLACES, steps), 2, expected="float32").line == 2
 
 
 def test_a_cast_to_another_tensor_s_dtype():
@@ -132,9 +132,9 @@ def test_a_cast_to_another_tensor_s_dtype():
         step("cast", "float32", 2, (), ["int64"], reads=(read("float32", 0, 2),), explicit=True, op="to"),
     )
     recording = Recording(PLACES, steps)
-    assert graph.origin(recording, 1, in_line="float16").line == 1
-    in_line = graph.origin(recording, 1, in_line="float32")
-    assert (in_line.kind, in_line.line) == ("cast", 3)
+    assert graph.origin(recording, 1, expected="float16").line == 1
+    expected = graph.origin(recording, 1, expected="float32")
+    assert (expected.kind, expected.line) == ("cast", 3)
 
 
 def test_the_name_of_what_came_in(tmp_path):

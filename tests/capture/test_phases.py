@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import harmless
 import pytest
 import torch
 import torch.nn.functional as F
 import torch.nn.utils.prune
-from harmless import Raises, mlp, quick, whole  # noqa: F401 - fixtures
+from harmless import Raises, Refused, mlp, quick, whole  # noqa: F401 - fixtures
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -26,8 +27,8 @@ class Net(nn.Module):
         return checkpoint(self.second, x, use_reentrant=False)
 
 
-def line_of(text: str) -> int:
-    return next(i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.strip() == text)
+def line_of(text: str, file: str = __file__) -> int:
+    return next(i for i, line in enumerate(Path(file).read_text().splitlines(), 1) if line.strip() == text)
 
 
 def test_ops_have_their_phase_module_and_line():
@@ -147,18 +148,6 @@ def test_a_backward_whose_forward_lies_outside():
     assert trace.recording.not_seen
 
 
-class Refused(torch.autograd.Function):
-    """Its backward multiplies matrices of two dtypes."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad @ torch.ones(8, 8, dtype=torch.float64)
-
-
 def test_a_collision_in_a_backward_whose_forward_lies_outside():
     model = mlp()
     loss = Refused.apply(model(torch.ones(2, 8))).sum()
@@ -167,7 +156,7 @@ def test_a_collision_in_a_backward_whose_forward_lies_outside():
             loss.backward()
     [finding] = trace.findings
     assert (finding.kind, finding.severity, finding.phase, finding.op) == ("collision", "error", "backward", "matmul")
-    assert finding.site.line == line_of("return grad @ torch.ones(8, 8, dtype=torch.float64)")
+    assert finding.site.line == line_of("return grad @ torch.ones(8, 8, dtype=torch.float64)", harmless.__file__)
     assert finding.culprit.dtype == "float64" and finding.culprit.origin.line == finding.site.line
     assert info.value.__notes__
 

@@ -41,7 +41,7 @@ _DECIDED_BY_CALL = frozenset({"cast", "factory", "promotion", "conversion"})
 """Steps whose dtype the call itself may have named."""
 
 
-class Outcome(NamedTuple):
+class Made(NamedTuple):
     """One thing that an operator made: the operator, its operands, where, and the torch function around it, if any."""
 
     func: Any
@@ -93,7 +93,7 @@ class Births:
         self.unchanged: dict[tuple[int, int, int, int], tuple[str, torch.dtype, tuple[RawRead, ...]]] = {}
         """Casts that changed nothing, by place, module, and the tensor's step and op."""
 
-    def decide(self, outcome: Outcome) -> int:
+    def decide(self, outcome: Made) -> int:
         """The step of an output whose operands do not all have its dtype."""
         func, made = outcome.func, outcome.made
         named_cast = outcome.call is not None and outcome.name in NAMED_CASTS
@@ -111,7 +111,7 @@ class Births:
             return self._floating_of_others(outcome)
         return self.origins.step(outcome.step("factory", outcome.source))
 
-    def _of_operand(self, outcome: Outcome, same: list[Tensor]) -> int:
+    def _of_operand(self, outcome: Made, same: list[Tensor]) -> int:
         """Some operand has the dtype that was made: it promoted the narrower ones, if any."""
         made = outcome.made
         mark = self.origins.adopt(next((t for t in same if t.dim()), same[0]), outcome.place, outcome.forward_op)
@@ -123,7 +123,7 @@ class Births:
                 return self.origins.step(outcome.step("promotion", outcome.source, parents=(mark.step,)))
         return mark.step
 
-    def _cast(self, outcome: Outcome) -> int:
+    def _cast(self, outcome: Made) -> int:
         """A copy in another dtype: the program's cast, or autocast's."""
         call, made = outcome.call, outcome.made
         source = outcome.source or outcome.dtypes[:1]
@@ -136,7 +136,7 @@ class Births:
                 return self.origins.step(outcome.step("promotion", (*outcome.source, made), parents=(mark.step,)))
         return self.origins.step(outcome.step("autocast", source))
 
-    def _floating_of_others(self, outcome: Outcome) -> int:
+    def _floating_of_others(self, outcome: Made) -> int:
         """A floating result whose dtype no operand has."""
         made, floating, source = outcome.made, outcome.floating, outcome.source
         if outcome.explicit:
@@ -158,7 +158,7 @@ class Births:
         """Where the default dtype was set, if what was made has it because it is the default."""
         return self.recorder.default_place if made is torch.get_default_dtype() else -1
 
-    def birth(self, outcome: Outcome, thread: Thread) -> int:
+    def birth(self, outcome: Made, thread: Thread) -> int:
         """The step of a tensor made from no tensor."""
         func, made, call = outcome.func, outcome.made, outcome.call
         name, explicit = outcome.name, outcome.explicit
@@ -183,7 +183,7 @@ class Births:
                 self.origins.same_as(step, number)
         return number
 
-    def like(self, outcome: Outcome) -> int:
+    def like(self, outcome: Made) -> int:
         """The step of integers or booleans made like others.
 
         ``ones_like(tokens)`` decides for itself that its ones are integers; a blank made inside another call does not.
@@ -290,7 +290,7 @@ class Births:
             known = self.origins.mark_of(operand, place)
             return self.origins.mark(out, known.step, known.op)
         call: RunningCall = [func, args, kwargs, place, False]
-        return self.origins.mark(out, self.birth(Outcome(func, (), (), out.dtype, place, -1, call), thread), -1)
+        return self.origins.mark(out, self.birth(Made(func, (), (), out.dtype, place, -1, call), thread), -1)
 
     def _reads(
         self, thread: Thread, out: Tensor, other: Any, frame: FrameType | None, place: int

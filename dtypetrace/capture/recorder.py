@@ -18,7 +18,7 @@ from torch import nn
 
 from ..records import Plan
 from . import private, refused_calls
-from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Outcome
+from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
 from .modules import Modules, clean_name
@@ -374,7 +374,7 @@ class Recorder:
         elif forward_op == ACCUMULATES and (gained := self._step_of_variable(made)) >= 0:
             step = gained
         else:
-            outcome = Outcome(known.func, inputs, dtypes, made, op.place, op.module, call, forward_op)
+            outcome = Made(known.func, inputs, dtypes, made, op.place, op.module, call, forward_op)
             step = self._settle(outcome, thread) if alike else self.births.decide(outcome)
         origins.mark(out, step, op.number)
 
@@ -384,7 +384,7 @@ class Recorder:
         owner = self.origins.of(variable)
         return owner.step if owner is not None and variable.dtype is made else -1
 
-    def _settle(self, outcome: Outcome, thread: Thread) -> int:
+    def _settle(self, outcome: Made, thread: Thread) -> int:
         """The step that decided an output's dtype, where all operands have it and the first one's mark does not say."""
         if not outcome.inputs:
             return self.births.birth(outcome, thread)

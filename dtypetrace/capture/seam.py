@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RefusedCall:
     """A refused call, as healing sees it: what was called with what, and the number of its refusal."""
 
     function: Callable[..., Any]
@@ -78,7 +78,7 @@ class Context:
 class Healer(Protocol):
     """Healing, as the hooks use it. See ``healing.healer``."""
 
-    def remake(self, call: Call) -> Remade | None:
+    def remake(self, call: RefusedCall) -> Remade | None:
         """Other arguments for a refused call, or None to let it raise."""
 
     def module_input(self, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> tuple[Any, ...] | None:
@@ -151,7 +151,7 @@ def kernel_refused(
         if healer is None or torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs)):
             return None
         number = recorder.refusals.number_of(error)
-        healed = healer.remake(Call(func, args, kwargs, number, error)) if number is not None else None
+        healed = healer.remake(RefusedCall(func, args, kwargs, number, error)) if number is not None else None
     except Exception:
         recorder.fail("the refusal of an operator")
     if healed is None:
@@ -178,7 +178,7 @@ def refused(
         number = recorder.refusals.number_of(error)
         if healer is not None and number is not None:
             with private.DisableTorchFunction():
-                return healer.remake(Call(func, args, kwargs, number, error))
+                return healer.remake(RefusedCall(func, args, kwargs, number, error))
     except Exception:
         recorder.fail("a refusal")
     return None

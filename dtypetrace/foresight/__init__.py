@@ -4,7 +4,7 @@ Pure: no torch, no model, no text. ``what_if`` answers people, ``refused_after``
 """
 
 from .carry import refused_after
-from .changes import Change, UnknownNameError, resolve
+from .changes import DtypeChange, UnknownNameError, resolve
 from .forecast import Forecast, Predicted, what_if
 
-__all__ = ["Change", "Forecast", "Predicted", "UnknownNameError", "refused_after", "resolve", "what_if"]
+__all__ = ["DtypeChange", "Forecast", "Predicted", "UnknownNameError", "refused_after", "resolve", "what_if"]

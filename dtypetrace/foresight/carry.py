@@ -17,8 +17,8 @@ from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged
 from ..tables import autocast, operator_rules
 from ..tables.dtypes import FLOATING, REAL, wider
 from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, is_cast, name_of
-from ..tables.rule_language import Call, Given, Gives, Outcome, Refuses, Unknown
-from .changes import Change, Parameters
+from ..tables.rule_language import Call, Given, Gives, Prediction, Refuses, Unknown
+from .changes import DtypeChange, Parameters
 
 Assumption = tuple[tuple[str, bool], ...]
 
@@ -38,10 +38,10 @@ class Carried:
     """Whether it promotes operands that it did not promote before."""
 
 
-class Run:
+class Replay:
     """A recording under a change. ``ops`` holds what became of each op."""
 
-    def __init__(self, recording: Recording, change: Change) -> None:
+    def __init__(self, recording: Recording, change: DtypeChange) -> None:
         self.recording = recording
         self.change = change
         self.parameters = Parameters(recording, change)
@@ -266,7 +266,7 @@ def _spread(made: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
     return tuple(made[min(n, len(made) - 1)] for n in range(len(outputs))) if made else tuple(outputs)
 
 
-def _widens(given: Sequence[str], outcome: Outcome) -> bool:
+def _widens(given: Sequence[str], outcome: Prediction) -> bool:
     """Whether an op's first result is wider than a floating operand although operands disagree."""
     if not isinstance(outcome, Gives) or not outcome.dtypes:
         return False
@@ -284,7 +284,7 @@ def _guess(before: Sequence[str], given: Sequence[str], outputs: Sequence[str]) 
 # ---------------------------------------------------------------- predicting
 
 
-def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Outcome:
+def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
     """What an op does with other operands, made certain by what it did with its own.
 
     The table may ask for arguments that are not recorded. Of its answers those count that agree with what was seen.
@@ -298,13 +298,13 @@ def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Outcome:
     return _certain(table, op.aten, op, before, given)
 
 
-def _certain(table: operator_rules.Table, name: str, op: Op, before: Sequence[str], given: Sequence[str]) -> Outcome:
+def _certain(table: operator_rules.Table, name: str, op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
     seen = table.possible(name, _call(op, before))
     agreeing = [dict(assumed) for assumed, outcome in seen.items() if _agrees(outcome, op.outputs)]
     if not agreeing:
         first = next(iter(seen.values()))
         return first if isinstance(first, Unknown) else Unknown("it did something else than the table says")
-    found: set[Outcome] = set()
+    found: set[Prediction] = set()
     for assumed, outcome in table.possible(name, _call(op, given)).items():
         known = dict(assumed)
         if any(all(known.get(k, v) == v for k, v in one.items()) for one in agreeing):
@@ -322,11 +322,11 @@ def _call(op: Op, dtypes: Sequence[str]) -> Call:
     return Call(operands, outs=outs)
 
 
-def _agrees(outcome: Outcome, outputs: Sequence[str]) -> bool:
+def _agrees(outcome: Prediction, outputs: Sequence[str]) -> bool:
     return isinstance(outcome, Gives) and (not outcome.dtypes or _spread(outcome.dtypes, outputs) == tuple(outputs))
 
 
-def refused_again(run: Run, refused: Refused) -> Outcome:
+def refused_again(run: Replay, refused: Refused) -> Prediction:
     """What becomes of a call that was refused, after a change."""
     tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
     host = Op(refused.op, "", refused.phase, refused.module, refused.place, (), (), 1)
@@ -364,12 +364,12 @@ class After:
     code: str
 
 
-def refused_after(recording: Recording, change: Change) -> tuple[After, ...]:
+def refused_after(recording: Recording, change: DtypeChange) -> tuple[After, ...]:
     """Every recorded call that a change would have refused: what the advice asks before it proposes the change."""
-    return tuple(refusals(Run(recording, change)))
+    return tuple(refusals(Replay(recording, change)))
 
 
-def refusals(run: Run) -> Iterator[After]:
+def refusals(run: Replay) -> Iterator[After]:
     """The calls of a changed run that would be refused, in the order of the recording."""
     for number, carried in enumerate(run.ops):
         if carried.code:

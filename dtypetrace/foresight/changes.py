@@ -18,7 +18,7 @@ class UnknownNameError(ValueError):
 
 
 @dataclass(frozen=True)
-class Change:
+class DtypeChange:
     """Other dtypes for a recorded run.
 
     births: step that decided a dtype -> the dtype that it decides instead. modules: full name of a module or
@@ -33,7 +33,7 @@ class Change:
     autocast: str | None = None
 
 
-def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> Change:
+def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> DtypeChange:
     """The change that names stand for: a module, a parameter, a tensor's name where it was born, or ``file.py:12``.
 
     Raises UnknownNameError for a name that stands for nothing that was recorded, and for what is no floating dtype.
@@ -49,7 +49,7 @@ def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | No
         if not full and not born:
             raise UnknownNameError(f"nothing called {name!r} was recorded{_near(recording, name)}")
     region = autocast if autocast in (None, "off") else _dtype(autocast or "")
-    return Change(births, modules, region)
+    return DtypeChange(births, modules, region)
 
 
 def _dtype(spelled: str) -> str:
@@ -115,7 +115,7 @@ def _near(recording: Recording, name: str) -> str:
 class Parameters:
     """Which operands are parameters or buffers whose dtype a change decides."""
 
-    def __init__(self, recording: Recording, change: Change) -> None:
+    def __init__(self, recording: Recording, change: DtypeChange) -> None:
         self._modules = change.modules
         self._changed = [(p, dtype) for p in recording.parameters if (dtype := self._of(p.name)) is not None]
         mine = {p.step for p, _ in self._changed}

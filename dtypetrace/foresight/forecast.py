@@ -12,8 +12,8 @@ from ..tables import operator_rules
 from ..tables.dtypes import FLOATING, bytes_of
 from ..tables.operators import flops, is_cast, is_move, result_bytes
 from ..tables.rule_language import Gives
-from .carry import Run, refusals, refused_again
-from .changes import Change, resolve
+from .carry import Replay, refusals, refused_again
+from .changes import DtypeChange, resolve
 
 FORWARD = ("forward", "recompute", "other")
 
@@ -52,7 +52,7 @@ class Amounts:
 class Forecast:
     """What would have happened, op by op and in sum."""
 
-    change: Change
+    change: DtypeChange
     refused: tuple[Predicted, ...]
     """Calls that ran and would be refused."""
     still: tuple[Predicted, ...]
@@ -76,15 +76,15 @@ class Forecast:
         return not (self.refused or self.still)
 
 
-def what_if(recording: Recording, changes: Mapping[str, str] | Change, autocast: str | None = None) -> Forecast:
+def what_if(recording: Recording, changes: Mapping[str, str] | DtypeChange, autocast: str | None = None) -> Forecast:
     """What the run would have done with other dtypes.
 
     changes: names to dtypes, see :func:`resolve`. autocast: the dtype that autocast computes in during forward,
     ``"off"`` for no
     autocast, None as it was recorded. Raises UnknownNameError for names that stand for nothing.
     """
-    change = changes if isinstance(changes, Change) else resolve(recording, changes, autocast)
-    run = Run(recording, change)
+    change = changes if isinstance(changes, DtypeChange) else resolve(recording, changes, autocast)
+    run = Replay(recording, change)
     table = operator_rules.table()
     after = list(refusals(run))
     mended = (n for n, r in enumerate(recording.refused) if isinstance(refused_again(run, r), Gives))
@@ -96,13 +96,13 @@ def what_if(recording: Recording, changes: Mapping[str, str] | Change, autocast:
         widened=tuple(_of_op(run, n, "") for n, c in enumerate(run.ops) if c.widens),
         changed=sum(o.count for o, c in zip(recording.ops, run.ops) if c.outputs != o.outputs),
         unknown=_unknown(run),
-        before=amounts(Run(recording, Change())),
+        before=amounts(Replay(recording, DtypeChange())),
         after=amounts(run),
         table=f"torch {table.torch}, {table.device}",
     )
 
 
-def _of_op(run: Run, number: int, code: str) -> Predicted:
+def _of_op(run: Replay, number: int, code: str) -> Predicted:
     op, carried = run.recording.ops[number], run.ops[number]
     place = graph.place_of(run.recording, op.place)
     before = tuple(i.dtype for i in op.inputs)
@@ -110,7 +110,7 @@ def _of_op(run: Run, number: int, code: str) -> Predicted:
     return Predicted(op.op, op.module, op.phase, place, code, before, carried.inputs, gives, op.count)
 
 
-def _of_refused(run: Run, number: int, code: str) -> Predicted:
+def _of_refused(run: Replay, number: int, code: str) -> Predicted:
     refused = run.recording.refused[number]
     outcome = refused_again(run, refused)
     gives = outcome.dtypes[0] if isinstance(outcome, Gives) and outcome.dtypes else ""
@@ -119,7 +119,7 @@ def _of_refused(run: Run, number: int, code: str) -> Predicted:
     return Predicted(refused.op, refused.module, refused.phase, place, code, dtypes, dtypes, gives, refused.count)
 
 
-def _unknown(run: Run) -> dict[str, int]:
+def _unknown(run: Replay) -> dict[str, int]:
     found: Counter[str] = Counter()
     for op, carried in zip(run.recording.ops, run.ops):
         if carried.unknown:
@@ -127,7 +127,7 @@ def _unknown(run: Run) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def amounts(run: Run) -> Amounts:
+def amounts(run: Replay) -> Amounts:
     """Memory and work by dtype."""
     parameters: Counter[str] = Counter()
     for p in run.recording.parameters:

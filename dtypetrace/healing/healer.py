@@ -22,7 +22,7 @@ from torch import nn
 
 from ..capture import private, refused_calls
 from ..capture.calls import dtype_name
-from ..capture.seam import Call, Context, Remade, Replacement
+from ..capture.seam import Context, RefusedCall, Remade, Replacement
 from ..capture.signatures import arguments_of
 from ..capture.snapshot import snapshot
 from ..records import Cast, Place, Recording, Refused, Ruling
@@ -83,7 +83,7 @@ class Healer:
 
     # ------------------------------------------------------------ the seam
 
-    def remake(self, call: Call) -> Remade | None:
+    def remake(self, call: RefusedCall) -> Remade | None:
         """Other arguments for a refused call, or None to let it raise."""
         arguments = list(arguments_of(call.function, call.args, call.kwargs))
         decided = self._casts_for(call, arguments)
@@ -152,14 +152,14 @@ class Healer:
 
     # ------------------------------------------------------------ the verdict
 
-    def _casts_for(self, call: Call, arguments: list[tuple[str, Any]]) -> _Casts | None:
+    def _casts_for(self, call: RefusedCall, arguments: list[tuple[str, Any]]) -> _Casts | None:
         number = call.refusal
         if number not in self._decided:
             repeatable = call.function not in _UNREPEATABLE and self._casting.may_heal(call.error)
             self._decided[number] = self._decide(call, arguments) if repeatable else None
         return self._decided[number]
 
-    def _decide(self, call: Call, arguments: list[tuple[str, Any]]) -> _Casts | None:
+    def _decide(self, call: RefusedCall, arguments: list[tuple[str, Any]]) -> _Casts | None:
         recording = with_facts(snapshot(self.recorder, whole=False), self._known)
         refused = recording.refused[call.refusal]
         ruling = self._judge(recording, refused)
@@ -212,7 +212,9 @@ class Healer:
         return finish
 
 
-def _agreeing(call: Call, arguments: list[tuple[str, Any]], ruling: Ruling, wanted: str, culprit: str) -> _Casts | None:
+def _agreeing(
+    call: RefusedCall, arguments: list[tuple[str, Any]], ruling: Ruling, wanted: str, culprit: str
+) -> _Casts | None:
     """The casts that make the operands agree: of those that share the culprit's cause."""
     rivals = {
         i: v for i, (_, v) in enumerate(arguments) if isinstance(v, Tensor) and dtype_name(v.dtype) in ruling.sides
@@ -231,7 +233,7 @@ def _agreeing(call: Call, arguments: list[tuple[str, Any]], ruling: Ruling, want
     return _Casts(casts)
 
 
-def destination(call: Call) -> Any:
+def destination(call: RefusedCall) -> Any:
     """What a call writes into: a tensor, a list of tensors, None for a call that makes its result."""
     name = getattr(call.function, "__name__", "")
     schema = getattr(call.function, "_schema", None)
@@ -243,7 +245,7 @@ def destination(call: Call) -> Any:
     return call.args[0] if in_place and call.args and isinstance(call.args[0], (Tensor, list)) else None
 
 
-def _into_destination(place: Place, refused: Refused, call: Call) -> _Casts | None:
+def _into_destination(place: Place, refused: Refused, call: RefusedCall) -> _Casts | None:
     """For a result that its destination cannot hold: it is copied there, or bound to the name by ``x += y``."""
     out = call.kwargs.get("out")
     if isinstance(out, Tensor) and out.is_floating_point():

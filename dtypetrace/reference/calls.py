@@ -18,7 +18,7 @@ _HEAVY = 1 << 22
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-class Call:
+class ReferencedCall:
     """What the program called, with what it made.
 
     written: the tensors that it wrote to. before: the program's values of those before, where they differ from the
@@ -202,20 +202,20 @@ class Call:
 # ---------------------------------------------------------------- operators that need more than the same call
 
 
-def _dropped(call: Call) -> Any:
+def _dropped(call: ReferencedCall) -> Any:
     """Dropout with the program's mask."""
     probability = call.args[1]
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
     return call.widened(call.args[0]) * call.out[1] * scale, call.out[1]
 
 
-def _softened(call: Call) -> Any:
+def _softened(call: ReferencedCall) -> Any:
     """A softmax that is asked to widen: the reference is wide already."""
     args, _ = call.arguments()
     return call.func(*args[:2], False)
 
 
-_SPECIAL: dict[Any, Callable[[Call], Any]] = {
+_SPECIAL: dict[Any, Callable[[ReferencedCall], Any]] = {
     _aten.native_dropout: _dropped,
     _aten._softmax: _softened,
     _aten._log_softmax: _softened,

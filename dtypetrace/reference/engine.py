@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..capture import private
-from .calls import Call, argument, plain, tensors_of
+from .calls import ReferencedCall, argument, plain, tensors_of
 from .operators import RERUN, STRANGE, UNWRITTEN, VIEW, Kind, kind_of
 from .samples import own_sample
 from .shadows import Shadows
@@ -152,7 +152,7 @@ class Engine:
         tensors, before, samples = (
             (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
         )
-        call = Call(self.shadows, func, kind, args, kwargs, out, tensors, before)
+        call = ReferencedCall(self.shadows, func, kind, args, kwargs, out, tensors, before)
         if not call.made:
             if kind.counts:
                 self._counted(number, args[0], out)
@@ -216,7 +216,7 @@ class Engine:
         self.shadows.written(shadow, made)
         return True
 
-    def _give_up(self, func: Any, call: Call, reason: str) -> None:
+    def _give_up(self, func: Any, call: ReferencedCall, reason: str) -> None:
         self.refused.setdefault(str(func), reason)
         for t in call.made:
             self.shadows.forget(t)

@@ -12,7 +12,7 @@ from ..records import Compared, Precision
 from .compared import Comparisons
 from .engine import Engine, Followed, Written
 from .errors import Errors
-from .keeping import Kept, keep_wide
+from .keeping import WideModules, keep_wide
 from .samples import SIZE, sample
 
 Tensor = torch.Tensor
@@ -61,7 +61,7 @@ class Reference:
         self.most_bytes = 0
         self._done = 0
         self._keep = tuple(keep)
-        self._islands: dict[int, Kept] = {}
+        self._islands: dict[int, WideModules] = {}
 
     # ------------------------------------------------------------ every operator
 

@@ -11,7 +11,7 @@ from torch import nn
 NARROW = (torch.float16, torch.bfloat16)
 
 
-class Kept:
+class WideModules:
     """The casts around the modules that are kept wide. ``remove()`` takes them out; weights stay as they are."""
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
@@ -35,12 +35,12 @@ class Kept:
         self._handles = []
 
 
-def keep_wide(model: nn.Module, names: Iterable[str]) -> Kept:
+def keep_wide(model: nn.Module, names: Iterable[str]) -> WideModules:
     """Casts the weights of some modules, by their paths, to float32, what goes into them too, and what comes out back.
 
     Autocast is off inside. A module within another one that is kept needs no casts of its own.
     """
-    return Kept(model, names)
+    return WideModules(model, names)
 
 
 def _widen_weights(module: nn.Module) -> None:

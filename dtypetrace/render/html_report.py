@@ -21,7 +21,7 @@ _DRAWN = 30
 
 
 @dataclass
-class Adapters:
+class AdapterSection:
     """What retraining the adapters showed."""
 
     headline: str
@@ -51,7 +51,7 @@ class Page:
     legend: list[tuple[str, str]]
     ticks: bool
     tables: list[dict[str, Any]]
-    adapters: Adapters | None = None
+    adapters: AdapterSection | None = None
 
 
 def page(
@@ -119,8 +119,8 @@ def _retraining_alone(retraining: Retraining) -> Page:
     )
 
 
-def _adapters(r: Retraining) -> Adapters:
-    return Adapters(
+def _adapters(r: Retraining) -> AdapterSection:
+    return AdapterSection(
         headline=retraining_views.headline(r),
         confirmed=r.confirmed,
         over=f"{retraining_views.over(r)}, as they are and in float32",

@@ -68,7 +68,7 @@ def main() -> None:
     show_patched(texts)
     sys.meta_path.insert(0, PatchedFiles(encoded))
     ledger: list[Pass] = []
-    run = _Run(request, program, ledger)
+    run = _HealedRun(request, program, ledger)
     # a program that draws other numbers in every run could not be compared with itself
     random.seed(0)
     seeds = AfterImport("numpy", lambda: sys.modules["numpy"].random.seed(0))
@@ -121,7 +121,7 @@ def _ended(error: BaseException | None) -> Ended | None:
     return {"type": type(error).__name__, "message": str(error), "frames": frames[::-1]}
 
 
-class _Run:
+class _HealedRun:
     """The trace of the run, begun once the program has imported torch."""
 
     def __init__(self, request: dict[str, Any], program: Program, ledger: list[Pass]) -> None:

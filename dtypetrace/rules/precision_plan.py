@@ -44,7 +44,7 @@ class StepError:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class KeptModule:
     """One module that may be kept wide, with what that does and costs."""
 
     module: str
@@ -66,11 +66,11 @@ class PrecisionPlan:
     """The modules to keep in float32, and what was measured with and without them."""
 
     tolerance: float
-    keep: tuple[Candidate, ...]
+    keep: tuple[KeptModule, ...]
     before: StepError
     after: StepError | None
     """With the plan, measured by running the step under it; None where it was not run."""
-    ranked: tuple[Candidate, ...] = ()
+    ranked: tuple[KeptModule, ...] = ()
     tried: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), repr=False)
     """Every choice that was run, and its worst error."""
 
@@ -162,7 +162,7 @@ def _arrives(recording: Recording) -> float:
     return abs(1 - done / due) if due else 0.0
 
 
-def candidates(recording: Recording) -> tuple[Candidate, ...]:
+def candidates(recording: Recording) -> tuple[KeptModule, ...]:
     """The modules of a recorded run, those that do most to the step first. What the outermost one computes itself is in
     none."""
     run = Run(recording)
@@ -183,7 +183,7 @@ def candidates(recording: Recording) -> tuple[Candidate, ...]:
             )
     weights = _weights(recording)
     found = [
-        Candidate(
+        KeptModule(
             path,
             (forward.get(path, 0.0) + backward.get(path, 0.0)) / 2,
             infinite[path],
@@ -195,7 +195,7 @@ def candidates(recording: Recording) -> tuple[Candidate, ...]:
     return tuple(sorted(found, key=_order))
 
 
-def _order(c: Candidate) -> tuple[bool, int, float, str]:
+def _order(c: KeptModule) -> tuple[bool, int, float, str]:
     """What makes finite numbers infinite before all that merely rounds, the innermost first."""
     return not c.infinite, -c.module.count(".") if c.infinite else 0, -c.share, c.module
 
@@ -272,7 +272,7 @@ def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
     is run."""
     ranked = candidates(recording)
     before = step_error(recording)
-    keep: list[Candidate] = []
+    keep: list[KeptModule] = []
     left = sum(c.share for c in ranked) or 1.0
     for c in ranked:
         expected = before.worst * max(left, 0.0) ** 0.5
@@ -291,7 +291,7 @@ class _Tries:
         self.left = most
         self.known: dict[tuple[str, ...], StepError] = {}
 
-    def of(self, keep: Sequence[Candidate]) -> StepError:
+    def of(self, keep: Sequence[KeptModule]) -> StepError:
         names = tuple(sorted(c.module for c in keep))
         if names not in self.known:
             self.left -= 1
@@ -299,7 +299,7 @@ class _Tries:
         return self.known[names]
 
 
-def _enough(ranked: Sequence[Candidate], tries: _Tries, tolerance: float) -> int:
+def _enough(ranked: Sequence[KeptModule], tries: _Tries, tolerance: float) -> int:
     """How many of the first modules are enough: doubled until they are, then halved in between."""
     low, high = 0, 1
     while high < len(ranked) and tries.of(ranked[:high]).worst > tolerance and tries.left > 2:
@@ -313,7 +313,7 @@ def _enough(ranked: Sequence[Candidate], tries: _Tries, tolerance: float) -> int
     return high
 
 
-def _pruned(keep: list[Candidate], tries: _Tries, tolerance: float) -> list[Candidate]:
+def _pruned(keep: list[KeptModule], tries: _Tries, tolerance: float) -> list[KeptModule]:
     """Leaves out, the least first, what the others make needless."""
     if tries.of(keep).worst > tolerance:
         return keep

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .rule_language import Assumed, Call, Gives, Outcome, Unknown, kinds, outcomes
+from .rule_language import Assumed, Call, Gives, Prediction, Unknown, kinds, outcomes
 
 _OPEN = "it depends on arguments that are not known"
 MOST_RECORDED = 64
@@ -107,7 +107,7 @@ class Table:
         foreign = next((g.dtype for g in call.operands if g.dtype not in self._measured), None)
         return f"it was not measured with {foreign}" if foreign else ""
 
-    def possible(self, name: str, call: Call) -> dict[Assumed, Outcome]:
+    def possible(self, name: str, call: Call) -> dict[Assumed, Prediction]:
         """All that may happen, by what is assumed of what is not known of the call; one entry where everything is
         known."""
         why = self._why_unknown(name, call)
@@ -117,12 +117,12 @@ class Table:
             return {(): self._each(name, call)}
         return dict(outcomes(self.rule(name, call) or "", call))
 
-    def _each(self, name: str, call: Call) -> Outcome:
+    def _each(self, name: str, call: Call) -> Prediction:
         """What an operator on lists does: as on each of their positions. It is refused where one position is."""
-        found: set[Outcome] = set()
+        found: set[Prediction] = set()
         for positions in elements(name, len(call.operands), self._entries[name].counts):
             made: list[str] = []
-            refused: Outcome | None = None
+            refused: Prediction | None = None
             for position in positions:
                 one = replace(call, operands=tuple(call.operands[n] for n in position))
                 answers = {outcome for _, outcome in outcomes(self.rule(name, one) or "", one)}
@@ -134,7 +134,7 @@ class Table:
             found.add(refused or Gives(tuple(made)))
         return found.pop() if len(found) == 1 else Unknown("its lists are not told apart")
 
-    def predict(self, name: str, call: Call) -> Outcome:
+    def predict(self, name: str, call: Call) -> Prediction:
         """What a call gives, or the family of message it is refused with.
 
         >>> half, wide = Given("float16", 2), Given("float32", 2)

@@ -118,7 +118,7 @@ class Unknown:
     why: str
 
 
-Outcome = Gives | Refuses | Unknown
+Prediction = Gives | Refuses | Unknown
 
 # ---------------------------------------------------------------- results
 
@@ -353,7 +353,7 @@ def condition(words: str) -> _Holds:
 
 
 @dataclass(frozen=True)
-class Case:
+class RuleCase:
     """Where every condition holds, this is what happens."""
 
     conditions: tuple[str, ...]
@@ -362,7 +362,7 @@ class Case:
     results: tuple[_Giving, ...] = field(repr=False, compare=False, default=())
 
     @classmethod
-    def read(cls, text: str) -> Case:
+    def read(cls, text: str) -> RuleCase:
         before, _, outcome = text.rpartition(": ")
         conditions = tuple(before.split(" & ")) if before else ()
         results = () if outcome.startswith(("!", "?", "nothing")) else tuple(giving(w) for w in outcome.split(", "))
@@ -371,7 +371,7 @@ class Case:
     def __str__(self) -> str:
         return f"{' & '.join(self.conditions)}: {self.outcome}" if self.conditions else self.outcome
 
-    def happens(self, call: Call) -> Outcome:
+    def happens(self, call: Call) -> Prediction:
         if self.outcome.startswith("!"):
             return Refuses(self.outcome[1:])
         if self.outcome.startswith("?"):
@@ -381,21 +381,21 @@ class Case:
 
 
 @cache
-def read(rule: str) -> tuple[Case, ...]:
-    return tuple(Case.read(case) for case in rule.split("; "))
+def read(rule: str) -> tuple[RuleCase, ...]:
+    return tuple(RuleCase.read(case) for case in rule.split("; "))
 
 
 Assumed = tuple[tuple[str, bool], ...]
 
 
-def outcomes(rule: str, call: Call) -> Iterator[tuple[Assumed, Outcome]]:
+def outcomes(rule: str, call: Call) -> Iterator[tuple[Assumed, Prediction]]:
     """Everything that a rule says may happen, each with what was assumed of what is not known of the call."""
     yield from _outcomes(read(rule), 0, call, {})
 
 
 def _outcomes(
-    cases: tuple[Case, ...], at: int, call: Call, assumed: dict[str, bool]
-) -> Iterator[tuple[Assumed, Outcome]]:
+    cases: tuple[RuleCase, ...], at: int, call: Call, assumed: dict[str, bool]
+) -> Iterator[tuple[Assumed, Prediction]]:
     for number in range(at, len(cases)):
         case = cases[number]
         known = [assumed.get(c, t(call)) for c, t in zip(case.conditions, case.tests)]

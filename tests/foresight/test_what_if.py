@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import dtypetrace
-from dtypetrace.foresight import Change, UnknownNameError, refused_after, what_if
+from dtypetrace.foresight import DtypeChange, UnknownNameError, refused_after, what_if
 from dtypetrace.records import Recording
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -80,10 +80,10 @@ def forecast_and_run(base: Recording, **changed: str):
 
 def results(recording: Recording, forecast=None) -> list[tuple]:
     """Every op of forward with the dtype of its result, casts left out: which of them run depends on the dtypes."""
-    from dtypetrace.foresight.carry import Run
+    from dtypetrace.foresight.carry import Replay
 
     outputs = (
-        [c.outputs for c in Run(recording, forecast.change).ops] if forecast else [o.outputs for o in recording.ops]
+        [c.outputs for c in Replay(recording, forecast.change).ops] if forecast else [o.outputs for o in recording.ops]
     )
     return [
         (o.op, o.aten, o.module, made[:1])
@@ -126,7 +126,7 @@ def test_names_that_stand_for_nothing(base):
 
 
 def test_no_change_changes_nothing(base):
-    forecast = what_if(base, Change())
+    forecast = what_if(base, DtypeChange())
     assert forecast.clean and not forecast.changed and not forecast.widened and not forecast.unknown
     assert forecast.before == forecast.after
-    assert refused_after(base, Change()) == ()
+    assert refused_after(base, DtypeChange()) == ()

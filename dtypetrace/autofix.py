@@ -3,7 +3,7 @@
 :func:`fixes` and :func:`diff` judge a recording that still has its program's text. :class:`Repair` is ``dtypetrace
 fix``: it runs the program with healing, patches each cause at the best place and runs the patched program, until
 nothing is refused any more. If a candidate fails, it tries the next. Then it compares the two runs.
-Nothing here imports torch: the runs are processes of their own (``repair.healed_run``).
+Nothing here imports torch: the runs are processes of their own (``commands.healed_run``).
 """
 
 from __future__ import annotations

@@ -225,8 +225,8 @@ class Ruling:
     """The dtype that the run was meant to have at this call, None where that is unknown."""
     sides: frozenset[str]
     """The dtypes that disagree."""
+    blamed: frozenset[int]
     """Indices of the witnesses that got their dtype from the same cause as the culprit."""
-    """Indices of the witnesses that owe their dtype to what the culprit owes its own to."""
 
 
 @dataclass(frozen=True, slots=True)

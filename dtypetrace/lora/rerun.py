@@ -1,7 +1,7 @@
 """The adapters of a program that runs: measured at its own optimizer's steps, and put into float32 where a re-run
 asks for that.
 
-``repair.healed_run`` installs one for each run. Adapters are looked for when an optimizer is given parameters: in the
+``commands.healed_run`` installs one for each run. Adapters are looked for when an optimizer is given parameters: in the
 models that hold them, before the optimizer makes its state. In float32 a layer's adapter goes on computing in the
 dtype that it had, by an autocast around the layer where the program has none on; a loss scaler is left as the program
 has it."""

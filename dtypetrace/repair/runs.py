@@ -107,7 +107,7 @@ def _start(request: Path, shown: bool) -> int:
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # what -W, -X and the like were
     sys.stderr.flush()
     return subprocess.run(
-        [sys.executable, *options, "-m", "dtypetrace.repair.healed_run", str(request)],
+        [sys.executable, *options, "-m", "dtypetrace.commands.healed_run", str(request)],
         stdin=subprocess.DEVNULL,
         stdout=2 if shown else subprocess.DEVNULL,
         stderr=None if shown else subprocess.DEVNULL,

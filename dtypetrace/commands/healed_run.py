@@ -1,6 +1,6 @@
 """One watched and healed run of a program in a process of its own, with some of its files patched.
 
-``autofix`` starts ``python -m dtypetrace.repair.healed_run REQUEST.json`` for the run that finds the problems and for
+``autofix`` starts ``python -m dtypetrace.commands.healed_run REQUEST.json`` for the run that finds the problems and for
 each that tries a patch. Patched text is compiled under its original path, so that relative imports,
 data files and ``inspect.getsource`` find what they always do; processes that the program spawns see the
 files on disk. What the two runs are compared by is written down: each value that a backward
@@ -23,8 +23,8 @@ from typing import Any
 
 from ..program import AfterImport, Program, show
 from ..records import Results
+from ..repair.runs import Ended, Pass
 from ..text import show_patched
-from .runs import Ended, Pass
 
 _MOST_VALUES = 10_000
 

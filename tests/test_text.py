@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import linecache
+import warnings
 
 import programs
 import pytest
 
-from dtypetrace.text import lines_of, universal
+from dtypetrace.text import ProgramText, lines_of, universal
 
 ODD = {"form feed": "\x0c", "vertical tab": "\x0b", "file separator": "\x1c", "NEL": "\x85", "line separator": "\u2028"}
 
@@ -43,3 +44,20 @@ def test_a_report_finds_its_lines(name, where, tmp_path):
     (finding,) = program.findings
     assert finding.fix is not None and finding.fix.edits[0].after == "torch.ones(2, 4, dtype=torch.float16)"
     assert "|     x = torch.ones(2, 4)" in repr(program.trace) or "| x = torch.ones(2, 4)" in repr(program.trace)
+
+
+@pytest.mark.parametrize("odd", ["0x1for x in ()", "'\\d'", "1 is 1"])
+def test_no_warning_of_the_programs_text_is_given_twice(odd):
+    """Python warns when it compiles a text; who reads it after that has nothing to add, and silences nobody else for it."""
+    filters = list(warnings.filters)
+    text = ProgramText({"a.py": [f"x = {odd}\n"]})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        text.parsed("a.py")
+        warnings.warn("still heard")
+    assert [str(w.message) for w in told] == ["still heard"]
+    assert warnings.filters == filters
+
+
+def test_text_that_is_nested_too_deep_is_not_parsed():
+    assert ProgramText({"a.py": ["x = " + "-" * 9000 + "1\n"]}).parsed("a.py") is None

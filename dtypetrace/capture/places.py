@@ -264,7 +264,7 @@ def _compiled(text: str) -> tuple[CodeType, ...]:
     """A program's code and that of every function in it."""
     try:
         found = [compile(text, "<string>", "exec", dont_inherit=True)]
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     for code in found:
         found += [c for c in code.co_consts if isinstance(c, CodeType)]

@@ -3,6 +3,7 @@
 # make fast    its quick part
 # make lint    ruff and mypy
 # make exhaustive    every operator's reference in every dtype, which takes many minutes
+# make fuzz          damaged traces and sources, MUTATIONS of them, other ones with DTYPETRACE_SEED
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -11,7 +12,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive lint benchmark clean
+.PHONY: demo test fast exhaustive fuzz lint benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -41,6 +42,10 @@ fast: $(VENV)/test.stamp
 
 exhaustive: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m exhaustive $(PYTEST_ARGS)
+
+MUTATIONS ?= 50000
+fuzz: $(VENV)/test.stamp
+	DTYPETRACE_MUTATIONS=$(MUTATIONS) $(IN_VENV) -m pytest -n $(PYTEST_JOBS) -o timeout=0 tests/test_fuzzing.py $(PYTEST_ARGS)
 
 lint: $(VENV)/test.stamp
 	$(IN_VENV) -m ruff check dtypetrace tests benchmarks tools

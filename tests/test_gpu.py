@@ -1,12 +1,15 @@
-"""What only a CUDA device shows: the engine's own threads, CUDA's texts and autocast lists, synchronisation, memory.
+"""What only another device than the CPU shows: the engine's own threads, autocast's lists, copies, synchronisation, memory.
 
-Skipped where there is none; ``python -m pytest -m gpu`` runs just these.
+Skipped where there is no CUDA device; ``python -m pytest -m gpu`` runs just these. ``test_standin.py`` runs them on a stand-in
+made of the CPU, except those that only CUDA can answer; docs/accelerators.md says which claim was shown where.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,10 +18,13 @@ from torch import nn
 
 import dtypetrace
 
+DEVICE = os.environ.get("DTYPETRACE_TEST_DEVICE", "cuda")
+MODULE = getattr(torch, DEVICE, None)
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.skipif(MODULE is None or not MODULE.is_available(), reason=f"needs a {DEVICE} device"),
 ]
+only_cuda = pytest.mark.skipif(DEVICE != "cuda", reason="only CUDA can answer this")
 
 
 class Net(nn.Module):
@@ -32,9 +38,9 @@ class Net(nn.Module):
 
 
 def test_backward_on_the_engines_threads_is_attributed_to_the_forward():
-    net = Net().cuda()
+    net = Net().to(DEVICE)
     with dtypetrace.trace(net) as t:
-        net(torch.randn(4, 64, device="cuda")).sum().backward()
+        net(torch.randn(4, 64, device=DEVICE)).sum().backward()
     assert not t._watch.recorder.broken
     forward = {(op.module, op.place) for op in t.recording.ops if op.phase == "forward" and op.module}
     backward = [
@@ -45,37 +51,37 @@ def test_backward_on_the_engines_threads_is_attributed_to_the_forward():
 
 
 def half(*shape):
-    return torch.randn(*shape, device="cuda", dtype=torch.half)
+    return torch.randn(*shape, device=DEVICE, dtype=torch.half)
 
 
 def linear_without_bias():
-    layer = nn.Linear(8, 8, bias=False).cuda().half()
-    x = torch.randn(2, 8, device="cuda")
+    layer = nn.Linear(8, 8, bias=False).to(DEVICE).half()
+    x = torch.randn(2, 8, device=DEVICE)
     layer(x)
 
 
 def convolution():
-    layer = nn.Conv2d(3, 4, 3).cuda().half()
-    x = torch.randn(1, 3, 8, 8, device="cuda")
+    layer = nn.Conv2d(3, 4, 3).to(DEVICE).half()
+    x = torch.randn(1, 3, 8, 8, device=DEVICE)
     layer(x)
 
 
 def attention():
     q = half(1, 2, 8, 16)
-    k = torch.randn(1, 2, 8, 16, device="cuda")
+    k = torch.randn(1, 2, 8, 16, device=DEVICE)
     F.scaled_dot_product_attention(q, k, q)
 
 
 def int32_labels():
-    labels = torch.zeros(4, dtype=torch.int32, device="cuda")
-    F.nll_loss(torch.randn(4, 3, device="cuda").log_softmax(-1), labels)
+    labels = torch.zeros(4, dtype=torch.int32, device=DEVICE)
+    F.nll_loss(torch.randn(4, 3, device=DEVICE).log_softmax(-1), labels)
 
 
 def scaler_with_bfloat16_gradients():
-    layer = nn.Linear(4, 1).cuda().bfloat16()
+    layer = nn.Linear(4, 1).to(DEVICE).bfloat16()
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cuda")
-    scaler.scale(layer(torch.ones(2, 4, device="cuda", dtype=torch.bfloat16)).sum()).backward()
+    scaler = torch.amp.GradScaler(DEVICE)
+    scaler.scale(layer(torch.ones(2, 4, device=DEVICE, dtype=torch.bfloat16)).sum()).backward()
     scaler.unscale_(optimizer)
 
 
@@ -86,10 +92,10 @@ def scaler_with_bfloat16_gradients():
         (convolution, "DT102", "float32", "x = "),
         (attention, "DT103", "float32", "k = "),
         (int32_labels, "DT108", "int32", "labels = "),
-        (scaler_with_bfloat16_gradients, "DT116", "bfloat16", "layer = "),
+        pytest.param(scaler_with_bfloat16_gradients, "DT116", "bfloat16", "layer = ", marks=only_cuda, id="scaler"),
     ],
 )
-def test_cudas_own_texts_are_diagnosed(program, code, wrong, born):
+def test_its_own_texts_are_diagnosed(program, code, wrong, born):
     with pytest.raises(RuntimeError), dtypetrace.trace() as t:
         program()
     (finding,) = t.findings
@@ -98,10 +104,10 @@ def test_cudas_own_texts_are_diagnosed(program, code, wrong, born):
     assert (finding.code, finding.culprit.dtype, finding.culprit.origin.line) == (code, wrong, line)
 
 
-def test_cudas_autocast_lists_widen_what_the_cpu_leaves_alone():
-    x = torch.randn(4, 16, device="cuda")
-    layer = nn.Linear(16, 16).cuda()
-    with dtypetrace.trace() as t, torch.autocast("cuda", dtype=torch.float16):
+def test_its_autocast_lists_widen_what_the_cpu_leaves_alone():
+    x = torch.randn(4, 16, device=DEVICE)
+    layer = nn.Linear(16, 16).to(DEVICE)
+    with dtypetrace.trace() as t, torch.autocast(DEVICE, dtype=torch.float16):
         narrow = layer(x)
         wide = narrow.softmax(-1)
         assert (narrow.dtype, wide.dtype) == (torch.float16, torch.float32)
@@ -115,18 +121,132 @@ def step(net, optimizer, x):
     optimizer.zero_grad(set_to_none=True)
 
 
-def test_no_synchronisation_is_added():
-    net = Net().cuda().half()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    x = half(4, 64)
-    step(net, optimizer, x)
+def never_waits(run: Callable[[], None]) -> None:
+    """Runs something that must not make the program wait for the device."""
+    if DEVICE != "cuda":
+        before = MODULE.waits()
+        run()
+        assert MODULE.waits() == before
+        return
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        with dtypetrace.trace(net):
-            step(net, optimizer, x)
+        run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def trainer() -> Callable[[], None]:
+    net = Net().to(DEVICE).half()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = half(4, 64)
+    step(net, optimizer, x)
+    return lambda: step(net, optimizer, x)
+
+
+def test_no_synchronisation_is_added():
+    train = trainer()
+    never_waits(train)
+
+    def watched() -> None:
+        with dtypetrace.trace():
+            train()
+
+    never_waits(watched)
+
+
+def test_values_are_measured_without_waiting_until_the_trace_ends():
+    train, trace = trainer(), dtypetrace.trace(numerics=True)
+    with trace:
+        never_waits(train)
+    assert trace.recording.values and not trace._watch.recorder.broken
+
+
+def test_copies_between_devices_keep_the_birth():
+    with dtypetrace.trace() as t:
+        here = torch.ones(4, 4).double()  # born
+        there = here.to(DEVICE)
+        back = there.cpu()
+        assert [c.origin.line for x in (here, there, back) for c in t.why(x).chains] == [line_of("# born")] * 3
+        moved = there.to(DEVICE, torch.half)  # narrowed
+        assert [c.origin.line for c in t.why(moved.cpu()).chains] == [line_of("# narrowed")]
+    assert t.findings == ()
+
+
+def line_of(mark: str) -> int:
+    lines = inspect.getsource(inspect.getmodule(line_of)).split("\n")
+    return next(number for number, text in enumerate(lines, 1) if text.endswith(mark))
+
+
+class RaisesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, error):
+        ctx.error = error
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ctx.error
+
+
+def test_an_exception_of_the_engines_thread_leaves_as_it_was_raised():
+    error = ValueError("stop")
+    with pytest.raises(ValueError) as caught, dtypetrace.trace() as t:
+        RaisesInBackward.apply(torch.ones(2, device=DEVICE, requires_grad=True), error).sum().backward()
+    assert caught.value is error and not t._watch.recorder.broken
+
+
+def refused_in_backward():
+    x = torch.ones(2, 2, device=DEVICE, requires_grad=True)
+    y = Mixed.apply(x)
+    y.sum().backward()
+
+
+class Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        wrong = torch.ones(2, 2, device=DEVICE, dtype=torch.half)
+        return gradient @ wrong
+
+
+def test_a_refusal_on_the_engines_thread_is_told_and_healed():
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+        refused_in_backward()
+    (finding,) = t.findings
+    assert (finding.phase, finding.site.function) == ("backward", "Mixed.backward")
+    assert {o.dtype for o in finding.operands} == {"float32", "float16"}
+    with dtypetrace.trace(autofix=True) as healed:
+        refused_in_backward()
+    assert healed.fixes and not healed._watch.recorder.broken
+
+
+def trained(**options) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    net = Net().to(DEVICE)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, **options)
+    for _ in range(3):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            loss = net(torch.ones(4, 64, device=DEVICE)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [loss.detach().cpu(), *(p.detach().cpu() for p in net.parameters())]
+
+
+@pytest.mark.parametrize("option", ["plain", "numerics", "autofix", "reference"])
+@pytest.mark.parametrize("settings", [{}, {"foreach": True}], ids=["one by one", "foreach"])
+def test_training_gives_the_same_numbers(option, settings):
+    expected = trained(**settings)
+    with dtypetrace.trace(**{option: True} if option != "plain" else {}) as t:
+        found = trained(**settings)
+    assert not t._watch.recorder.broken, t.recording.not_seen
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert {op.device for op in t.recording.ops if op.phase == "backward" and op.device} == {f"{DEVICE}:0"}
+    assert t.findings == () or {f.severity for f in t.findings} == {"note"}
 
 
 def peak(run) -> int:
@@ -138,14 +258,15 @@ def peak(run) -> int:
     return torch.cuda.max_memory_allocated()
 
 
+@only_cuda
 def test_device_memory_at_its_peak_and_time_of_a_half_unet_step(capsys):
     """An SD1.5-size UNet in float16, one forward and backward; the time ratio is printed, the memory ratio has a bar."""
     diffusers = pytest.importorskip("diffusers")
     unet = diffusers.UNet2DConditionModel(
         sample_size=64, cross_attention_dim=768, attention_head_dim=8, block_out_channels=(320, 640, 1280, 1280)
     )
-    unet = unet.to("cuda", torch.half)
-    inputs = half(1, 4, 64, 64), torch.tensor([10], device="cuda"), half(1, 77, 768)
+    unet = unet.to(DEVICE, torch.half)
+    inputs = half(1, 4, 64, 64), torch.tensor([10], device=DEVICE), half(1, 77, 768)
 
     def plain() -> None:
         unet(*inputs).sample.float().square().mean().backward()
@@ -176,11 +297,11 @@ def test_device_memory_at_its_peak_and_time_of_a_half_unet_step(capsys):
 def test_adapters_learn_in_float32(fused, before):
     from adapters import loss_of, network
 
-    model = network().cuda()
-    numbers = torch.cuda.get_rng_state()
+    model = network().to(DEVICE)
+    numbers = torch.cuda.get_rng_state() if DEVICE == "cuda" else torch.get_rng_state()
     settings = dict(make_optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=fused), steps=12)
     result = dtypetrace.retrain_lora(model, loss_of, **settings)
     assert {v.before.verdict for v in result.adapters} == {before}
     assert result.confirmed, result.why
-    assert torch.equal(numbers, torch.cuda.get_rng_state())
+    assert torch.equal(numbers, torch.cuda.get_rng_state() if DEVICE == "cuda" else torch.get_rng_state())
     assert model[0].lora_up.weight.dtype is torch.float16 and not model[0].lora_up.weight.any()

@@ -234,7 +234,8 @@ class _Samples:
         self.tracked = [t for t, _ in pairs]
         self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(sample(local)) for t, p in pairs]
         total = sum(self.sizes)
-        self.owner = torch.cat([torch.full((n,), i) for i, n in enumerate(self.sizes)]).to(device)
+        owner = torch.cat([torch.full((n,), i) for i, n in enumerate(self.sizes)])
+        self.owner = owner.to(device, non_blocking=True)  # else the program waits for the device
         self.reached = torch.zeros(total, dtype=torch.bool, device=device)
         self.moved = torch.zeros_like(self.reached)
         self.broken = torch.zeros_like(self.reached)

@@ -9,9 +9,11 @@ import json
 import os
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .parts import attempt, collected
 from .records import SCHEMA, Finding, Recording
 from .render import census
 from .render.census import text as operators_text
@@ -33,12 +35,15 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
     fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
     out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``."""
+    with collected() as failed:
+        plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
+        operators = attempt("the operators", lambda: census.plain(recording), [])
     return {
         "schema": SCHEMA,
         "meta": to_plain(recording.meta),
-        "not_seen": list(recording.not_seen),
-        "findings": [to_plain(f) for f in findings],
-        "operators": census.plain(recording),
+        "not_seen": [*recording.not_seen, *failed],
+        "findings": [f for f in plain if f is not None],
+        "operators": operators,
     }
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from . import autofix, rules
+from .parts import attempt, collected
 from .records import Edit, Finding, Frame, Place, Recording, Results, Sources
 from .source import expressions
 from .text import NO_TEXT, ProgramText
@@ -23,17 +25,27 @@ AROUND = 2
 def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Results:
     """Judges a recording that already has the facts from the text (``source.facts``). ``ignore``: codes to leave
     out."""
-    return results(
-        recording, rules.find(recording, ignore), fixes=autofix.fixes(recording), diff=autofix.diff(recording)
-    )
+    with collected() as failed:
+        found = attempt("the findings", lambda: rules.find(recording, ignore), ())
+        fixes = attempt("the list of fixes", lambda: autofix.fixes(recording), ())
+        diff = attempt("the patch", lambda: autofix.diff(recording), "")
+        shown = results(recording, found, fixes=fixes, diff=diff)
+    return with_failed(shown, failed)
+
+
+def with_failed(shown: Results, failed: Iterable[str]) -> Results:
+    """The results, with what parts of dtypetrace's own work failed."""
+    recording = shown.recording
+    told = tuple(dict.fromkeys((*recording.not_seen, *failed)))
+    return replace(shown, recording=replace(recording, not_seen=told)) if told != recording.not_seen else shown
 
 
 def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> Results:
     """The results for known findings. In the recording, the program's whole text is replaced by the lines that views
     show."""
     text = recording.text
-    shown = [_with_callee(finding, text) for finding in findings]
-    sources = lines_shown(shown, text)
+    shown = [attempt(f"the birth of {f.code}", partial(_with_callee, f, text), f) for f in findings]
+    sources = attempt("the lines of the program", lambda: lines_shown(shown, text), Sources())
     return Results(
         replace(recording, sources=sources, text=NO_TEXT), tuple(replace(f, sources=sources) for f in shown), **rest
     )

@@ -60,6 +60,17 @@ def nothing_stays_installed():
     assert [what for what in installed() if what not in before] == []
 
 
+@pytest.fixture(autouse=True)
+def own_failures_are_raised(monkeypatch):
+    """Outside the tests a part of dtypetrace that fails is left out and told; here it fails the test."""
+    from dtypetrace import parts
+
+    def raised(part, failure):
+        raise failure
+
+    monkeypatch.setattr(parts, "_told", raised)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield

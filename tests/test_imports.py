@@ -18,7 +18,7 @@ MODULES = {
 }
 LONGEST = 500
 
-BASE = {"records", "places", "measurements", "text", "terminal", "tables", "source", "program"}
+BASE = {"records", "places", "measurements", "text", "terminal", "parts", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""
 JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "measurements": set(),
     "program": set(),
     "tables": {"records", "measurements"},
-    "source": {"records", "measurements", "tables", "text"},
+    "source": {"parts", "records", "measurements", "tables", "text"},
     "capture": BASE,
     "hooks": BASE | {"capture"},
     "reference": BASE | {"capture"},
@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "render": JUDGED | {"lora"},
     "report": JUDGED | {"render"},
     "terminal": set(),
+    "parts": {"terminal"},
     "schema": {"records", "places", "measurements"},
     "saved": SHOWN | {"schema"},
     "results": JUDGED | {"autofix"},

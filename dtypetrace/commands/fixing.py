@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 from .. import report
 from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..lora.verdict import Retraining
+from ..parts import attempt, collected
 from ..program import UsageError
 from ..render import retraining as retraining_views
 from ..results import conclude
@@ -33,6 +35,22 @@ def fix(
 
     Raises UsageError where the program cannot be run more than once.
     """
+    with collected() as failed:
+        status = _fix(words, as_module, steps, source, write, force, html)
+    for sentence in failed:
+        _say(f"not seen: {sentence}")
+    return status
+
+
+def _fix(
+    words: list[str],
+    as_module: bool,
+    steps: int | None,
+    source: str | None,
+    write: bool,
+    force: bool,
+    html: Path | None,
+) -> int:
     name = os.path.basename(words[0])
     _say(
         f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; "
@@ -50,17 +68,15 @@ def fix(
     if verdict is not None:
         _tell(repair, verdict)
         status = int(not verdict.proven)
-    learns, retraining = _retrained(repair, healed, verdict is None or verdict.proven)
+    proven = verdict is None or verdict.proven
+    learns, retraining = attempt(
+        "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
+    )
     status |= not learns
     if verdict is None:
         status |= _nothing(name, healed, learning=learns and retraining is None)
-    if html is not None:
-        try:
-            shown = conclude(healed.recording)
-            report.write_html(html, shown.recording, shown.findings, retraining=retraining)
-        except OSError as failure:  # the patch is worth having all the same
-            _say(f"dtypetrace: error: --html {html} could not be written: {failure}")
-            status = status or 1
+    if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
+        status = status or 1
     again = [
         *(("--steps", str(steps)) if steps else ()),
         *(("--source", source) if source else ()),
@@ -70,10 +86,22 @@ def fix(
     return _written(repair, verdict, again, write, force) or status
 
 
+def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
+    """Writes the report of the healed run; whether that could be done. The patch is worth having all the same."""
+    try:
+        shown = conclude(healed.recording)
+        report.write_html(path, shown.recording, shown.findings, retraining=retraining)
+    except OSError as failure:
+        _say(f"dtypetrace: error: --html {path} could not be written: {failure}")
+        return False
+    return True
+
+
 def _tell(repair: Repair, verdict: Proof) -> None:
     """Each cause and its change, the diff, whether it is proven."""
     for problem in repair.problems:
-        for line in describe(problem):
+        code = problem.findings[0].code
+        for line in attempt(f"what is changed for {code}", partial(describe, problem), [code]):
             _say(line)
     for objection in filter(None, repair.objections.values()):
         _say(f"not patched: {objection}")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from ..program import UsageError
 from . import arguments
+
+OWN_FAULT = "dtypetrace: internal error, which costs this output only. Please report this:\n"
 
 
 class ShowCommand:
@@ -45,14 +49,22 @@ class ShowCommand:
             ) from None
         html = arguments.writable("--html", options.html) if options.html else None
         json = arguments.writable("--json", options.json) if options.json else None
-        report.console(trace, file=sys.stdout)
+        outputs: list[Callable[[], None]] = [lambda: report.console(trace, file=sys.stdout)]
         if options.operators:
-            print(f"\n{report.operators_text(trace.recording)}")
-        try:
-            if html:
-                trace.report(html, source=options.text)
-            if json:
-                trace.to_json(json)
-        except OSError as failure:
-            raise UsageError(f"{failure.filename or html or json} could not be written: {failure}") from None
-        return SystemExit(int(arguments.reaches(trace.findings, options.fail_on)))
+            outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
+        if html:
+            outputs.append(lambda: trace.report(html, source=options.text))
+        if json:
+            outputs.append(lambda: trace.to_json(json))
+        failed = False
+        for output in outputs:
+            try:
+                output()
+            except BrokenPipeError:  # nobody reads any more
+                raise
+            except OSError as failure:
+                raise UsageError(f"{failure.filename or html or json} could not be written: {failure}") from None
+            except Exception:  # it costs this output only
+                failed = True
+                print(f"{OWN_FAULT}{traceback.format_exc()}", file=sys.stderr)
+        return SystemExit(int(failed or arguments.reaches(trace.findings, options.fail_on)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..parts import attempt
 from ..records import Edit, Finding, Frame, Recording
 from . import wording
 from .layout import columns
@@ -91,8 +92,9 @@ def card(
     drawing: bool = True,
 ) -> Card:
     """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
-    labels = [(frame, label) for frame, label, *_ in wording.labels(f)]
-    picture = pictures.finding(f) if drawing and not brief else None
+    labels = attempt(f"the labels of {f.code}", lambda: wording.labels(f), [])
+    changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: _changes(recording, f), []) if source else []
+    drawn = attempt(f"the drawing of {f.code}", lambda: _drawing(pictures, f), "") if drawing and not brief else ""
     return Card(
         anchor=anchor,
         code=f.code,
@@ -103,20 +105,29 @@ def card(
         where=wording.at(f.site),
         module=f.module,
         phase=f.phase if f.phase != "other" else "",
-        chain=_chain(f),
-        windows=windows(recording, labels) if source and not brief else [],
-        drawing=draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}")
-        if picture is not None and len(picture) > 1
-        else "",
-        notes=list(dict.fromkeys((*wording.operand_notes(f), *f.notes))),
+        chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []),
+        windows=attempt(f"the source lines of {f.code}", lambda: windows(recording, labels), [])
+        if source and not brief
+        else [],
+        drawing=drawn,
+        notes=list(dict.fromkeys((*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
         fix_at=wording.at(f.fix.place) if f.fix else "",
         alternatives=list(f.fix.alternatives) if f.fix else [],
-        changes=[c for e in f.fix.edits if (c := change(recording, e))] if f.fix and source else [],
+        changes=changes,
         stack=[(f"{wording.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
         explained=f"dtypetrace explain {f.code}",
     )
+
+
+def _drawing(pictures: Pictures, f: Finding) -> str:
+    picture = pictures.finding(f)
+    return draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}") if len(picture) > 1 else ""
+
+
+def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:
+    return [made for edit in f.fix.edits if (made := change(recording, edit))] if f.fix else []
 
 
 def _chain(f: Finding) -> list[tuple[str, str, str]]:

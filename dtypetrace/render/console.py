@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import IO, Any
 
+from ..parts import attempt, collected
 from ..records import Chain, Finding, Recording
 from ..terminal import seen
 from . import wording
@@ -53,12 +55,14 @@ def lines(
     """The console text as (line, style) pairs. ``program`` is as in ``console``."""
     display = display or Display()
     found: list[StyledLine] = []
-    for finding in findings[:MOST_BLOCKS]:
-        found += _block(display, recording, finding)
-        found.append(("", ""))
+    with collected() as failed:
+        for finding in findings[:MOST_BLOCKS]:
+            title = [(display.printable(f"{finding.severity}[{finding.code}]: {finding.title}"), "")]
+            found += attempt(f"the text of {finding.code}", partial(_block, display, recording, finding), title)
+            found.append(("", ""))
     if len(findings) > MOST_BLOCKS:
         found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
-    for reason in recording.not_seen:
+    for reason in (*recording.not_seen, *failed):
         found += styled(display.wrapped("not seen: ", reason), "dim")
     found += styled(display.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
     for step in next_steps(recording, findings, program):
@@ -102,10 +106,10 @@ def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLin
         *styled(display.wrapped("", f"{f.severity}[{f.code}]: {f.title}{wording.times(f)}"), _STYLES[f.severity]),
         *styled(_header(display, f), ""),
         bar,
-        *_source(excerpt, f),
+        *attempt(f"the source lines of {f.code}", lambda: _source(excerpt, f), ()),
         bar,
-        *_notes(excerpt, f),
-        *_help(excerpt, f),
+        *attempt(f"the notes of {f.code}", lambda: _notes(excerpt, f), ()),
+        *attempt(f"the help of {f.code}", lambda: _help(excerpt, f), ()),
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..lora.verdict import Retraining
+from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
 from . import curves, html_text, listings, module_tree, page_tables, timeline, wording
 from . import retraining as retraining_views
@@ -57,8 +58,15 @@ class Page:
 def page(
     recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None
 ) -> Page:
-    """The view of a trace. ``source=False`` leaves the program's text out; ``retraining`` is shown as well, or alone
-    where nothing was traced."""
+    """The view of a trace, less the parts that failed. ``source=False`` leaves the program's text out; ``retraining``
+    is shown as well, or alone where nothing was traced."""
+    with collected() as failed:
+        shown = _page(recording, findings, source=source, retraining=retraining)
+    shown.not_seen += [sentence for sentence in failed if sentence not in shown.not_seen]
+    return shown
+
+
+def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, retraining: Retraining | None) -> Page:
     if retraining is not None and not recording.meta:
         return _retraining_alone(retraining)
     pictures = Pictures(recording)
@@ -67,7 +75,9 @@ def page(
     for f in findings:
         seen[f.code] += 1
         anchors.append(f"{f.code}-{seen[f.code]}")
-    modules = module_tree.tree(recording, list(zip(anchors, findings)))
+    modules: list[module_tree.Module] = attempt(
+        "the module tree", lambda: module_tree.tree(recording, list(zip(anchors, findings))), []
+    )
     rows = listings.ops(recording)
     families = Counter(listings.family(d) for r in rows for d in (r.outputs[:1] or ("",)))
     meta = recording.meta
@@ -91,11 +101,11 @@ def page(
         ],
         modules=modules,
         module_lines=sum(1 + module_tree.size(m) for m in modules),
-        strips=timeline.strips(rows),
+        strips=attempt("the timeline", lambda: timeline.strips(rows), []),
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
         ticks=any(r.change for r in rows),
         tables=page_tables.tables(recording, rows),
-        adapters=_adapters(retraining) if retraining is not None else None,
+        adapters=attempt("the adapters", lambda: _adapters(retraining), None) if retraining is not None else None,
     )
 
 

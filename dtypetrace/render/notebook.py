@@ -6,10 +6,12 @@ it runs already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
+from ..parts import attempt, collected
 from ..records import Finding, Recording
 from . import cards, html_report, html_text, module_tree
 from .layout import columns
@@ -25,22 +27,25 @@ _WIDE = 110
 def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
     """Verdict, first findings and folded module tree, under 60 KB: the drawings are left out first, then the
     modules."""
+    with collected() as failed:
+        return _trace_html(recording, findings, failed)
+
+
+def _trace_html(recording: Recording, findings: Sequence[Finding], failed: Mapping[str, None]) -> str:
     for drawn, modules in ((2, _MOST_MODULES), (0, _MOST_MODULES), (0, 0)):
         pictures = Pictures(recording)
         shown_cards = [
             cards.card(recording, f, f.code, pictures, drawing=n < drawn)
             for n, f in enumerate(findings[:_MOST_FINDINGS])
         ]
-        roots = (
-            module_tree.tree(recording, [(f.code, f) for f in findings], most=modules, unfolded=0) if modules else []
-        )
+        roots = attempt("the module tree", partial(_modules, recording, findings, modules), []) if modules else []
         shown = _fragment(
             verdict=html_report.verdict(findings),
             tone=findings[0].severity if findings else "clean",
             summary=html_report.over(recording),
             cards=shown_cards,
             more=len(findings) - len(shown_cards),
-            not_seen=recording.not_seen,
+            not_seen=tuple(dict.fromkeys((*recording.not_seen, *failed))),
             modules=roots,
         )
         if len(shown.encode()) < MOST_BYTES:
@@ -48,11 +53,17 @@ def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
     return shown
 
 
+def _modules(recording: Recording, findings: Sequence[Finding], most: int) -> list[module_tree.Module]:
+    return module_tree.tree(recording, [(f.code, f) for f in findings], most=most, unfolded=0)
+
+
 def finding_html(finding: Finding) -> str:
     """One finding by itself, with the lines of the program that came with it."""
     recording = Recording(sources=finding.sources)
-    one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
-    return _fragment(verdict="", tone=finding.severity, summary="", cards=[one], more=0, not_seen=(), modules=[])
+    with collected() as failed:
+        one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
+    shown: dict[str, Any] = {"cards": [one], "not_seen": tuple(failed)}
+    return _fragment(verdict="", tone=finding.severity, summary="", more=0, modules=[], **shown)
 
 
 def flow_html(graph: Any, title: str, told: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+from ..parts import attempt
 from ..records import Place, Recording
 from . import census, listings, wording
 from .svg import shortened
@@ -31,14 +32,15 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
     """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left
     out."""
     short = _Short()
-    made = [
-        _operators(recording),
-        _casts(recording, rows, short),
-        _gradients(recording),
-        _values(recording, short),
-        _backward(recording),
-        _ops(rows, short),
-    ]
+    makers: dict[str, Callable[[], dict[str, Any]]] = {
+        "operators": lambda: _operators(recording),
+        "casts": lambda: _casts(recording, rows, short),
+        "gradients": lambda: _gradients(recording),
+        "values": lambda: _values(recording, short),
+        "backward": lambda: _backward(recording),
+        "ops": lambda: _ops(rows, short),
+    }
+    made = [attempt(f"the table of {name}", make, {"rows": 0}) for name, make in makers.items()]
     return [t for t in made if t["rows"]]
 
 

@@ -8,8 +8,10 @@ decided here: ``autofix`` tries them in order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from .. import rules
+from ..parts import attempt
 from ..records import Finding, Fix, Place, Recording, Refused
 from ..rules import elsewhere, remedies
 from ..rules.case import SHARED, Case, short
@@ -104,7 +106,7 @@ def gather(recording: Recording, patch: Patch) -> list[Problem]:
             key = _key(refused, finding, judged.case)
             problem = found.setdefault(key, Problem(key))
             problem.findings.append(finding)
-            _offer(problem, judged.case, patch)
+            attempt(f"the candidates for {finding.code}", partial(_offer, problem, judged.case, patch), None)
     return list(found.values())
 
 

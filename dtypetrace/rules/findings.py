@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
 
 from .. import graph
+from ..parts import attempt
 from ..records import Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 from ..source import expressions, operands
 from ..tables import refusals
@@ -21,7 +22,7 @@ from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from . import consequences, judgement, titles
 from .case import Case
 from .principles import Verdict
-from .registry import RULES
+from .registry import RULES, Rule
 from .remedies import remedy, short
 from .silent import Run
 
@@ -37,11 +38,25 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     if healed:  # what the program handles by itself did not need healing
         collisions = [refused for refused in collisions if refused.healed or refused.left]
     found = _grouped((judge(recording, refused) for refused in collisions), healed)
-    run = Run(recording)
-    found += consequences.left_out(found, chain.from_iterable(r.find(run) for r in RULES if r.applies(recording)))
+    silent = attempt("what nothing refused", lambda: _silent(recording), [])
+    found += attempt("which finding follows from which", lambda: consequences.left_out(found, silent), silent)
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
-    found = [replace(f, title=titles.specific(f)) for f in found]
+    found = [replace(f, title=attempt(f"the title of {f.code}", partial(titles.specific, f), f.title)) for f in found]
     return tuple(sorted(found, key=_order))
+
+
+def _silent(recording: Recording) -> list[Finding]:
+    """What each rule finds; one that fails costs only its own findings."""
+    run = Run(recording)
+    found: list[Finding] = []
+    for rule in RULES:
+        if rule.applies(recording):
+            found += attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
+    return found
+
+
+def _found_by(rule: Rule, run: Run) -> list[Finding]:
+    return list(rule.find(run))
 
 
 def _order(f: Finding) -> tuple[float, ...]:
@@ -120,6 +135,15 @@ class Judged:
 
 def judged(recording: Recording, refused: Refused) -> Judged:
     """Verdict, operands and, where an operand is the culprit, the case that its remedy is decided from."""
+    site = graph.place_of(recording, refused.place)
+    return attempt(
+        f"who is the culprit in {refused.op}",
+        lambda: _judged(recording, refused),
+        Judged(Verdict(None), site, (), None),
+    )
+
+
+def _judged(recording: Recording, refused: Refused) -> Judged:
     verdict = judgement.verdict(recording, refused)
     chosen = judgement.culprit(refused, verdict.expected)
     measure = _measure(refused, chosen, verdict.expected)
@@ -171,9 +195,9 @@ def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Findin
         operands=judged.operands,
         culprit=case.culprit if case else None,
         flow=case.flow if case else (),
-        fix=remedy(case) if case else None,
+        fix=attempt(f"the remedy of {code}", lambda: remedy(case), None) if case else None,
         exception=None if refused.predicted else Raised(refused.exception, refused.message),
-        notes=tuple(_notes(refused, judged)),
+        notes=attempt(f"the notes of {code}", lambda: tuple(_notes(refused, judged)), ()),
         principle=judged.verdict.principle,
     )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
+from ..parts import attempt
 from ..records import Fix
 from . import at_birth, at_use, elsewhere
 from .case import Case
@@ -67,12 +69,16 @@ class Candidate:
 def candidates(case: Case) -> Iterator[Candidate]:
     """Every change that may repair a collision, the best first. A strategy's second and later ones are numbered."""
     for strategy in (*STRATEGIES, *FURTHER):
-        found = tuple(strategy(case))
+        found: tuple[Fix, ...] = attempt(f"the remedy {name_of(strategy)!r}", partial(_proposed, strategy, case), ())
         for number, fix in enumerate(found):
             name = name_of(strategy)
             yield Candidate(f"{name} {number + 1}" if number else name, fix)
         if found and strategy in FINAL:
             return
+
+
+def _proposed(strategy: Strategy, case: Case) -> tuple[Fix, ...]:
+    return tuple(strategy(case))
 
 
 def remedy(case: Case) -> Fix | None:

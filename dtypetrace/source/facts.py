@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from ..parts import attempt, collected
 from ..records import Frame, Place, Read, Recording, Step
 from ..text import ProgramText
 from . import regions
@@ -33,8 +35,12 @@ def with_facts(recording: Recording, known: Known | None = None) -> Recording:
     """The recording with the facts of its text in its steps: which reads gave a dtype and how they are written, the
     names of tensors from outside, the ``with`` statements of autocast regions (as new places)."""
     finder = _Finder(recording, known or Known())
-    steps = tuple(finder.step(step) for step in recording.steps)
-    return replace(recording, steps=steps, places=(*recording.places, *finder.added))
+    with collected() as failed:
+        steps = tuple(
+            [attempt(f"the text of a {step.how}", partial(finder.step, step), step) for step in recording.steps]
+        )
+    not_seen = tuple(dict.fromkeys((*recording.not_seen, *failed)))
+    return replace(recording, steps=steps, places=(*recording.places, *finder.added), not_seen=not_seen)
 
 
 class _Finder:

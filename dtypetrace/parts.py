@@ -1,0 +1,62 @@
+"""Parts of dtypetrace's own work: one that fails costs only itself, and the report says which.
+
+A remedy, a drawing or a rule that meets what nobody foresaw must not cost the findings beside it. Whoever makes a whole
+of parts collects what failed (:func:`collected`) and shows it under ``not seen``. Where nobody collects, a failure is
+raised as it is. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from .terminal import seen
+
+_Made = TypeVar("_Made")
+_Other = TypeVar("_Other")
+_LONGEST = 100
+_collecting: ContextVar[dict[str, None] | None] = ContextVar("dtypetrace_failed_parts", default=None)
+
+
+@contextmanager
+def collected() -> Iterator[dict[str, None]]:
+    """Within the block a part that fails is left out; its keys are sentences that say what failed.
+
+    >>> with collected() as failed:
+    ...     attempt("the sum", lambda: 1 / 0, 0)
+    0
+    >>> "the sum" in next(iter(failed))
+    True
+    """
+    failed: dict[str, None] = {}
+    token = _collecting.set(failed)
+    try:
+        yield failed
+    finally:
+        _collecting.reset(token)
+
+
+def attempt(part: str, make: Callable[[], _Made], instead: _Other) -> _Made | _Other:
+    """What ``make`` gives; ``instead`` where it fails and somebody collects failures."""
+    try:
+        return make()
+    except Exception as failure:
+        failed = _collecting.get()
+        if failed is None:
+            raise
+        failed[_told(part, failure)] = None
+        return instead
+
+
+def _told(part: str, failure: Exception) -> str:
+    """One sentence: what failed, of what, and where in dtypetrace."""
+    own = os.path.dirname(__file__) + os.sep
+    frames = [f for f in traceback.extract_tb(failure.__traceback__) if f.filename.startswith(own)]
+    at = f" at {frames[-1].filename.removeprefix(own)}:{frames[-1].lineno}" if frames else ""
+    text = seen(" ".join(str(failure).split()))[:_LONGEST]
+    why = f"{type(failure).__name__}{at}{': ' if text else ''}{text}"
+    return f"{part}: dtypetrace itself failed here ({why}). Please report this"

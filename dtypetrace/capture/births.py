@@ -1,8 +1,8 @@
-"""Which event decided a tensor's dtype: the decisions behind every step.
+"""Which event decided a tensor's dtype: the choice behind every step.
 
-Asked only where an operator's output does not simply share its operands' dtype, and where the
-function mode knows more than the dispatch mode: a dtype that the call names, the tensor that it was
-read from, autocast, a parameter's registration.
+Called only where an operator's output does not simply have its operands' dtype, and where the function mode knows more
+than the dispatch mode: a dtype that the call names, the tensor that it was read from, autocast, the registration of a
+parameter.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 _KEPT_READS = 16
-"""Reads of ``tensor.dtype`` that are remembered: a dtype is used soon after it was read."""
+"""Reads of ``tensor.dtype`` that are remembered: a dtype is usually used soon after it was read."""
 _READ_DEPTH = 6
-"""Frames by which a live frame is known again."""
+"""Frames that are compared to recognise a frame that is still running."""
 _CANDIDATES = 4
-"""Reads that are recorded for one call; the text decides between them when the trace ends."""
+"""Reads that are recorded for one call; when the trace ends, the program's text decides between them."""
 
 LIFT_FRESH = torch.ops.aten.lift_fresh.default
 LIKE = frozenset(getattr(torch.ops.aten, name).default for name in LIKES if hasattr(torch.ops.aten, name))
@@ -38,11 +38,11 @@ TO_DTYPE = torch.ops.aten.to.dtype
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _DECIDED_BY_CALL = frozenset({"cast", "factory", "promotion", "conversion"})
-"""Steps whose dtype the call itself may have named."""
+"""Kinds of steps where the call itself may have named the dtype."""
 
 
 class Made(NamedTuple):
-    """One thing that an operator made: the operator, its operands, where, and the torch function around it, if any."""
+    """One output of an operator: the operator, its operands, the place, and the torch function around it, if any."""
 
     func: Any
     inputs: Sequence[Tensor]
@@ -55,7 +55,7 @@ class Made(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the code called."""
+        """The name of the function that the code called."""
         return op_name(self.call[FUNCTION] if self.call else self.func)
 
     @property
@@ -65,12 +65,12 @@ class Made(NamedTuple):
 
     @property
     def source(self) -> tuple[torch.dtype, ...]:
-        """The floating dtypes that went in."""
+        """The floating dtypes of the operands."""
         return tuple(dict.fromkeys(d for _, d in self.floating))
 
     @property
     def distinct(self) -> tuple[torch.dtype, ...]:
-        """All dtypes that went in."""
+        """All dtypes of the operands."""
         return tuple(dict.fromkeys(self.dtypes))
 
     @property
@@ -79,12 +79,12 @@ class Made(NamedTuple):
         return self.call is not None and named_dtype(self.call[ARGS], self.call[KWARGS]) is not None
 
     def step(self, how: str, source: tuple[torch.dtype, ...], **more: Any) -> RawStep:
-        """A step at this place to the dtype that was made."""
+        """A step at this place, to the dtype of the output."""
         return RawStep(how, self.name, self.place, self.module, source, self.made, **more)
 
 
 class Births:
-    """Decides steps for one recorder."""
+    """Decides the steps of one recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -94,10 +94,10 @@ class Births:
         """Casts that changed nothing, by place, module, and the tensor's step and op."""
 
     def decide(self, outcome: Made) -> int:
-        """The step of an output whose operands do not all have its dtype."""
+        """The step of an output whose dtype not all operands share."""
         func, made = outcome.func, outcome.made
         named_cast = outcome.call is not None and outcome.name in NAMED_CASTS
-        if named_cast and func is not TO_COPY:  # inference mode leaves `to` and `type_as` whole
+        if named_cast and func is not TO_COPY:  # in inference mode `to` and `type_as` arrive undecomposed
             source = outcome.source or outcome.dtypes[:1]
             return self.origins.step(outcome.step("cast", source, explicit=True))
         same = [t for t, d in zip(outcome.inputs, outcome.dtypes) if d is made]
@@ -112,7 +112,7 @@ class Births:
         return self.origins.step(outcome.step("factory", outcome.source))
 
     def _of_operand(self, outcome: Made, same: list[Tensor]) -> int:
-        """Some operand has the dtype that was made: it promoted the narrower ones, if any."""
+        """Some operand already has the output's dtype: it promoted the narrower ones, if any."""
         made = outcome.made
         mark = self.origins.adopt(next((t for t in same if t.dim()), same[0]), outcome.place, outcome.forward_op)
         if not (made.is_floating_point or made.is_complex):
@@ -137,7 +137,7 @@ class Births:
         return self.origins.step(outcome.step("autocast", source))
 
     def _floating_of_others(self, outcome: Made) -> int:
-        """A floating result whose dtype no operand has."""
+        """A floating output whose dtype no operand has."""
         made, floating, source = outcome.made, outcome.floating, outcome.source
         if outcome.explicit:
             return self.origins.step(outcome.step("cast", source or outcome.distinct, explicit=True))
@@ -155,18 +155,18 @@ class Births:
         return self.origins.step(outcome.step("cast", source))
 
     def _default_place(self, made: torch.dtype) -> int:
-        """Where the default dtype was set, if what was made has it because it is the default."""
+        """Where the default dtype was set, if the output has its dtype because that is the default."""
         return self.recorder.default_place if made is torch.get_default_dtype() else -1
 
     def birth(self, outcome: Made, thread: Thread) -> int:
-        """The step of a tensor made from no tensor."""
+        """The step of a tensor that was made from no other tensor."""
         func, made, call = outcome.func, outcome.made, outcome.call
         name, explicit = outcome.name, outcome.explicit
         if explicit and thread.inside is not None and thread.inside.dtype is made and self._inside(thread.inside.frame):
             return thread.inside.step  # torch.eye(n, dtype=x.dtype) in torch's own code: x decided
         if call is not None and not explicit and func is not LIFT_FRESH:
             like = next((t for t in tensors_in(call[ARGS], call[KWARGS]) if t.dtype is made), None)
-            if like is not None:  # pad_sequence: a blank made inside the call, in the dtype of what was passed
+            if like is not None:  # pad_sequence: an empty tensor made inside the call, in the dtype of its argument
                 return self.origins.mark_of(like, outcome.place).step
         how = "factory"
         if func is LIFT_FRESH or name in CONVERSIONS or func is _SET_STORAGE:
@@ -184,9 +184,10 @@ class Births:
         return number
 
     def like(self, outcome: Made) -> int:
-        """The step of integers or booleans made like others.
+        """The step of integers or booleans made by a function such as ``ones_like``.
 
-        ``ones_like(tokens)`` decides for itself that its ones are integers; a blank made inside another call does not.
+        Called by the program, ``ones_like(tokens)`` decides that its ones are integers. Called inside another torch
+        function, it decides nothing.
         """
         name = op_name(outcome.func)
         if outcome.call is None or outcome.name != name:
@@ -194,7 +195,7 @@ class Births:
         return self.origins.step(outcome.step("factory", (), explicit=outcome.explicit))
 
     def _inside(self, frame_id: int) -> bool:
-        """Whether it is torch's own code that makes the call, in the frame of that id."""
+        """Whether torch's own code, in the frame of that id, makes the call."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and self.places.own(frame.f_code.co_filename):
             frame = frame.f_back
@@ -220,7 +221,8 @@ class Births:
             del reads[0]
 
     def _stack(self, frame: FrameType | None) -> list[tuple[int, int]]:
-        """The nearest frames outside torch, as ids of frame and code: enough to know a live frame again."""
+        """The nearest frames outside torch, as ids of frame and code: enough to recognise a frame that is still
+        running."""
         frames: list[tuple[int, int]] = []
         while frame is not None and len(frames) < _READ_DEPTH:
             if not self.places.hidden(frame.f_code.co_filename):
@@ -229,8 +231,8 @@ class Births:
         return frames
 
     def reads_for(self, thread: Thread, dtype: torch.dtype, frame: FrameType | None) -> tuple[RawRead, ...]:
-        """The reads that may have given a call its dtype argument, nearest first: made by the same live frame, or else
-        by a caller on the way to it. The text decides between them when the trace ends."""
+        """The reads that may have given a call its dtype argument, nearest first: reads in the same running frame, or
+        else in one of its callers. When the trace ends, the program's text decides between them."""
         here = self._stack(frame)
         found: dict[int, tuple[int, RawRead]] = {}
         for read in reversed(thread.reads):
@@ -239,7 +241,8 @@ class Births:
             up = next((i for i, f in enumerate(read.frames) if f in here), -1)
             if up >= 0:
                 down = here.index(read.frames[up])
-                # an id may be a dead frame's, used again; two live frames that are one have the same callers
+                # an id may have belonged to another frame that has ended; for the same running frame, the callers are
+                # the same too
                 if all(a == b for a, b in zip(read.frames[up:], here[down:])):
                     found[read.place] = (down, RawRead(dtype, read.place, read.step, up, read.op))
         nearest = sorted(found.values(), key=lambda entry: entry[0])[:_CANDIDATES]
@@ -296,7 +299,7 @@ class Births:
         self, thread: Thread, out: Tensor, other: Any, frame: FrameType | None, place: int
     ) -> tuple[RawRead, ...]:
         """The reads that may have given a call its dtype argument."""
-        if isinstance(other, Tensor):  # x.to(other), type_as: the other tensor's dtype, beyond doubt
+        if isinstance(other, Tensor):  # x.to(other), type_as: certainly the other tensor's dtype
             known = self.origins.mark_of(other, place)
             return (RawRead(other.dtype, place, known.step, -1, known.op),)
         return self.reads_for(thread, out.dtype, frame) if other is not None and thread.reads else ()
@@ -304,7 +307,7 @@ class Births:
     def _note_unchanged(
         self, thread: Thread, mark: Mark, out: Tensor, other: Any, frame: FrameType | None, name: str
     ) -> None:
-        """Remembers a cast to the dtype that a tensor has already: in another dtype it would have been one."""
+        """Remembers a cast to the dtype that the tensor already has: for another dtype, it would have been real."""
         if out.dtype.is_floating_point:
             place = self.recorder.place(thread, frame)
             reads = self._reads(thread, out, other, frame, place)
@@ -321,7 +324,7 @@ class Births:
         frame: FrameType | None,
         name: str,
     ) -> None:
-        """The call named a dtype. Where the name was read from a tensor, that tensor's origin comes into play."""
+        """The call named a dtype. If the dtype was read from a tensor, that tensor's origin matters too."""
         origins = self.origins
         place = self.recorder.place(thread, frame)
         reads = self._reads(thread, out, other, frame, place)
@@ -338,7 +341,7 @@ class Births:
             mark.step = origins.step(step._replace(reads=reads))
 
     def given(self, args: tuple[Any, ...], place: int) -> None:
-        """What an outermost module is called with: tensors from before are named by their argument there."""
+        """The arguments of an outermost module: tensors made before tracing started are named after the argument."""
         for index, value in enumerate(args):
             parts: tuple[tuple[str, Tensor], ...] = ()
             if isinstance(value, Tensor):
@@ -350,7 +353,8 @@ class Births:
                     self.origins.mark_of(tensor, place, name)
 
     def registered(self, name: str, tensor: Tensor, frame: FrameType | None) -> None:
-        """A parameter or buffer was set on a module; one that its constructor has just made is a ``parameter``."""
+        """A parameter or buffer was set on a module; if the module's constructor has just made it, its kind is
+        ``parameter``."""
         place = self.recorder.place(self.recorder.thread_state(), frame)
         mark = self.origins.of(tensor)
         if mark is None:
@@ -362,13 +366,13 @@ class Births:
             mark.step = self.origins.step(step._replace(how="parameter", name=name))
 
     def _in_constructor(self, made: int, registered: int) -> bool:
-        """Whether a library's constructor made a tensor and has it registered: ``self.weight = Parameter(ones(n))``."""
+        """Whether a library's constructor made a tensor and registered it: ``self.weight = Parameter(ones(n))``."""
         code = self.places.same_call(made, registered)
         return code is not None and code.co_name == "__init__" and not self.recorder.user(code.co_filename)
 
 
 def _birth_kind(how: str) -> str:
-    """Tells a checkpoint load and a worker's batch from other births by the frames that make the tensor."""
+    """Finds out from the frames on the stack whether the tensor comes from a checkpoint load or a worker's batch."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename

@@ -22,7 +22,7 @@ _function_mode_count, _pop_function_mode, _push_function_mode = (
 )
 _Operator, _SubclassesOff = private.OpOverload, private.DisableTorchFunctionSubclass
 _PLAIN: set[type] = {Tensor, nn.Parameter, nn.Buffer}
-"""Classes of tensors without functions of their own, and what :func:`_unwraps_itself` finds to be like them."""
+"""Tensor classes without behaviour of their own; :func:`_unwraps_itself` adds those that it finds to be like them."""
 
 
 class DispatchMode(private.TorchDispatchMode):
@@ -32,7 +32,7 @@ class DispatchMode(private.TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # saves importing dynamo, and two frames an op
+        return False  # saves importing dynamo, and two frames for each op
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -56,16 +56,16 @@ class DispatchMode(private.TorchDispatchMode):
                 break
         frame = sys._getframe(0).f_back
         if not (modes := _function_mode_count()):
-            return self._run(func, args, kwargs, frame) if plain else self._run_aside(func, args, kwargs, frame)
-        # the engine inside a re-entered backward has our function mode on, which would see the call once more
+            return self._run(func, args, kwargs, frame) if plain else self._run_with_others(func, args, kwargs, frame)
+        # in a re-entered backward, the engine runs with our function mode on, which would see the call a second time
         mode = _pop_function_mode()
         if not isinstance(mode, WatchingFunctionMode):
             _push_function_mode(mode)
-            return self._run_aside(func, args, kwargs, frame)
+            return self._run_with_others(func, args, kwargs, frame)
         try:
             if modes > 1 or not plain:
-                return self._run_aside(func, args, kwargs, frame)
-            with _SubclassesOff():  # the engine passes tensors with a __torch_function__ on as plain ones
+                return self._run_with_others(func, args, kwargs, frame)
+            with _SubclassesOff():  # for the engine, tensors with a __torch_function__ are plain ones
                 return self._run(func, args, kwargs, frame)
         finally:
             _push_function_mode(mode)
@@ -86,7 +86,7 @@ class DispatchMode(private.TorchDispatchMode):
         recorder = self.recorder
         if recorder.values is not None and func in WATCHED:
             recorder.before(func, args, kwargs, frame)
-        kernel = func._op if type(func) is _Operator else func  # all that calling it does, less a frame
+        kernel = func._op if type(func) is _Operator else func  # the same call with one frame less
         if recorder.reference is not None:
             kernel = recorder.reference.around(func, kernel)
         try:
@@ -103,12 +103,13 @@ class DispatchMode(private.TorchDispatchMode):
                 recorder.fail("the dispatch mode")
         return out
 
-    def _run_aside(
+    def _run_with_others(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None
     ) -> Any:
-        """As :meth:`_run`, while a user's function mode is on or on tensors with a ``__torch_function__`` of their own.
+        """Like :meth:`_run`, but while a user's function mode is on, or for tensors with a ``__torch_function__`` of
+        their own.
 
-        Those tensors would see the call once more, and reading a tensor's dtype would go through all of them.
+        Those would see the call a second time, and every read of a tensor's dtype would go through them.
         """
         recorder = self.recorder
         if recorder.values is not None and func in WATCHED:
@@ -136,14 +137,14 @@ class DispatchMode(private.TorchDispatchMode):
 
 
 class WatchingFunctionMode(private.TorchFunctionMode):
-    """What tells dtypetrace's function modes from the program's."""
+    """Base class of dtypetrace's function modes, by which they are recognised."""
 
 
 def _unwraps_itself(kind: Any) -> bool:
     """Whether a subclass of Tensor comes with a ``__torch_dispatch__`` that takes it apart.
 
-    Those made by ``_make_subclass`` (quantized parameters, lazy ones) come here without one. A fake tensor's leaves the
-    work to its mode, which torch asks only after ours has passed the call on.
+    Classes made by ``_make_subclass`` (quantized parameters, lazy ones) come here without one. That of a fake tensor
+    leaves the work to its mode, which torch asks only after ours has passed the call on.
     """
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or kind.__module__ == "torch._subclasses.fake_tensor":
         if not private.answers_torch_functions(kind):

@@ -44,7 +44,7 @@ class FunctionMode(WatchingFunctionMode):
         recorder = self.recorder
         thread = recorder.threads.get(get_ident()) or recorder.thread_state()
         calls = thread.calls
-        autocast = _any_autocast()  # in the dispatch handler it reads False even when on
+        autocast = _any_autocast()  # in the dispatch handler this reads False even when it is on
         calls.append([func, args, kwargs, None, autocast])
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -72,7 +72,7 @@ class FunctionMode(WatchingFunctionMode):
 def _called(recorder: Recorder, thread: Any, *what: Any) -> None:
     if not recorder.broken:
         try:
-            with private.DisableTorchFunction():  # a user's own mode or subclass must not see our reads
+            with private.DisableTorchFunction():  # a user's own mode or subclass must not see what we read
                 recorder.births.called(thread, *what)
         except Exception:
             recorder.fail("the function mode")
@@ -82,12 +82,12 @@ def _called(recorder: Recorder, thread: Any, *what: Any) -> None:
 
 
 def _plain(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What reads nothing but a fact of the tensor needs no more than to be called."""
+    """For functions that only read a property of the tensor: just call them."""
     return func(*args, **kwargs)
 
 
 def _caller(recorder: Recorder) -> FrameType | None:
-    """The frame that called the torch function, beyond dtypetrace's own: healing's mode may lie around ours."""
+    """The frame that called the torch function, outside dtypetrace: healing's mode may be around ours."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and recorder.places.own(frame.f_code.co_filename):
         frame = frame.f_back
@@ -124,7 +124,7 @@ def _get_grad(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``x.data = y`` and ``x.grad = y``: with the value comes its origin, under the same object."""
+    """``x.data = y`` and ``x.grad = y``: the object stays, its origin becomes that of the value."""
     recorder = mode.recorder
     try:
         out = func(*args, **kwargs)
@@ -149,7 +149,7 @@ def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: di
 
 def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a torch function written in Python with the mode on inside it too."""
-    if private.function_mode_count():  # the program's own modes see the call first, and none of what it does inside
+    if private.function_mode_count():  # the program's own modes see this call, but not the calls inside it
         with private.last_function_mode(mode):
             return func(*args, **kwargs)
     recorder, healer = mode.recorder, mode.watch.healer
@@ -163,20 +163,20 @@ def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[
     with around:
         try:
             kind = next((type(t) for t in tensors_in(args, kwargs) if private.answers_torch_functions(type(t))), None)
-            if kind is not None:  # it is asked for the call, and for none of what the call does inside
+            if kind is not None:  # torch asks it for this call, but not for the calls inside it
                 inside = f"torch functions inside {op_name(func)} of {kind.__name__}"
                 recorder.not_seen[f"{inside}, which has a __torch_function__ of its own"] = None
                 return func(*args, **kwargs)
             with mode:
                 return _BODIES[func](*args, **kwargs)
         except Exception as error:
-            if not recorder.refusals.knows(error):  # what it called is healed by itself; the whole is never run again
+            if not recorder.refusals.knows(error):  # the inner call is healed; the outer one is never repeated
                 refused(mode.watch, thread, func, args, kwargs, error, frame)
             raise
 
 
 class _Guarded:
-    """A block of healing's around the program's code: its own failures never reach that."""
+    """A context manager of healing's around the program's code: errors of its own never reach the program."""
 
     def __init__(self, recorder: Recorder, block: AbstractContextManager[None]) -> None:
         self._recorder = recorder
@@ -205,10 +205,11 @@ def _mode_sensitive(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs
 
 
 class _ModeSensitive:
-    """A function that torch computes otherwise while any dispatch mode is on, called with ours off where that shows.
+    """A function for which torch takes another path while any dispatch mode is on; called with our mode off where that
+    changes the result.
 
-    ``out=`` of ``matrix_rank`` stays unwritten and that of ``cond`` is rounded otherwise; autocast does not reach the
-    inside of ``bilinear`` and ``pinv``.
+    ``matrix_rank`` does not write to ``out=`` and ``cond`` rounds it differently; autocast does not reach the inside of
+    ``bilinear`` and ``pinv``.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

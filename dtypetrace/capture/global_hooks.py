@@ -1,9 +1,9 @@
-"""Global hooks which only watched threads see.
+"""Global hooks that only watched threads see.
 
-torch's global hooks fire in every thread, and torch walks through their tables while hooks run: a table that changes
-meanwhile ends that walk with "OrderedDict mutated during iteration", in a thread that has nothing to do with the trace.
-So no table is changed. While a trace is open, a :class:`HookTable` stands for each of them. torch looks the table up
-for each call, and finds the program's hooks there and behind them those of the trace that watches the calling thread.
+torch's global hooks run in every thread, and torch iterates over their tables while hooks run. If a table changes
+during that, torch raises "OrderedDict mutated during iteration", perhaps in a thread that has nothing to do with the
+trace. So no table is changed: while a trace is open, a :class:`HookTable` replaces each of them. torch looks it up for
+each call and finds the program's hooks, then those of the trace that watches the calling thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import private, threads
 
 _KEY = "dtypetrace"
 _ROLES = {
-    "_global_forward_hooks_always_called": "always_called",  # exceptions and checkpoint's early stop leave forward too
+    "_global_forward_hooks_always_called": "always_called",  # exceptions and checkpoint's early stop also end a forward
     "_global_forward_pre_hooks": "enter",
     "_global_forward_hooks": "leave",
     "_global_parameter_registration_hooks": "registered",
@@ -24,7 +24,7 @@ _ROLES = {
     "_global_optimizer_pre_hooks": "step_begins",
     "_global_optimizer_post_hooks": "step_ends",
 }
-"""torch's tables, and which of a Watch's hooks is called for each."""
+"""torch's tables, and the hook of a Watch that is called for each."""
 
 _HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
@@ -32,16 +32,16 @@ _made: list[HookTable] = []
 
 
 class HookTable(OrderedDict[Any, Any]):
-    """Stands for one of torch's tables of global hooks.
+    """Replaces one of torch's tables of global hooks.
 
-    Reading it gives copies. Writing goes to the program's own table, which is there before and after the trace; so a
-    handle to remove a hook works whenever it was made, as long as this table lives: it is kept and used again.
+    Reading gives copies. Writing goes to the program's own table, which exists before and after the trace. So a handle
+    that removes a hook works no matter when it was made, as long as this table lives; it is kept and used again.
     """
 
     def __init__(self, program: OrderedDict[Any, Any], name: str) -> None:
         self.program = program
         self.role = _ROLES[name]
-        # torch asks whether a table is empty, for each call: this answers without Python
+        # for each call, torch asks whether a table is empty: with one entry, it gets the answer without running Python
         super().__setitem__(_KEY, None)
 
     def _ours(self) -> tuple[tuple[str, Any], ...]:
@@ -104,11 +104,11 @@ for _name in (
     "__reduce__",
 ):
     setattr(HookTable, _name, _for_the_program(_name))
-HookTable.__hash__ = None  # as for every dictionary
+HookTable.__hash__ = None  # dictionaries cannot be hashed
 
 
 def install() -> None:
-    """Puts a table of ours in the place of each of torch's. Idempotent."""
+    """Replaces each of torch's tables by one of ours. Can be called twice."""
     for module, name in _places():
         current = getattr(module, name)
         if not isinstance(current, HookTable):
@@ -121,7 +121,7 @@ def install() -> None:
 
 
 def remove() -> None:
-    """Puts torch's own tables back. Idempotent."""
+    """Restores torch's own tables. Can be called twice."""
     for module, name in reversed(_places()):
         current = getattr(module, name)
         if isinstance(current, HookTable):
@@ -130,13 +130,13 @@ def remove() -> None:
 
 
 def of_the_program(name: str) -> Any:
-    """One of torch's tables, less what dtypetrace adds to it."""
+    """One of torch's tables, without what dtypetrace adds to it."""
     table = getattr(private.module_internals, name)
     return table.program if isinstance(table, HookTable) else table
 
 
 def _program_has_any() -> bool:
-    """Stands for torch's function of that kind, by which compiled modules decide whether to warn."""
+    """Replaces torch's function of that kind: compiled modules ask it whether to warn about global hooks."""
     return any(map(of_the_program, _HAS_ANY.__code__.co_names))
 
 

@@ -1,4 +1,5 @@
-"""The parameters around a refused call: who holds a tensor and by which name, and how many numbers have which dtype."""
+"""The parameters around a refused call: which module holds a tensor under which name, and how many numbers have each
+dtype."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Tensor = torch.Tensor
 Holder = tuple[str, str | None]
 """A tensor's qualified name and what holds it: ``parameter``, ``buffer``, ``gradient`` or ``state``."""
 Names = dict[Any, Holder]
-"""By id of the tensor, and by its place in memory."""
+"""By id of the tensor, and by its address in memory."""
 
 
 def memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
@@ -32,7 +33,7 @@ def memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
     )
     try:
         return (tensor.data_ptr(), tensor.dtype) if plain and tensor.numel() and tensor.data_ptr() else None
-    except RuntimeError:  # what vmap and grad hand in looks plain and has no storage
+    except RuntimeError:  # tensors passed in by vmap and grad look plain and have no storage
         return None
 
 
@@ -46,7 +47,7 @@ def holder_of(tensor: Tensor, names: Names) -> Holder:
 
 
 def root_of(recorder: Recorder, thread: Thread, forward_op: int) -> nn.Module | None:
-    """The outermost module that is running, or whose backward is."""
+    """The outermost module whose forward or backward is running."""
     if thread.modules:
         return thread.modules[0].root.ref()
     if forward_op >= 0:
@@ -56,7 +57,7 @@ def root_of(recorder: Recorder, thread: Thread, forward_op: int) -> nn.Module | 
 
 
 def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[nn.Module] = ()) -> Names:
-    """Names of parameters, buffers, gradients and optimizer state; the running model's win."""
+    """Names of parameters, buffers, gradients and optimizer state; the running model's names win."""
     names: Names = {}
     gradients = {id(owner): gradient for gradient, owner in gradients_of(recorder)}
     for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
@@ -83,7 +84,7 @@ def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Pa
 
 
 def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:
-    """Every parameter that is alive and known, by id."""
+    """Every known parameter that is alive, by id."""
     found: dict[int, Tensor] = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
     for mark in list(recorder.origins.marks.values()):
         tensor = mark()
@@ -97,9 +98,10 @@ def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:
 
 
 def numbers_by_dtype(recorder: Recorder) -> tuple[tuple[str, int], ...]:
-    """Numbers held per dtype by the parameters of every model that was called, else of all that are alive.
+    """How many numbers of each dtype the parameters hold: those of every model that was called, else all that are
+    alive.
 
-    A copy that never runs (an average of the weights, a checkpoint in memory) says little about the plan.
+    A copy that never runs (an average of the weights, a checkpoint in memory) says little about the dtypes of the run.
     """
     called = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
     sizes: dict[str, int] = {}
@@ -111,7 +113,8 @@ def numbers_by_dtype(recorder: Recorder) -> tuple[tuple[str, int], ...]:
 
 
 def mismatched_gradients(recorder: Recorder, dtypes: set[str]) -> list[tuple[str, Tensor]]:
-    """The first gradient of another dtype than its parameter's, with that: what a reducer or bucket refuses.
+    """The first gradient whose dtype is not its parameter's, and the parameter: a reducer or bucket refuses such a
+    pair.
 
     ``dtypes``: those that the message mentions; empty for any.
     """

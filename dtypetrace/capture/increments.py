@@ -1,11 +1,13 @@
-"""Small changes to a tensor that is kept: an average of the weights, a running sum, a counter. Do they arrive?
+"""Small changes to a tensor that the program keeps (an average of the weights, a running sum, a counter): do they
+arrive?
 
-The same call is made on a sample of the operands in float32; where that changes a number and the real call does not,
-the change was rounded away. Judged are tensors that one kind of call changes again and again, outside backward and
-optimizer (whose steps are judged as a whole). A stream that is written to once, as a residual is, may round as it does.
+The same call is made in float32 on a sample of the operands. Where it changes a number and the real call does not, the
+change was rounded away. Only tensors that one kind of call changes repeatedly are judged, outside backward and the
+optimizer (whose steps ``updates`` judges as a whole). A value that is written to only once, such as a residual stream,
+may round as it does.
 
-A program may as well make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such
-a call is known by an operand that it made itself the time before, perhaps scaled since.
+A program may also make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such a
+call is recognised because the same op made one of its operands the time before, perhaps scaled since then.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ Tensor = torch.Tensor
 _aten = torch.ops.aten
 _NARROW = (torch.float16, torch.bfloat16)
 _MOST_OF_A_LIST = 8
-"""Tensors of a list that are looked at: an average of the weights rounds in all of them or in none."""
+"""Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""
 _INDICES = 1024
-"""Indices of a write that are looked at."""
+"""Indices of a write that are sampled."""
 _MOST_KNOWN = 4096
-"""Tensors changed in place that are remembered, before those that are gone are dropped."""
+"""Tensors changed in place that are remembered; beyond that, those that no longer exist are dropped."""
 _NAMES = (
     "lerp_.Scalar", "lerp_.Tensor", "add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar", "mul_.Tensor",
     "mul_.Scalar", "div_.Tensor", "addcmul_.default", "addcdiv_.default", "_foreach_lerp_.Scalar",
@@ -42,21 +44,21 @@ def _overload(name: str) -> Any:
 
 
 IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in _NAMES}
-"""Each call and the same one that makes a new tensor."""
+"""Each in-place call and the call that makes a new tensor instead."""
 _INDEXED = {_overload(name) for name in ("index_add_.default", "scatter_add_.default", "index_put_.default")}
 WATCHED = frozenset(IN_PLACE) | _INDEXED
 _ADDS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1}
 _SCALES = (_aten.mul.Tensor, _aten.div.Tensor)
-_HANDS_ON = (_aten.clone.default, _aten.detach.default, _aten.alias.default, _aten.copy_.default)
-FOLLOWED = frozenset((*_ADDS, *_SCALES, *_HANDS_ON))
-"""Calls that make a new tensor of one that is kept, or hand it on."""
+_COPIES = (_aten.clone.default, _aten.detach.default, _aten.alias.default, _aten.copy_.default)
+FOLLOWED = frozenset((*_ADDS, *_SCALES, *_COPIES))
+"""Calls that make a new tensor from a kept one, or copy it."""
 _NOISE = 1e-6
-"""So much of a number, relative to it, a sum in float32 may be off: no change."""
+"""Relative error of a sum in float32: a smaller difference is not a change."""
 
 
 class Changed(NamedTuple):
-    """Of one call: how many sampled numbers it should have changed, how many of those it did, and which of its operands
-    is the one that is kept (None: the one it writes to)."""
+    """For one call: how many sampled numbers it should have changed, how many of those it did, and the index of the
+    operand that the program keeps (None: the one it writes to)."""
 
     due: Tensor
     done: Tensor
@@ -64,7 +66,8 @@ class Changed(NamedTuple):
 
 
 class _Rehearsed(NamedTuple):
-    """A call in place that is under way: what it changes, samples of that, and what those would be in float32."""
+    """An in-place call that is running: what it changes, samples of that, and the values that they should get, in
+    float32."""
 
     func: Any
     look: Callable[[], Sequence[Tensor]]
@@ -73,23 +76,24 @@ class _Rehearsed(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is known of a tensor that an op made, by itself or scaled since."""
+    """What is known about a tensor that an op made, perhaps scaled since."""
 
     number: int
     base: Tensor | None = None
-    """A sample of what the op made, where this is a multiple of it; else this is it."""
+    """A sample of what the op made, where this tensor is a multiple of it; None where this tensor is what the op
+    made."""
     factor: Any = 1.0
 
 
 class Increments:
-    """The changes under way: looked at before a call, and again after it."""
+    """The changes that are being made: sampled before a call and compared after it."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], private.StorageWeakRef] = {}
         self._waiting: _Rehearsed | None = None
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-        """Takes samples of what a call in place is about to change, where it has changed it before."""
+        """Takes samples of what an in-place call is about to change, if that kind of call has changed it before."""
         self._waiting = None
         if private.current_graph_task_id() != -1:
             return
@@ -103,13 +107,14 @@ class Increments:
             return
         if self._changed_before(func, targets[0]):
             with private.unseen(), torch.no_grad():
-                rehearse = self._indexed if func in _INDEXED else self._beside
+                rehearse = self._indexed if func in _INDEXED else self._rehearse
                 self._waiting = rehearse(func, args, kwargs or {}, targets)
 
     def _changed_before(self, func: Any, target: Tensor) -> bool:
-        """Whether the same kind of call has changed a tensor before, which is remembered from now on.
+        """Whether the same kind of call has changed a tensor before; from now on it counts as changed.
 
-        It is known by its memory: an average is often reached through a new view each time (detach(), .data, an index).
+        The tensor is identified by its memory: an average is often reached through a new view each time (detach(),
+        .data, an index).
         """
         memory = private.StorageWeakRef(target.untyped_storage())
         key = memory.cdata, target.storage_offset(), func
@@ -121,10 +126,10 @@ class Increments:
             self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
         return False
 
-    def _beside(
+    def _rehearse(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]
     ) -> _Rehearsed | None:
-        """The call on samples in float32 of what lies beside the targets."""
+        """The same call on float32 samples of its arguments."""
         listed = isinstance(args[0], (list, tuple))
         wide = [self._wide(a, targets, listed) for a in args]
         named = {name: self._wide(a, targets, listed) for name, a in kwargs.items()}
@@ -135,7 +140,8 @@ class Increments:
         return _Rehearsed(func, lambda: [sample(t) for t in targets], samples, exact if listed else [exact])
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
-        """An argument for the rehearsal: samples in float32 of tensors beside the target, numbers as they are."""
+        """An argument for the rehearsal: float32 samples of tensors that have the target's shape, numbers as they
+        are."""
         if isinstance(value, (list, tuple)):
             if not listed:
                 return NotImplemented
@@ -152,7 +158,7 @@ class Increments:
     def _indexed(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]
     ) -> _Rehearsed | None:
-        """What a write by index adds to: the numbers that the first of its indices reach."""
+        """What a write by index adds to: the numbers at the first of its indices."""
         if func is _aten.index_put_.default:
             return self._index_put(func, args, kwargs)
         target, where, which, values = args[:4]
@@ -174,7 +180,7 @@ class Increments:
     def _index_put(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Rehearsed | None:
         target, which, values = args[:3]
         accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate")
-        # a mask would have to be counted on the host
+        # counting a mask would need its values on the host
         if not accumulates or any(i is None or i.dtype in (torch.bool, torch.uint8) for i in which):
             return None
         look = lambda: [target[tuple(which)]]
@@ -190,13 +196,13 @@ class Increments:
         out: Tensor,
         origins: Origins,
     ) -> Changed | None:
-        """Follows op ``number``, which made a new tensor; what arrived, where it adds to what the same op made the time
-        before."""
+        """Follows op ``number``, which made a new tensor. Returns what arrived, if it adds to what the same op made the
+        time before."""
         mark = origins.of(out)
         if mark is None or out.dtype not in _NARROW or private.current_graph_task_id() != -1 or not _plain(out):
             return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
-        if func in _HANDS_ON:
+        if func in _COPIES:
             known: Kept | None = getattr(origins.of(tensors[-1]), "kept", None)
             if known is not None and tensors[-1].dtype is out.dtype:
                 mark.kept = known
@@ -215,7 +221,7 @@ class Increments:
     def _arrived(
         number: int, sign: float, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
     ) -> Changed | None:
-        """How much of a sum arrived in ``out``, where one of the operands is what the same op made before."""
+        """How much of a sum arrived in ``out``, where the same op made one of the operands the time before."""
         index = next(
             (n for n, k in enumerate(kept) if k is not None and k.number == number and tensors[n].shape == out.shape),
             None,
@@ -223,7 +229,7 @@ class Increments:
         if index is None or len(tensors) != 2 or tensors[1 - index].shape not in (out.shape, ()):
             return None
         old, other = kept[index], tensors[1 - index]
-        assert old is not None, "the index is that of a kept one"
+        assert old is not None, "the index is that of a kept tensor"
         base = sample(tensors[index]) if old.base is None else old.base
         other = other.float() if other.dim() == 0 and out.dim() else sample(other).float()
         mine = base.float() * old.factor
@@ -235,12 +241,12 @@ class Increments:
         factor = args[1] if args[0] is tensor else args[0]
         factor = factor.float() if isinstance(factor, Tensor) else float(factor)
         if func is _aten.div.Tensor and not isinstance(factor, torch.Tensor) and not factor:
-            return None  # what is divided by zero is kept no more
+            return None  # after a division by zero it is no longer followed
         base = sample(tensor).clone() if kept.base is None else kept.base
         return Kept(kept.number, base, kept.factor * factor if func is _aten.mul.Tensor else kept.factor / factor)
 
     def after(self, func: Any) -> Changed | None:
-        """What arrived of the call just made."""
+        """How much of the call just made arrived."""
         waiting, self._waiting = self._waiting, None
         if waiting is None or waiting.func is not func:
             return None

@@ -1,8 +1,8 @@
-"""What is known of each live tensor: which event decided its dtype, and which op made it.
+"""What is known about each live tensor: which event decided its dtype, and which op made it.
 
-A mark hangs on a tensor by weak reference, so marking keeps nobody alive and leaves no attribute on
-the tensor (which ``torch.save`` and ``deepcopy`` would carry along). Following a dtype costs one
-table look-up an op; steps are shared between identical events, so a loop adds none.
+A mark refers to its tensor by weak reference. So it keeps no tensor alive and leaves no attribute on the tensor
+(``torch.save`` and ``deepcopy`` would copy that). Following a dtype costs one table look-up for each op; identical
+events share a step, so a loop adds none.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .ops import GrowingOp
 
 _DEEPEST = 24
-"""Steps above one another that are looked through for a loop: more than any tensor's story that a reader follows."""
+"""Steps up a chain that are searched for a loop: more than any reader follows."""
 _ROOM = 1024
-"""So many marks may be of tensors that are gone."""
+"""How many marks may belong to tensors that no longer exist."""
 
 
 class RawRead(NamedTuple):
@@ -52,16 +52,16 @@ class RawStep(NamedTuple):
 
 
 class Ref(weakref.ref[torch.Tensor]):
-    """A weak reference of dtypetrace's: Python shares a plain one with the program, and torch refuses to swap tensors
-    that the program holds weakly. See :func:`not_ours`."""
+    """A weak reference of our own class: Python shares a plain one with the program, and torch refuses to swap tensors
+    that have weak references. See :func:`not_ours`."""
 
     __slots__ = ()
 
 
 class Mark(Ref):
-    """A weak reference to a tensor with what is known of it.
+    """A weak reference to a tensor with what is known about it.
 
-    value, kept: where numerics are on (``values``, ``increments``); was: the step before ``.data =``.
+    value, kept: used with numerics (``values``, ``increments``); was: the step before ``.data =``.
     """
 
     __slots__ = ("step", "op", "value", "kept", "was")
@@ -73,29 +73,29 @@ class Mark(Ref):
 
 
 def not_ours(references: Iterable[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
-    """Those weak references to a tensor that are not dtypetrace's."""
+    """The weak references to a tensor that are not dtypetrace's."""
     return [reference for reference in references if not isinstance(reference, Ref)]
 
 
 class Origins:
-    """Marks of live tensors and the table of steps. ``ops``: those of the recording, which grows."""
+    """Marks of live tensors and the table of steps. ``ops``: the recording's growing list."""
 
     def __init__(self, ops: Sequence[GrowingOp] = ()) -> None:
         self._ops = ops
         self.marks: dict[int, Mark] = {}
-        """By id; an entry whose tensor is gone stays until the id is used again, or :meth:`sweep`."""
+        """By id; the entry of a tensor that is gone stays until its id is used again, or until :meth:`sweep`."""
         self.room = _ROOM
         self.replaced: dict[int, set[int]] = {}
-        """Step given to a live tensor by ``.data =`` -> the steps it had before."""
+        """Step that a live tensor got by ``.data =`` -> the steps it had before."""
         self.steps: list[RawStep] = []
         self._numbers: dict[RawStep, int] = {}
         self._gradients: dict[int, tuple[Ref, Ref]] = {}
-        """By the id of whose gradient it is."""
+        """By the id of the tensor that owns the gradient."""
 
     def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
-        """Says that a step decided a tensor's dtype and that an op made it."""
-        # No callback: it would run in the middle of the program, where a Ctrl-C is delivered and lost ("Exception
-        # ignored in"), and most ids are used again at once.
+        """Notes that a step decided a tensor's dtype and that an op made it."""
+        # No callback: it would run in the middle of the program, and a Ctrl-C that came during it would be lost
+        # ("Exception ignored in"). Most ids are used again at once anyway.
         mark = Mark(tensor)
         mark.step = step
         mark.op = op
@@ -104,28 +104,29 @@ class Origins:
         return mark
 
     def tidy(self) -> None:
-        """Sweeps where the table has doubled since, so that the cost is spread over the marks made in between."""
+        """Sweeps when the table has doubled since the last time, so the cost is spread over the marks made in
+        between."""
         if len(self.marks) > self.room:
             self.sweep()
 
     def sweep(self) -> None:
-        """Drops the marks of tensors that are gone."""
+        """Drops the marks of tensors that no longer exist."""
         marks = self.marks
         for key, mark in list(marks.items()):
             if mark() is None and marks.get(key) is mark:
-                marks.pop(key, None)  # another thread of the engine may have been faster
+                marks.pop(key, None)  # another thread of the engine may have removed it first
         self.room = 2 * len(marks) + _ROOM
         for key, (gradient, _) in list(self._gradients.items()):
             if gradient() is None:
                 self._gradients.pop(key, None)
 
     def of(self, tensor: torch.Tensor) -> Mark | None:
-        """The tensor's mark. An id that was reused is told by the weak reference."""
+        """The tensor's mark. If the id was reused, the weak reference shows it."""
         mark = self.marks.get(id(tensor))
         return mark if mark is not None and mark() is tensor else None
 
     def mark_of(self, tensor: torch.Tensor, place: int = -1, name: str = "") -> Mark:
-        """The tensor's mark; one that was never seen gets an ``input`` origin, at the place of its first use."""
+        """The tensor's mark. A tensor that was never seen gets an ``input`` origin, at the place of its first use."""
         mark = self.of(tensor)
         if mark is None:
             inner = self._inner_mark(tensor)
@@ -135,17 +136,17 @@ class Origins:
         return mark
 
     def _inner_mark(self, wrapper: torch.Tensor) -> Mark | None:
-        """The mark of what a tensor merely stands for, in the same dtype; None where it stands for itself.
+        """The mark of the tensor inside a wrapper or below a view, if it has the same dtype; else None.
 
-        That is what lies inside a wrapper (a DTensor, what vmap and grad pass to a function), or below a view that
-        nobody saw made (``as_subclass``).
+        Wrappers are DTensor and what vmap and grad pass to a function; the view is one that was made unseen
+        (``as_subclass``).
         """
         if private.of_functorch(wrapper):
             inner = [private.functorch_inner(wrapper)]
         elif hasattr(wrapper, "__tensor_flatten__"):
             inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
         else:
-            with private.DisableTorchFunction():  # a subclass would return another object than the one that was marked
+            with private.DisableTorchFunction():  # a subclass would return another object, without the mark
                 inner = [wrapper._base] if wrapper._base is not None else []
         for tensor in inner:
             mark = self.of(tensor)
@@ -156,7 +157,8 @@ class Origins:
         return None
 
     def adopt(self, tensor: torch.Tensor, place: int, forward_op: int) -> Mark:
-        """The tensor's mark. One saved by autograd comes back unmarked: it has its forward op's operand's."""
+        """The tensor's mark. A tensor saved by autograd comes back without a mark: it gets that of its forward op's
+        operand."""
         mark = self.of(tensor)
         if mark is not None:
             return mark
@@ -168,7 +170,7 @@ class Origins:
         return self.mark_of(tensor, place)
 
     def became(self, tensor: torch.Tensor, step: int) -> None:
-        """A live tensor owes its dtype to another step from now on: its data were replaced under the same object."""
+        """From now on another step decides a live tensor's dtype: its data were replaced, the object stays."""
         mark = self.of(tensor)
         if mark is None:
             self.mark(tensor, step, -1)
@@ -177,9 +179,9 @@ class Origins:
             mark.was, mark.step = mark.step, step
 
     def swapped(self, first: torch.Tensor, second: torch.Tensor) -> None:
-        """Two tensors exchanged their contents, as a module's conversion does with each weight and what it became.
+        """Two tensors exchanged their contents, as when a module's conversion replaces each weight.
 
-        So what is known of them is exchanged, too.
+        So what is known about them is exchanged, too.
         """
         known = self.of(first), self.of(second)
         for tensor, mark, own in ((first, known[1], known[0]), (second, known[0], known[1])):
@@ -201,9 +203,9 @@ class Origins:
             self._gradients[id(owner)] = Ref(gradient), Ref(owner)
 
     def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The gradients that watched threads have read or written, each with the tensor whose it is.
+        """The gradients that watched threads have read or written, each with the tensor that owns it.
 
-        Nobody's ``.grad`` is read for it: another thread's backward may be writing it, without the GIL.
+        This reads no ``.grad``: another thread's backward may be writing it, without the GIL.
         """
         for known in list(self._gradients.values()):
             gradient, owner = known[0](), known[1]()
@@ -211,10 +213,10 @@ class Origins:
                 yield gradient, owner
 
     def step(self, step: RawStep) -> int:
-        """Number of a step, one per distinct step.
+        """Number of a step; equal steps share one.
 
-        A stream that a loop widens again and again would grow a chain without end. The same event
-        met above itself adds nothing to the story, so the earlier one is given back.
+        A value that a loop widens again and again would make an endless chain of steps. If the same event is already
+        among the steps above, it explains nothing new, so the number of the earlier one is returned.
         """
         identity = _identity(step)
         number = self._numbers.get(identity)
@@ -236,11 +238,11 @@ class Origins:
         return number
 
     def number(self, step: RawStep) -> int | None:
-        """Number of a step that is known, else None."""
+        """Number of a step that is already known, else None."""
         return self._numbers.get(_identity(step))
 
     def same_as(self, step: RawStep, number: int) -> None:
-        """A step is another name for one that is known."""
+        """Makes a step another name for a known one."""
         self._numbers[_identity(step)] = number
 
     def step_of(self, tensor: torch.Tensor) -> int:
@@ -261,6 +263,6 @@ class Origins:
 
 
 def _identity(step: RawStep) -> RawStep:
-    """What makes a step distinct: not which op had made the tensor whose dtype was read, which a later pass of the same
-    line may find changed (an optimizer has written the weight since)."""
+    """What makes a step distinct. The op that made the tensor whose dtype was read does not count: it may change when
+    the same line runs again (an optimizer has written the weight since)."""
     return step._replace(reads=tuple(read._replace(op=-1) for read in step.reads)) if step.reads else step

@@ -1,6 +1,6 @@
 """Global hooks: which module is running, who registers which parameter, when an optimizer steps.
 
-Every hook returns None: anything else would replace the program's own values, which only healing may do.
+Every hook returns None: any other value would replace the program's own values, and only healing may do that.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .steps import Running
 
 _OTHER_THREADS = "modules that ran in other threads: modes are thread-local"
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
-"""Modules whose fast path in C++ turns itself off while hooks or modes are on."""
+"""Modules whose fast path in C++ is disabled while hooks or modes are on."""
 
 
 class ModuleHooks:
     """The hooks of one trace; ``capture.global_hooks`` calls them. See :class:`hooks.Watch` for steps and on_enough."""
 
     always_called = True
-    """``leave`` is called on exceptions too."""
+    """``leave`` also runs after exceptions."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ModuleHooks:
         self.on_enough = on_enough
 
     def elsewhere(self) -> None:
-        """Called where a module runs in a thread that no trace watches."""
+        """Called when a module runs in a thread that no trace watches."""
         self.recorder.not_seen[_OTHER_THREADS] = None
 
     # ------------------------------------------------------------ modules
@@ -89,13 +89,14 @@ class ModuleHooks:
         return self.steps is not None and self.recorder.steps_done >= self.steps
 
     def _called_directly(self, frame: FrameType | None) -> bool:
-        """Whether the program calls the module itself, so that its text names the module; checkpoint does not."""
+        """Whether the program calls the module itself, so that its text names the module; checkpoint does not do
+        that."""
         while frame is not None and frame.f_code.co_filename == private.module_internals.__file__:
             frame = frame.f_back
         return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
 
     def _outermost(self, module: nn.Module) -> None:
-        self.patches.mind_compile()
+        self.patches.watch_compile()
         if self.recorder.reference is not None:
             self.recorder.reference.outermost(module)
         self.recorder.stepping.forget_left()
@@ -114,7 +115,7 @@ class ModuleHooks:
             if modules and modules[-1].module is module or any(entry.module is module for entry in modules):
                 while modules.pop().module is not module:
                     pass
-                # what was read inside the call can decide nothing after it
+                # a dtype that was read inside the call cannot decide anything after it
                 while thread.reads and thread.reads[-1].depth > len(modules):
                     thread.reads.pop()
         except Exception:
@@ -122,7 +123,7 @@ class ModuleHooks:
 
     def _look_for_refusal(self, thread: Thread, module: nn.Module, args: tuple[Any, ...], frame: FrameType) -> None:
         error = sys.exc_info()[1]
-        # one that the program is handling when it calls the module was caught in another frame
+        # an exception that the program is already handling when it calls the module was caught in another frame
         if not isinstance(error, Exception) or error.__traceback__ is None or error.__traceback__.tb_frame is not frame:
             return
         if not self.recorder.refusals.knows(error):
@@ -164,14 +165,14 @@ class ModuleHooks:
         self._follow(lambda: recorder.updates.ends(optimizer))
         if recorder.reference is not None:
             recorder.reference.step_ends(optimizer)
-        if step is not None and step.closures:  # the models have run, and the gradients are there
+        if step is not None and step.closures:  # the models have run, and the gradients exist
             self._follow(lambda: self._plan(optimizer, step.place))
         recorder.steps_done += 1
         if self.on_enough is None and self._enough():
             raise SystemExit(0)
 
     def _plan(self, optimizer: Any, place: int) -> None:
-        """Notes the precision plan of each model, when an optimizer steps for the first time."""
+        """Records the precision plan of each model when an optimizer steps for the first time."""
         if self.recorder.updates.steps_of(optimizer) == 1:
             models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
             for model in models:

@@ -21,8 +21,8 @@ _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParalle
 
 
 def clean_name(name: str, root: nn.Module | None = None) -> str:
-    """A qualified name without what DDP and torch.compile put into it."""
-    if "_orig_mod" in name:  # asked first: a large model has a thousand names
+    """A qualified name without the parts that DDP and torch.compile insert."""
+    if "_orig_mod" in name:  # a cheap test first: a large model has a thousand names
         name = re.sub(r"(^|\.)_orig_mod(?=\.|$)", "", name).lstrip(".")
     if root is not None and type(root).__name__ in _WRAPPERS:
         name = re.sub(r"^module(\.|$)", "", name)
@@ -30,7 +30,7 @@ def clean_name(name: str, root: nn.Module | None = None) -> str:
 
 
 class Root:
-    """An outermost module: the one that the program called, with everything below it."""
+    """An outermost module: one that the program called, and all modules below it."""
 
     def __init__(self, module: nn.Module, place: int, number: int) -> None:
         self.number = number
@@ -44,7 +44,7 @@ class Root:
 
 
 class Modules:
-    """Gives each module that runs a number, and the numbers names when the run is over."""
+    """Gives each module that runs a number, and when the run is over, the numbers names."""
 
     def __init__(self) -> None:
         self.roots: list[Root] = []
@@ -56,7 +56,7 @@ class Modules:
         known = self._root_of.get(id(module))
         if known is None or known.ref() is not module:
             known = self._last_at.get((type(module).__name__, place))
-            if known is not None and known.ref() is None:  # a loss that is made anew in every step
+            if known is not None and known.ref() is None:  # a loss that is created again in every step
                 known.ref = weakref.ref(module)
                 known.numbers.clear()
                 known.holders.clear()
@@ -69,7 +69,7 @@ class Modules:
         return known
 
     def above(self, module: nn.Module) -> Root | None:
-        """The root below which a module ran before: checkpoint runs it again by itself, inside backward."""
+        """The root under which a module ran before: checkpoint runs it again by itself, inside backward."""
         for root in self.roots:
             entry = root.numbers.get(id(module))
             if entry is not None and entry[0]() is module and root.ref() is not module:
@@ -82,7 +82,7 @@ class Modules:
             return entry[1]
         self._learn(root)
         entry = root.numbers.get(id(module))
-        if entry is None or entry[0]() is not module:  # called by the root, yet no submodule of it
+        if entry is None or entry[0]() is not module:  # called by the root, but not one of its submodules
             entry = self._enter(root, module, type(module).__name__ if module is not root.ref() else "")
         return entry[1]
 
@@ -105,12 +105,12 @@ class Modules:
         return self._entries[number][0].number if number >= 0 else -1
 
     def names(self, places: Sequence[Place], text: ProgramText) -> tuple[str, ...]:
-        """The name of each number: the root's variable in the frame that called it, then the path inside."""
+        """The name of each number: the root's variable in the frame that called it, then the path below it."""
         prefixes = self.prefixes(places, text)
         return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
 
     def prefixes(self, places: Sequence[Place], text: ProgramText) -> dict[Root, str]:
-        """What each outermost module is called: its variable in the frame that called it, else its class."""
+        """The name of each outermost module: its variable in the frame that called it, else its class."""
         prefixes = {}
         for root in self.roots:
             stack = places[root.place].stack if 0 <= root.place < len(places) else ()
@@ -123,7 +123,7 @@ class Modules:
 
     @staticmethod
     def _called_upon(root: Root, stack: tuple[Frame, ...], text: ProgramText) -> str | None:
-        """The variable of a module that calls itself: on which the first frame outside calls one of its methods."""
+        """The variable of a module that calls itself: the object whose method the first frame outside calls."""
         outside = next((f for f in stack if f.function.rpartition(".")[0].rpartition(".")[2] not in root.classes), None)
         called = (expressions.callee(text, outside) or "") if outside is not None else ""
         owner = called.rpartition(".")[0]
@@ -153,16 +153,16 @@ class Modules:
 
 
 def tensor_names(root: nn.Module) -> dict[int, tuple[str, str]]:
-    """id of each parameter and buffer below a module -> (qualified name, holder)."""
+    """For each parameter and buffer below a module: id -> (qualified name, holder)."""
     names = {id(b): (clean_name(n, root), "buffer") for n, b in root.named_buffers()}
     names.update({id(p): (clean_name(n, root), "parameter") for n, p in root.named_parameters()})
     return names
 
 
 def gradients_of(recorder: Recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Gradients with their owners: those that the program has asked for, and those that its optimizer steps by.
+    """Gradients with their owners: those that the program has read, and those that its optimizers use.
 
-    No other: a gradient that another thread's backward is writing must not be read.
+    No others: a gradient that another thread's backward is writing must not be read.
     """
     yield from recorder.origins.gradients()
     optimizer = recorder.stepping.optimizer()
@@ -171,7 +171,7 @@ def gradients_of(recorder: Recorder) -> Iterator[tuple[torch.Tensor, torch.Tenso
 
 
 def state_names(optimizer: object, parameters: Mapping[Any, tuple[str, Any]]) -> dict[int, tuple[str, str]]:
-    """id of each tensor in an optimizer's state -> (``exp_avg of layer.weight``, "state")."""
+    """For each tensor in an optimizer's state: id -> (``exp_avg of layer.weight``, "state")."""
     names = {}
     for parameter, state in getattr(optimizer, "state", {}).items():
         owner = parameters.get(id(parameter), ("", ""))[0]

@@ -1,4 +1,5 @@
-"""Which op made which autograd node, so that an op of the backward pass finds its forward op."""
+"""Which op made which autograd node: so an op of the backward pass gets its forward op, and with it the forward
+line."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
     from .running import Thread
 
 ACCUMULATES = -3
-"""Stands for the forward op where the engine passes a parameter its gradient."""
+"""The number used instead of a forward op's where the engine passes a parameter its gradient."""
 _SLOTS = (1 << 18) - 1
-"""Autograd nodes that are remembered, less one: 2 MB, more than one step of a large model makes."""
+"""Autograd nodes that are remembered, minus one: 2 MB, enough for more than one step of a large model."""
 _BITS = 24
-"""An op's number takes so many bits of a slot; the node's sequence number has the rest."""
+"""Bits of a slot for the op's number; the rest hold the node's sequence number."""
 _NUMBERS = (1 << _BITS) - 1
 _MOST_NODES = 8
-"""Nodes that one operator is taken to have made; more were made where nobody watched."""
+"""Nodes that one operator can have made; if the sequence number rose by more, they were made unwatched."""
 _current_node = private.current_autograd_node
 
 
@@ -29,12 +30,12 @@ class Nodes:
 
     def __init__(self) -> None:
         self.first = 0
-        """The first number that may belong to a watched op."""
+        """The first sequence number that can belong to a watched op."""
         self._ops = array("q", b"\xff" * (8 * (_SLOTS + 1)))
-        """In the slot of a number: that number << _BITS | number of its op."""
+        """For each sequence number, in its slot: number << _BITS | number of its op."""
 
     def begin(self) -> int:
-        """Nodes are watched from now on; gives the number of the next."""
+        """Starts watching nodes; returns the sequence number of the next one."""
         self.first = private.next_sequence_number()
         return self.first
 
@@ -59,13 +60,14 @@ class Nodes:
         return known & _NUMBERS if known >> _BITS == sequence else -1
 
     def variable(self) -> tuple[torch.Tensor | None, bool]:
-        """A parameter that the running node leads to, and whether the node was made before the watching began."""
+        """A parameter that the running node leads to, and whether the node was made before watching began."""
         node = _current_node()
         if node is None:
             return None, False
         before = node._sequence_nr() < self.first
         above: list[Any] = [n for n, _ in node.next_functions if n is not None]
-        # a weight is reached through one unary node (its transpose); beyond a node with more inputs lies another op
+        # a weight may be behind one node with a single input (its transpose); a node with more inputs belongs to
+        # another op
         above += [one.next_functions[0][0] for one in above if len(one.next_functions) == 1]
         found = (getattr(candidate, "variable", None) for candidate in above)
         return next((v for v in found if v is not None), None), before

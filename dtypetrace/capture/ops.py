@@ -1,7 +1,7 @@
-"""The distinct ops of a recording while it grows, and what is known of operators and of the kinds of their arguments.
+"""The distinct ops of a recording while it grows, and what is known about operators and the types of their arguments.
 
-What only a report needs stays raw here (dtypes, sizes, devices as torch has them) and becomes a
-:class:`records.Op` when the recording is read.
+Values that only a report needs are kept as torch has them (dtypes, sizes, devices). They become a :class:`records.Op`
+when the recording is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 MOST_INPUTS = 64
-"""Operands of one op that are recorded. Only a list of hundreds of tensors has more, and they are alike."""
+"""Operands of one op that are recorded. Only a list of hundreds of tensors has more, and those are alike."""
 _PLAIN: frozenset[type] = frozenset({Tensor, nn.Parameter})
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -35,12 +35,12 @@ class RawInput(NamedTuple):
     step: int
     producer: int
     name: str
-    """Of a parameter, else empty."""
+    """The name of a parameter, else empty."""
     parameter: bool
     shape: Sequence[int]
 
     def record(self) -> Input:
-        """As plain data."""
+        """Converts it to plain data."""
         holder = "parameter" if self.parameter else None
         return Input(dtype_name(self.dtype), self.step, self.producer, self.name, holder, tuple(self.shape))
 
@@ -48,8 +48,8 @@ class RawInput(NamedTuple):
 class GrowingOp:
     """The growing form of :class:`records.Op`.
 
-    ``steady``, ``form`` and ``makes`` serve ``Recorder._again``: the one dtype of all tensors of a call (None where
-    there is none), the kinds of its arguments, and the type of its result.
+    ``steady``, ``form`` and ``makes`` are for ``Recorder._again``: the one dtype of all tensors of a call (None if they
+    have several), the types of its arguments, and the type of its result.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class GrowingOp:
     named: torch.dtype | None
 
     def record(self, module: str, model: int) -> Op:
-        """As plain data."""
+        """Converts it to plain data."""
         return Op(
             self.op,
             str(self.func).removeprefix("aten."),
@@ -103,7 +103,7 @@ class GrowingOp:
         )
 
     def _read_peak(self) -> float | None:
-        """The peak as a number, from now on: read again in an open trace, it would wait for the device."""
+        """Replaces the peak by a number: in an open trace, reading it again would wait for the device again."""
         if isinstance(self.peak, Tensor):
             with private.unseen():
                 self.peak = float(self.peak.item())
@@ -114,7 +114,7 @@ class GrowingOp:
 
 
 class Form:
-    """The kinds of a call's arguments: equal for all calls whose arguments have the same types."""
+    """The types of a call's arguments: one form for all calls with the same types."""
 
     __slots__ = ("kinds", "tensors", "simple", "plain")
 
@@ -124,9 +124,9 @@ class Form:
         """Which positional arguments are tensors."""
         hidden = any(issubclass(kind, (Tensor, list, tuple)) for kind in kinds[positional:])
         self.simple = not hidden and not any(issubclass(kind, (list, tuple)) for kind in kinds[:positional])
-        """Whether there are no others: none passed by name, none in a list."""
+        """Whether there are no other tensors: none passed by name, none in a list."""
         self.plain = all(kinds[i] in _PLAIN for i in self.tensors)
-        """Whether they are plain tensors and parameters."""
+        """Whether all of them are plain tensors and parameters."""
 
 
 _forms: dict[tuple[int, tuple[type, ...]], Form] = {}
@@ -138,7 +138,7 @@ def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Form:
     key = len(args), kinds
     form = _forms.get(key)
     if form is None:
-        if len(_forms) >= _MOST_FORMS:  # classes of tensors that a program makes anew and anew
+        if len(_forms) >= _MOST_FORMS:  # a program that keeps making new classes of tensors
             _forms.clear()
         form = _forms[key] = Form(kinds, len(args))
     return form
@@ -148,19 +148,19 @@ _MOST_FORMS = 4096
 
 
 class Operator:
-    """What is known of an operator."""
+    """What is known about an operator."""
 
     __slots__ = ("func", "name", "repeats", "mutable", "casts")
 
     def __init__(self, func: Any) -> None:
         self.func = func
-        """Kept, so that no other gets its id."""
+        """Kept alive, so that no other operator gets its id."""
         overload = type(func) is private.OpOverload
         self.name = op_name(func)
         self.casts = func is TO_COPY or func is TO_DTYPE
         self.repeats = overload and not self.casts and func is not LIFT_FRESH
-        """Whether a call that is like an earlier one can go the short path: casts differ by more than their place, and
-        what is lifted may have been made anew."""
+        """Whether a call that is like an earlier one can take the short path. Casts cannot: they differ by more than
+        their place. Nor can ``lift_fresh``: its argument may be a new tensor."""
         self.mutable = bool(overload and func._schema.is_mutable)
 
 
@@ -168,7 +168,7 @@ _operators: dict[int, Operator] = {}
 
 
 def operator(func: Any) -> Operator:
-    """What is known of an operator."""
+    """What is known about an operator."""
     known = _operators.get(id(func))
     if known is None:
         known = _operators[id(func)] = Operator(func)
@@ -179,12 +179,12 @@ def operator(func: Any) -> Operator:
 
 
 def size_of(tensor: Tensor) -> Sequence[int]:
-    """A tensor's sizes as they are, where they are numbers for certain."""
+    """A tensor's sizes, without a copy where they are certainly plain numbers."""
     return tensor.shape if type(tensor) in _PLAIN and not tensor.is_nested else shape_of(tensor)
 
 
 def peak_of(integers: Tensor, cast: Tensor) -> Tensor | None:
-    """The largest of some integers that were cast to a half dtype, on their device; it is read when the run is over."""
+    """The largest of some integers that were cast to a half dtype, still on their device; read when the run is over."""
     of_integers = not (integers.dtype.is_floating_point or integers.dtype.is_complex)
     if not of_integers or cast.dtype not in _HALVES or type(cast) is not Tensor:
         return None

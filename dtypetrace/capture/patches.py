@@ -1,8 +1,7 @@
-"""The few functions that are replaced while a trace runs, and put back after it.
+"""The few functions that are replaced while a trace runs and restored after it.
 
-Modes and hooks do not see these events at all: a change of the default dtype, a tensor that is made
-into a Parameter, a compiled function, a warning that torch's C++ attributes to the frame that
-called it (``capture.warning_places``).
+Modes and hooks do not see these events at all: a change of the default dtype, a tensor that becomes a Parameter, a
+compiled function, a warning that torch's C++ attributes to the frame that called it (``capture.warning_places``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _installed: list[Patches] = []
 
 
 class Patches:
-    """Installed and removed as one; each clean-up is a small function in a list."""
+    """All patches, installed and removed together; each clean-up is a small function in a list."""
 
     def __init__(
         self, recorder: Recorder, modes_off: Callable[[], AbstractContextManager[None]], healer: Healer | None = None
@@ -45,7 +44,7 @@ class Patches:
         self._undo = []
         self._over = False
         _installed.append(self)
-        # torch's setters look these up when they are called, so one imported by name earlier is seen too
+        # torch's setters look these up when they are called, so this also works for setters that were imported by name
         for name in ("_set_default_dtype", "_set_default_tensor_type"):
             self._replace(torch._C, name, self._set_default(getattr(torch._C, name)))
         self._replace(torch, "compile", self._compile(torch.compile))
@@ -59,11 +58,11 @@ class Patches:
             for replacement in self.healer.replacements():
                 self._replace(replacement.owner, replacement.name, replacement.function)
         self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
-        self.mind_compile()
+        self.watch_compile()
 
     def remove(self) -> None:
         self._over = True
-        # traces in several threads need not end in order; what was replaced twice is put back from the top
+        # traces in several threads need not end in order; what was replaced twice is restored from the top
         while _installed and _installed[-1]._over:
             patches = _installed.pop()
             while patches._undo:
@@ -73,13 +72,13 @@ class Patches:
     def _replace(self, owner: Any, name: str, new: Any) -> None:
         old = getattr(owner, name)
         setattr(owner, name, new)
-        # whoever replaced it meanwhile keeps what he put there
+        # if somebody else replaced it since, leave theirs
         self._undo.append(lambda: setattr(owner, name, old) if getattr(owner, name) is new else None)
 
     # ------------------------------------------------------------ torch.compile
 
-    def mind_compile(self) -> None:
-        """Sets the force_eager stance once dynamo is there. Importing it takes most of a second, so not before."""
+    def watch_compile(self) -> None:
+        """Sets the force_eager stance once dynamo is imported. We do not import it: that takes most of a second."""
         if "torch._dynamo.eval_frame" in sys.modules and not any(p._eager for p in _installed):
             self._eager = True
             self._undo.append(private.force_eager(self._ran_eagerly))
@@ -88,7 +87,7 @@ class Patches:
         self.recorder.not_seen[_RAN_EAGERLY] = None
 
     def _logs_use(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """torch.compile begins with this call, also where it was imported by name, and so does every optimizer."""
+        """torch.compile calls this first, even when it was imported by name; so does every optimizer."""
 
         def _log_api_usage_once(event: str, *args: Any) -> None:
             original(event, *args)
@@ -97,7 +96,7 @@ class Patches:
             if event == "torch.compile":
                 import_module("torch._dynamo")  # as torch.compile itself does next
                 try:
-                    self.mind_compile()
+                    self.watch_compile()
                 except Exception:
                     self.recorder.fail("the stance of compiled code")
 
@@ -114,7 +113,7 @@ class Patches:
         return compile
 
     def _captured(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """``torch.cond`` captures its branches for its backward, which it cannot do while a dispatch mode is on."""
+        """``torch.cond`` captures its branches for its backward, which is impossible while a dispatch mode is on."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.recorder.not_seen["inside torch.cond: its branches are captured by torch"] = None
@@ -126,7 +125,7 @@ class Patches:
     # ------------------------------------------------------------ TorchScript
 
     def _keep_text(self, kind: Any) -> None:
-        """TorchScript's interpreter loses the text of an exception that comes through a mode written in Python."""
+        """TorchScript's interpreter loses the text of an exception that passes through a mode written in Python."""
         original = kind.__dict__["__call__"]
         recorder = self.recorder
 
@@ -141,7 +140,7 @@ class Patches:
                 text = str(error)
                 if thread.kernel is not None and text.endswith("RuntimeError: \n"):
                     error.args = (f"{text[:-1]}{thread.kernel[1]}\n",)
-                    recorder.refusals.goes_on_as(error, *thread.kernel[:2])
+                    recorder.refusals.replaced_by(error, *thread.kernel[:2])
                 raise
 
         def restore() -> None:
@@ -168,10 +167,10 @@ class Patches:
         return setter
 
     def _watch_parameters(self) -> None:
-        """``Parameter(x)`` shares x's storage under a new object that no mode sees made.
+        """``Parameter(x)`` shares x's storage in a new object; no mode sees that object being made.
 
-        Not one level lower, at ``Tensor._make_subclass``: dynamo, imported meanwhile, registers that
-        function by identity and would keep ours for good.
+        Patching one level lower, at ``Tensor._make_subclass``, would be wrong: if dynamo is imported later, it
+        registers that function by identity and keeps ours for good.
         """
         parameter: Any = nn.Parameter
         original = parameter.__dict__["__new__"]
@@ -205,8 +204,8 @@ class Patches:
         self._undo.append(restore)
 
     def _watch_swaps(self) -> None:
-        """``torch.utils.swap_tensors`` refuses tensors that anybody holds weakly: it finds none of our references, and
-        what is known of the two is exchanged with their contents."""
+        """``torch.utils.swap_tensors`` refuses tensors that have weak references. It must not see ours, and what is
+        known about the two tensors is exchanged with their contents."""
         recorder = self.recorder
         original = getattr(torch._C, private.SWAP)
 
@@ -222,7 +221,7 @@ class Patches:
 
 
 class _WeakReferences:
-    """Stands for the module ``weakref`` where torch asks who holds a tensor weakly."""
+    """Replaces the module ``weakref`` where torch asks for the weak references to a tensor."""
 
     def __init__(self, module: Any) -> None:
         self._module = module

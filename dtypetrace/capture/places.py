@@ -32,11 +32,12 @@ _MACHINERY = (
 )
 _STALE = -2
 _WRAPPERS = (os.sep + "typing_extensions.py", os.sep + "warnings.py")
-"""Where `@deprecated` wraps functions of torch's: they begin and end in torch."""
+"""Files in which `@deprecated` wraps torch's functions: such calls begin and end in torch."""
 
 
 class Places:
-    """Numbers distinct stacks. A place may continue in an ``outer`` one: that of the enclosing module's call."""
+    """Numbers distinct stacks. A place may continue in an ``outer`` one: the place where the enclosing module was
+    called."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -44,8 +45,8 @@ class Places:
         self._given: dict[tuple[Frame, ...], int] = {}
         self._hidden: dict[str, bool] = {}
         self.files: frozenset[str] = frozenset()
-        """The files that the resolved places name."""
-        # ids of code objects are keys, so the objects have to stay alive as long as the table
+        """The files of the resolved places."""
+        # ids of code objects are keys, so the objects must stay alive as long as the table
         self._codes: dict[int, CodeType] = {}
 
     def __len__(self) -> int:
@@ -67,8 +68,7 @@ class Places:
     def here(self, frame: FrameType | None, boundary: int = 0, outer: int = -1) -> int:
         """Number of the stack from ``frame`` up to the frame whose id is ``boundary``, continued in ``outer``.
 
-        Returns -2 when the boundary frame is not on the stack (it was left by an exception that
-        no hook saw).
+        Returns -2 when the boundary frame is not on the stack (an exception that no hook saw has left it).
         """
         start = frame
         hidden = self._hidden
@@ -126,7 +126,7 @@ class Places:
         return number
 
     def inside(self, number: int, around: int) -> tuple[str, ...]:
-        """Names of the functions between a place and one around it, none where that is not around it."""
+        """Names of the functions between a place and one around it; none where the second is not around the first."""
         if number < 0 or around < 0 or self._entries[number][0] != self._entries[around][0]:
             return ()
         frames, outer = self._entries[number][1], self._entries[around][1]
@@ -136,7 +136,8 @@ class Places:
         return tuple(frame.function if isinstance(frame, Frame) else frame[0].co_name for frame in frames[:inner])
 
     def codes_between(self, number: int, around: int) -> tuple[CodeType, ...]:
-        """The code of the frames between a place and one around it, of all its frames where that is not around it."""
+        """The code of the frames between a place and one around it; of all its frames where the second is not around
+        it."""
         if number < 0:
             return ()
         outer, frames = self._entries[number]
@@ -145,7 +146,7 @@ class Places:
         return tuple(frame[0] for frame in frames[: max(inner, 0)] if not isinstance(frame, Frame))
 
     def same_call(self, one: int, other: int) -> CodeType | None:
-        """The code that was running at two places, where both are in one call of it."""
+        """The code of the function call that both places are in, if they are in one call; else None."""
         if one < 0 or other < 0:
             return None
         (outer, frames), (outside, around) = self._entries[one], self._entries[other]
@@ -179,9 +180,9 @@ class Places:
         return number
 
     def resolve(self, is_user: Callable[[str], bool]) -> tuple[Place, ...]:
-        """Every place as files, lines and columns. ``is_user(filename)`` tells the user's own code."""
+        """Every place as files, lines and columns. ``is_user(filename)``: whether a file is the user's own code."""
         places: list[Place] = []
-        # by id: equal code objects (a copied file) compare equal though their files differ
+        # by id: code objects compare equal even if their files differ (a copied file)
         known: dict[tuple[int, int], Frame] = {}
 
         def frame(code: CodeType, lasti: int) -> Frame:
@@ -200,7 +201,8 @@ class Places:
 
 
 def _instruction(code: CodeType, lasti: int) -> int:
-    """The instruction that stands for a call. Python 3.11 has two; a warm line calls from the first, not the second."""
+    """The instruction that marks a call. Python 3.11 has two; a specialised line calls from the first, not the
+    second."""
     return lasti + _TO_CALL if _PRECALL is not None and lasti >= 0 and code.co_code[lasti] == _PRECALL else lasti
 
 
@@ -224,7 +226,8 @@ def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
 
 
 def _cell(filename: str) -> str | None:
-    """A notebook's name for the cell that was compiled under this one: ``In [7]``. Its text is found by that, too."""
+    """A notebook's name for the cell that was compiled under this file name: ``In [7]``; ``linecache`` knows its text
+    by it, too."""
     numbered = re.match(r"<ipython-input-(\d+)-", filename)
     if numbered is None and f"{os.sep}ipykernel_" not in filename:
         return None
@@ -232,19 +235,19 @@ def _cell(filename: str) -> str | None:
     shell = sys.modules.get("IPython.core.interactiveshell")
     if (
         shell is not None and shell.InteractiveShell.initialized()
-    ):  # a kernel's names hold no number: the compiler knows
+    ):  # a kernel's file names have no number; the compiler knows it
         known = re.search(r"\d+", "".join(shell.InteractiveShell.instance().compile.format_code_name(filename) or ()))
         name = f"In [{known[0]}]" if known else name
     if name and (entry := linecache.cache.get(filename)) and len(entry) > 1:
         size, _, lines, _ = entry
-        linecache.cache[name] = size, None, lines, name  # None: there is no file with which to compare it
+        linecache.cache[name] = size, None, lines, name  # None: there is no file to compare it with
     return name
 
 
 def _command(code: CodeType) -> str | None:
-    """``-c`` for the program that the interpreter was given there, by which its text is found, too.
+    """``-c`` for the program that the interpreter got with that option; its text is also found by this name.
 
-    Not under Python's own name for it, ``<string>``: what ``exec`` runs has that name too, and tracebacks would change.
+    Python's own name for it, ``<string>``, will not do: text run by ``exec`` has it too, and tracebacks would change.
     """
     if (
         code.co_filename != "<string>"
@@ -286,10 +289,9 @@ def _characters(filename: str, line: int | None, column: int | None) -> int | No
 
 
 class UserCode:
-    """Tells the user's own files: under the script's folder or its git root and not installed.
+    """Decides which files are the user's own: those under the script's folder or its git root that are not installed.
 
-    ``source`` overrides the folder. Notebook cells, ``-c`` programs and ``exec``-ed text count as
-    the user's.
+    ``source`` overrides the folder. Notebook cells, ``-c`` programs and text run by ``exec`` are the user's own.
     """
 
     def __init__(
@@ -302,7 +304,7 @@ class UserCode:
             Path(sys.executable).resolve().parent,
             Path(sys.prefix) / "bin",
         ):
-            folder = Path.cwd()  # pytest, a server, a notebook's kernel: the program is where it was started
+            folder = Path.cwd()  # pytest, a server, a notebook's kernel: started in the program's folder
         self.root = Path(source).resolve() if source else _git_root(folder) or folder
         self._prefix = str(self.root).rstrip(os.sep) + os.sep
         self._installed = tuple(
@@ -325,7 +327,7 @@ class UserCode:
             return False
         if "ipykernel" in path and not os.path.exists(path):
             return True
-        # an interpreter that lives under the project (a .venv there) is still installed code
+        # an interpreter inside the project (a .venv there) is still installed code
         if any(path.startswith(p) and not self._prefix.startswith(p) for p in self._installed):
             return False
         return path.startswith(self._prefix)

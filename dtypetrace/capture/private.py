@@ -1,7 +1,7 @@
-"""The one place where private torch APIs are reached.
+"""The one file that uses private torch APIs.
 
-Everything that torch does not document is imported here and nowhere else, so a new torch version
-that moves one of them fails with one clear line at ``dtypetrace.trace``, not deep inside a run.
+Everything that torch does not document is imported here and nowhere else. So if a new torch version moves it,
+``dtypetrace.trace`` fails at once with one clear line, not deep inside a run.
 Tested with torch 2.13 (CPU).
 """
 
@@ -76,7 +76,7 @@ try:
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError as error:  # pragma: no cover - another torch than the tested ones
+except ImportError as error:  # pragma: no cover - a torch version that was not tested
     raise ImportError(
         f"dtypetrace does not know torch {torch.__version__}: {error}. "
         "Install a tested version (torch 2.13) or a newer dtypetrace."
@@ -137,13 +137,13 @@ __all__ = [
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 ANY_GLOBAL_HOOK = "_has_any_global_hook"
-"""In ``module_internals``: tells compiled modules whether to warn of global hooks."""
+"""In ``module_internals``: compiled modules read it to decide whether to warn about global hooks."""
 
 ENGINE_CODE = run_engine.__code__
-"""The Python frame below which the autograd engine runs on the calling thread."""
+"""The Python frame under which the autograd engine runs on the calling thread."""
 
 MODULE_CALL = module_internals.Module._call_impl.__code__
-"""The Python frame in which a module is called; its ``args`` and ``kwargs`` are what it was called with."""
+"""The Python frame in which a module is called; its ``args`` and ``kwargs`` are the call's arguments."""
 
 GROUPING = _grouping.__name__
 """In ``torch._C``: sorts an optimizer's lists of tensors by dtype."""
@@ -152,24 +152,24 @@ SWAP = "_swap_tensor_impl"
 """In ``torch._C``: exchanges the contents of two tensors, after ``torch.utils.swap_tensors`` has checked them."""
 
 SCRIPTED = (torch._C.ScriptFunction, torch._C.ScriptMethod)
-"""What TorchScript makes of functions and of modules' methods."""
+"""The types that TorchScript makes from functions and from modules' methods."""
 
 SEEDS_CODE = make_seeds.__code__
 """Makes the gradient that a backward begins with."""
 
 ACCUMULATE_SEQUENCE = 2**64 - 1
-"""Sequence number of every AccumulateGrad node: it belongs to no forward op."""
+"""Sequence number of every AccumulateGrad node: such a node belongs to no forward op."""
 
 _TORCH_FUNCTION = getattr(torch.Tensor.__torch_function__, "__func__", None)
 _OVERRIDE_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 def body_with_modes_on(function: Any) -> Callable[..., Any]:
-    """A torch function written in Python, less its own ``has_torch_function`` check.
+    """A torch function written in Python, without its own ``has_torch_function`` check.
 
-    A function mode is off while its handler runs, so what such a function calls would go unseen;
-    calling it again with the mode pushed back would reach the handler again, for ever. The copy
-    shares the original's code object (tracebacks read the same) and skips just that check.
+    A function mode is off while its handler runs, so calls inside such a function would not be seen. Calling it again
+    with the mode pushed back would reach the handler again, without end. This copy shares the original's code object
+    (tracebacks read the same) and skips only that check.
     """
     import types
 
@@ -189,17 +189,17 @@ def _never(*_args: object) -> bool:
 
 
 def answers_torch_functions(kind: Any) -> bool:
-    """Whether a class of tensors has a ``__torch_function__`` of its own, which sees every call that gets one."""
+    """Whether a class of tensors has a ``__torch_function__`` of its own, which would see every call on its tensors."""
     answers = kind.__torch_function__
     return answers is not disabled_torch_function and getattr(answers, "__func__", None) is not _TORCH_FUNCTION
 
 
 def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
-    """Run compiled functions eagerly; returns the function that restores the stance as it was.
+    """Run compiled functions eagerly; returns the function that restores the stance.
 
-    Under a dispatch mode they would run eagerly anyhow, but torch would remember that and leave
-    them uncompiled for good (pytorch issue 190286); under this stance it does not. ``ran`` is told
-    of each call of a compiled function: that one was made says little, a library makes them when imported.
+    Under a dispatch mode they would run eagerly anyway, but torch would remember that and never compile them again
+    (pytorch issue 190286); with this stance it does not. ``ran`` is called for each call of a compiled function.
+    Compiling one is not enough: libraries do that when they are imported.
     """
     from torch._dynamo import eval_frame
 
@@ -223,7 +223,7 @@ def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def stance_off() -> Iterator[None]:
-    """The default stance for a block."""
+    """The default stance during a block."""
     from torch._dynamo import eval_frame
 
     prior = eval_frame._set_stance(eval_frame.DynamoStance("default"))
@@ -249,7 +249,7 @@ class unseen:
 
 
 class below_autograd(unseen):
-    """The same, below autograd and what counts versions and forbids writing to what inference mode made."""
+    """The same, and below autograd: no version counters change, and tensors from inference mode can be written to."""
 
     __slots__ = ()
 
@@ -266,7 +266,7 @@ def sharded_policy(module: Any) -> Any:
 
 
 def bucket_facts(ddp: Any) -> tuple[tuple[str, ...], str]:
-    """The C++ names of the dtypes that DDP made its buckets in, and its communication hook's name (empty for none)."""
+    """The C++ names of the dtypes of DDP's buckets, and the name of its communication hook (empty for none)."""
     dtypes = ddp._get_ddp_logging_data().get("dtypes", "")
     hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(ddp, "_comm_hooks", ())]
     return tuple(d.strip() for d in dtypes.split(",") if d.strip()), hooks[-1] if hooks else ""
@@ -274,7 +274,8 @@ def bucket_facts(ddp: Any) -> tuple[tuple[str, ...], str]:
 
 @contextmanager
 def last_function_mode(mode: TorchFunctionMode) -> Iterator[None]:
-    """Puts a mode below all others for a block: it gets what they pass on, and is the only one left in its handler."""
+    """Puts a mode below all others during a block: it gets what they pass on, and is the only one left in its
+    handler."""
     _set_function_modes([mode, *(function_mode_at(i) for i in range(function_mode_count()))])
     try:
         yield
@@ -288,18 +289,18 @@ def dispatch_modes() -> list[Any]:
 
 
 def push_dispatch_mode(mode: TorchDispatchMode) -> None:
-    """Puts a dispatch mode on, without the flags that its ``__enter__`` would set: those are shared by all threads, and
-    modes that are left in another order than they were entered would leave them wrong for good."""
+    """Pushes a dispatch mode without the flags that its ``__enter__`` sets: all threads share them, and modes that end
+    in another order than they began would leave them wrong for good."""
     from torch.utils import _python_dispatch as dispatch
 
     dispatch._push_mode(mode)
 
 
 def remove_function_mode(mode: TorchFunctionMode, below: int = 0) -> bool:
-    """Takes one mode off the function-mode stack wherever it lies; others keep their order. False where it is gone.
+    """Takes one mode off the function-mode stack, wherever it is; the others keep their order. False where it is gone.
 
-    It is gone where another was left and torch took the innermost for it (a generator that was dropped inside the
-    block). That other lay below ours: the last of the ``below`` modes that were there before.
+    It is gone where the program left another mode and torch popped the innermost instead (a generator that was dropped
+    inside the block). That other mode was below ours: the last of the ``below`` modes that were there before.
     """
     modes = [function_mode_at(i) for i in range(function_mode_count())]
     found = _without(modes, mode, below)
@@ -329,7 +330,7 @@ def _without(modes: list[Any], mode: object, below: int) -> bool:
 
 @contextmanager
 def top_dispatch_mode_off(kind: type[TorchDispatchMode]) -> Iterator[None]:
-    """Takes the innermost dispatch mode off for a block, if it is of that kind."""
+    """Takes the innermost dispatch mode off during a block, if it is of that kind."""
     from torch.utils import _python_dispatch as dispatch
 
     mode = dispatch._get_current_dispatch_mode()
@@ -345,8 +346,8 @@ def top_dispatch_mode_off(kind: type[TorchDispatchMode]) -> Iterator[None]:
 
 @contextmanager
 def modes_off(function_kind: type, dispatch_kind: type[TorchDispatchMode]) -> Iterator[None]:
-    """Takes the function modes of one kind off for a block, wherever they lie, and the innermost dispatch mode if it is
-    of another."""
+    """Takes the function modes of one kind off during a block, wherever they are; also the innermost dispatch mode,
+    if it is of ``dispatch_kind``."""
     modes = [function_mode_at(i) for i in range(function_mode_count())]
     _set_function_modes([m for m in modes if not isinstance(m, function_kind)])
     try:

@@ -1,8 +1,8 @@
-"""What the hooks write into: distinct ops, the steps that decided dtypes, the calls that were refused.
+"""What the hooks write to: distinct ops, the steps that decided dtypes, the calls that were refused.
 
-Called by ``hooks`` for every operator, so what runs each time is kept short: one walk over the
-frames since the last module call, one table look-up, one mark an output. Everything else is done
-once per distinct op, or when the recording is read (``capture.snapshot``).
+Called by ``hooks`` for every operator, so the work done each time is short: one walk over the frames since the last
+module call, one table look-up, one mark for each output. Everything else is done once for each distinct op, or when the
+recording is read (``capture.snapshot``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _current_node: Any = private.current_autograd_node
 _current_graph_task = private.current_graph_task_id
 _next_sequence = private.next_sequence_number
 _FEW = 8
-"""An op of fewer operands is told apart by the dtype of each, one of more by the distinct ones."""
+"""Ops with fewer operands are distinguished by the dtype of each operand, ops with more by the set of their dtypes."""
 
 
 def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
@@ -51,7 +51,7 @@ def _on_stack(wanted: Callable[[FrameType], bool]) -> bool:
 
 
 class Recorder:
-    """The growing recording of one run. ``user`` tells the user's own files from a library's."""
+    """The growing recording of one run. ``user`` decides which files are the user's own and which a library's."""
 
     def __init__(self, user: UserCode | None = None, numerics: bool = False) -> None:
         self.places = Places()
@@ -62,7 +62,7 @@ class Recorder:
         self.user = user or UserCode()
         self._op_of: dict[tuple[object, ...], GrowingOp] = {}
         self._steady: dict[tuple[object, ...], GrowingOp] = {}
-        """By where alone: the op last met there, where it leaves its dtype as it is."""
+        """Short keys (operator, place, module, phase): the op last seen there, if all its tensors have one dtype."""
         self.refusals = RefusalLog()
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
@@ -76,30 +76,30 @@ class Recorder:
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None
-        """What carries values in higher precision, where that is asked for."""
+        """What computes in higher precision, if a reference was asked for."""
         self.plans: list[Plan] = []
         self.thread = get_ident()
         self.threads: dict[int, Thread] = {}
         self.nodes = Nodes()
 
     def begin(self) -> None:
-        """The calling thread is watched from now on."""
+        """Starts watching the calling thread."""
         self.thread = get_ident()
         thread = self.threads[self.thread] = Thread()
         thread.sequence = self.nodes.begin()
 
     def forget(self) -> None:
-        """Lets go of every tensor and module; what was recorded stays."""
+        """Drops every tensor and module; what was recorded stays."""
         self.origins.clear()
         self.threads.clear()
         self.running_steps.clear()
         if self.reference is not None:
             self.reference.close()
-        self.reference = self.values = None  # what they measured has been read, and lay where the tensors are
+        self.reference = self.values = None  # their results have been read, and they hold tensors
         self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:
-        """An error of our own must not reach the program: stop recording and say so in the report."""
+        """An error of ours must not reach the program: recording stops, and the report says so."""
         if not self.broken:
             self.broken = True
             kind, error, tb = sys.exc_info()
@@ -112,7 +112,7 @@ class Recorder:
     # ------------------------------------------------------------ where we are
 
     def thread_state(self) -> Thread:
-        """What is going on in the calling thread."""
+        """The state of the calling thread."""
         ident = get_ident()
         thread = self.threads.get(ident)
         if thread is None:
@@ -120,7 +120,7 @@ class Recorder:
         return thread
 
     def place(self, thread: Thread, frame: FrameType | None) -> int:
-        """Number of the place that ``frame`` is running, continued in the enclosing module's call."""
+        """Number of the place where ``frame`` is, continued in the enclosing module's call."""
         modules = thread.modules
         while modules:
             top = modules[-1]
@@ -131,7 +131,8 @@ class Recorder:
         return self.places.here(frame)
 
     def phase(self, thread: Thread, place: int) -> str:
-        """The phase outside an engine-run op: recompute, backward (Python code in it), optimizer, forward or other."""
+        """The phase of an op that the engine does not run: recompute, backward (Python code in it), optimizer, forward
+        or other."""
         modules = thread.modules
         if _current_graph_task() != -1:
             return "recompute" if modules and modules[-1].in_backward else "backward"
@@ -148,25 +149,24 @@ class Recorder:
     def saw(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any, frame: FrameType | None
     ) -> None:
-        """Records one operator call that ran.
+        """Records one operator call that has run.
 
-        Most calls were met before, at the same place, and leave the one floating dtype of all their tensors as it is.
-        Those take a short path: they are counted, and their output's dtype comes from where the first operand's came
-        from.
+        Most calls were seen before at the same place, and all their tensors have one floating dtype. Those take a short
+        path: they are counted, and their output gets the step of their first operand.
         """
-        # ---- where: in backward the forward op says it; else place, module and phase
+        # ---- where: in backward it is the forward op's; else place, module and phase
         key: tuple[object, ...]
         thread: Thread | None
         call: RunningCall | None
         if frame is None or frame.f_code is _ENGINE:
             thread = call = None
-            forward_op, aside = self.nodes.forward_op(), False
+            forward_op, inside_a_call = self.nodes.forward_op(), False
             key = (id(func), forward_op) if forward_op >= 0 else (id(func), forward_op, self.backward_place)
         else:
             thread = self.threads.get(get_ident()) or self.thread_state()
-            forward_op, aside = -1, func is TO_COPY and self._aside(frame)
+            forward_op, inside_a_call = -1, func is TO_COPY and self._inside_a_call(frame)
             modules = thread.modules
-            if thread.calls and not aside:
+            if thread.calls and not inside_a_call:
                 call = thread.calls[-1]
                 place = call[PLACE]
                 if place is None:
@@ -180,7 +180,7 @@ class Recorder:
                 phase = "optimizer"
             else:
                 phase = "forward" if modules else "other"
-            # the id: an operator's hash is computed in Python
+            # by id: hashing an operator runs Python code
             key = (id(func), place, modules[-1][1] if modules else -1, phase)  # number
 
         op = self._steady.get(key)
@@ -191,8 +191,8 @@ class Recorder:
         if self.reference is not None:
             self.reference.after(number, func, args, kwargs, out)
 
-        # ---- link the autograd node just made, so that backward finds its way here
-        if forward_op < 0 and not aside:  # what runs inside a call leaves the call's own node to the call
+        # ---- link the autograd node just made, so that its backward op finds this op
+        if forward_op < 0 and not inside_a_call:  # an op inside a torch call leaves the node to that call
             thread = thread or self.thread_state()
             risen = _next_sequence()
             if risen != thread.sequence:
@@ -201,7 +201,7 @@ class Recorder:
     def _again(
         self, op: GrowingOp, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any, forward_op: int
     ) -> bool:
-        """The short path: counts a call that is like the one of ``op`` that was looked at, and marks what it made.
+        """The short path: counts a call that is like an earlier one of ``op``, and marks its outputs.
 
         False if it is not like that one.
         """
@@ -252,11 +252,11 @@ class Recorder:
         call: RunningCall | None,
         forward_op: int,
     ) -> int:
-        """Number of the op of a call that is looked at whole."""
+        """The long path: examines a call completely and returns the number of its op."""
         known = operator(func)
         form = form_of(args, kwargs)
         inputs: list[Tensor] = [args[i] for i in form.tensors] if form.simple else tensors_in(args, kwargs)
-        located = thread is not None or forward_op != -1  # the key tells the place and the module
+        located = thread is not None or forward_op != -1  # the key has the place and the module
         if thread is not None:
             _, place, module, phase = key
         else:
@@ -288,7 +288,7 @@ class Recorder:
         else:
             op.count += 1
 
-        # ---- what the outputs' dtypes come from: O(1), no history
+        # ---- which steps decided the outputs' dtypes: O(1), no history
         for o in outputs:
             self._mark_output(op, known, o, inputs, dtypes, call, forward_op, thread)
 
@@ -336,7 +336,7 @@ class Recorder:
         return op
 
     def _raw_inputs(self, func: Any, inputs: Sequence[Tensor], place: int, forward_op: int) -> list[RawInput]:
-        """The operands as they are at an op's first call."""
+        """The operands as they were at an op's first call."""
         seen = []
         for t in inputs[:MOST_INPUTS]:
             mark = self.origins.of(t)
@@ -360,7 +360,7 @@ class Recorder:
         forward_op: int,
         thread: Thread,
     ) -> None:
-        """Marks what a call made with the step that decided its dtype."""
+        """Marks an output with the step that decided its dtype."""
         origins = self.origins
         mark = origins.of(out)
         if mark is not None:  # written in place: the destination keeps its dtype
@@ -379,20 +379,21 @@ class Recorder:
         origins.mark(out, step, op.number)
 
     def _step_of_variable(self, made: torch.dtype) -> int:
-        """The engine passes a parameter its gradient in the parameter's dtype: the step that decided that, or -1."""
+        """The engine passes a parameter its gradient in the parameter's dtype: the step that decided that dtype, or
+        -1."""
         variable = _current_node().variable
         owner = self.origins.of(variable)
         return owner.step if owner is not None and variable.dtype is made else -1
 
     def _settle(self, outcome: Made, thread: Thread) -> int:
-        """The step that decided an output's dtype, where all operands have it and the first one's mark does not say."""
+        """The step that decided an output's dtype, where all operands have that dtype and the first one has no mark."""
         if not outcome.inputs:
             return self.births.birth(outcome, thread)
         made = outcome.made
         if outcome.func in LIKE and not (made.is_floating_point or made.is_complex):
             return self.births.like(outcome)
         if outcome.func is LIFT_FRESH and self.origins.of(outcome.inputs[0]) is None:
-            return self.births.birth(outcome, thread)  # numpy or Python values: made below torch, lifted into it here
+            return self.births.birth(outcome, thread)  # numpy or Python values: made outside torch, first seen here
         return self.origins.adopt(outcome.inputs[0], outcome.place, outcome.forward_op).step
 
     def _shorten(
@@ -406,7 +407,7 @@ class Recorder:
         dtype: torch.dtype,
         operands: int,
     ) -> None:
-        """Lets calls that are like this one take the short path: all their tensors have one floating dtype."""
+        """Lets similar calls take the short path, if all their tensors have one floating dtype."""
         if not known.repeats or len(form.tensors) != operands:
             return
         if known.mutable and (out is not args[form.tensors[0]] or key[1] == ACCUMULATES):
@@ -416,8 +417,10 @@ class Recorder:
             op.steady, op.form, op.makes = dtype, form, type(out)
             self._steady[key] = op
 
-    def _aside(self, frame: FrameType) -> bool:
+    def _inside_a_call(self, frame: FrameType) -> bool:
         """Whether the program's own code runs inside a call of torch's, as a hook on saved tensors does.
+
+        The casts of such code are its own.
 
         Its casts are its own.
         """
@@ -426,7 +429,7 @@ class Recorder:
     # ------------------------------------------------------------ values
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None) -> None:
-        """What a call that changes a tensor in place is about to change."""
+        """Samples what an in-place call is about to change."""
         thread = self.thread_state()
         if self.values is not None and self.phase(thread, self.place(thread, frame)) != "optimizer":
             try:
@@ -435,7 +438,7 @@ class Recorder:
                 self._without_values(error)
 
     def _without_values(self, error: Exception) -> None:
-        """The dtypes are worth having without the values."""
+        """Stops measuring values after an error; the dtypes are still recorded."""
         self.values = None
         self.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None
 
@@ -459,7 +462,7 @@ class Recorder:
             self._without_values(error)
 
     def owner(self) -> int:
-        """Number of the module whose backward runs although its forward was not watched, -1 where nothing says."""
+        """Number of the module whose backward runs although its forward was not watched, -1 where unknown."""
         variable, before = self.nodes.variable()
         if before:
             self.not_seen["a forward pass that ran outside the block: its backward is named from autograd"] = None
@@ -472,11 +475,11 @@ class Recorder:
         return autocast_of(tensors) if private.any_autocast_enabled() else ""
 
     def leaves(self, error: BaseException) -> None:
-        """The exception left the block: its refusal is the one that ended the run."""
+        """An exception left the block: its refusal is the one that ended the run."""
         self.refusals.ended_by(error, lambda unknown: refused_calls.from_traceback(self, unknown))
 
     def parameter_names(self) -> dict[int, str]:
-        """id of each parameter of a model that was called -> its name in the largest model that holds it."""
+        """For each parameter of a model that was called: id -> its name in the largest model that holds it."""
         with private.DisableTorchFunction():
             models = sorted(
                 ((list(root.named_parameters()), root) for root in self.modules.live_roots()), key=lambda m: len(m[0])
@@ -485,10 +488,10 @@ class Recorder:
 
 
 def _why_uncached(parameter: Tensor) -> str:
-    """Why autocast does not keep its cast of a parameter for the next use, empty where it keeps it.
+    """Why autocast does not cache its cast of a parameter, empty where it does.
 
-    Such casts are counted by themselves, one weight's apart from another's. Autocast turns gradients on to make those
-    that it keeps.
+    Casts that are not cached are counted separately for each weight. Autocast turns gradients on to make a cast that it
+    caches.
     """
     if not parameter.requires_grad:
         return "frozen"

@@ -1,4 +1,4 @@
-"""The refusals that were recorded, and which exception on its way out speaks of which."""
+"""The refusals that were recorded, and which exception belongs to which refusal on its way out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..records import Refused
 
 
 class _Raised(NamedTuple):
-    """What is kept of an exception. Not the exception itself: its traceback would pin the model."""
+    """What is kept of an exception. The exception itself is not kept: its traceback would keep the model alive."""
 
     number: int
     text: str
@@ -18,7 +18,7 @@ class _Raised(NamedTuple):
 
 
 def _depth(error: BaseException) -> int:
-    """How many frames an exception has come through."""
+    """How many frames an exception has passed through."""
     depth, tb = 0, error.__traceback__
     while tb is not None:
         depth, tb = depth + 1, tb.tb_next
@@ -32,7 +32,8 @@ class RefusalLog:
         self.records: list[Refused] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._raised: dict[int, _Raised] = {}
-        """By the exception's id, which is used again: the text and the depth tell whether it is the same."""
+        """By the exception's id. Ids are used again, so the text and the depth show whether it is the same
+        exception."""
 
     def add(self, key: tuple[object, ...], error: BaseException, make: Callable[[], Refused]) -> None:
         """Counts a refusal. ``make`` is called for the first of its key."""
@@ -49,26 +50,27 @@ class RefusalLog:
         self.records[number] = replace(self.records[number], **changes)  # type: ignore[arg-type]  # any field
 
     def number_of(self, error: BaseException) -> int | None:
-        """Number of the refusal that an exception speaks of, None where none was recorded."""
+        """Number of the refusal that an exception comes from, None where none was recorded."""
         entry = self._raised.get(id(error))
         return entry.number if entry is not None and entry.text == str(error) else None
 
     def knows(self, error: BaseException) -> bool:
-        """Whether an exception was recorded further in and is on its way out.
+        """Whether an exception was already recorded in an inner call and is on its way out.
 
-        A new one of the same text can have the id of one that is gone; raised at the same place, its traceback is no
-        longer than that one's was.
+        A new exception with the same text can get the id of one that is gone. Raised at the same place, its traceback
+        is not longer than the old one's was.
         """
         return self.number_of(error) is not None and _depth(error) > self._raised[id(error)].depth
 
-    def goes_on_as(self, error: BaseException, inner: int, text: str) -> None:
-        """C++ raises another exception in place of one that was recorded, which is given by its id and text."""
+    def replaced_by(self, error: BaseException, inner: int, text: str) -> None:
+        """C++ replaced a recorded exception, given by its id and text, by another one."""
         entry = self._raised.get(inner)
         if entry is not None and entry.text == text:
             self._raised[id(error)] = _Raised(entry.number, str(error), 0)
 
     def ended_by(self, error: BaseException, look: Callable[[BaseException], None]) -> None:
-        """The exception left the block: its refusal is the one that ended the run. ``look`` records an unknown one."""
+        """The exception left the block: its refusal is the one that ended the run. ``look`` records an exception that
+        is not known."""
         chain: BaseException | None = error
         seen: set[int] = set()
         while chain is not None and id(chain) not in seen:
@@ -80,7 +82,7 @@ class RefusalLog:
                 self.update(number, left=True)
                 return
             chain = chain.__cause__ or chain.__context__
-        # an interpreter in C++ (TorchScript) raises an exception of its own around the text, or without it
+        # an interpreter in C++ (TorchScript) raises an exception of its own, with or without the text
         text = str(error)
         for entry in reversed(self._raised.values()):
             if entry.text in text or "TorchScript interpreter" in text:

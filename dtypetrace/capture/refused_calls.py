@@ -1,7 +1,7 @@
-"""What a refused call looked like: its operands, their names and origins, and the parameters around it.
+"""The facts about a refused call: its operands, their names and origins, and the parameters around it.
 
-Runs only when something raised. Whatever is kept is turned into plain data at once, since raw
-arguments would pin activations and an exception's traceback pins the model.
+Runs only after something raised. Everything kept becomes plain data at once: raw arguments would keep activations
+alive, and an exception's traceback keeps the model alive.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 _BACKWARDS = frozenset({"backward", "grad"})
 _MOST_WITNESSES = 40
-"""Distinct operands of a call that are recorded: more than any torch function has arguments."""
+"""Distinct operands of a call that are recorded: more than the arguments of any torch function."""
 _NOTHING_PASSED: Mapping[Hashable, tuple[str, int]] = MappingProxyType({})
 
 
@@ -67,7 +67,7 @@ class _Scene:
     place: int
     forward_op: int = -1
     derived: bool = False
-    """Whether the engine ran it."""
+    """Whether the autograd engine ran it."""
 
 
 def guarded(
@@ -133,7 +133,8 @@ def _scene_of_call(recorder: Recorder, thread: Thread, op: str, aten: str | None
 
 
 def _in_backward(recorder: Recorder, meaning: Refusal, error: Exception) -> Named:
-    """What a call of ``backward`` was refused for: a hook's result, what its Python held, a gradient; else nothing."""
+    """The values that a call of ``backward`` was refused for: a hook's result, locals of Python code in it, a gradient;
+    else none."""
     frames = [f for f, _ in frames_of(error)]
     inside = list(takewhile(lambda f: f.f_code is not private.ENGINE_CODE, frames))
     inside = inside if len(inside) < len(frames) else []
@@ -170,7 +171,7 @@ def from_module(
 
 
 def _own_parameters(module: nn.Module, meaning: Refusal, deep: bool, known: set[int]) -> Named:
-    """A module's own parameters. A container (``deep``) has none, and its check is of what is below it."""
+    """A module's own parameters. A container (``deep``) has none; its check is about the modules inside it."""
     own: Named = list(module.named_parameters(recurse=False))
     if not own and deep:
         said = set(meaning.dtypes.values())
@@ -179,7 +180,7 @@ def _own_parameters(module: nn.Module, meaning: Refusal, deep: bool, known: set[
 
 
 def from_traceback(recorder: Recorder, error: BaseException) -> None:
-    """Records a refusal that nothing saw raised: from its text, and what the raising frame holds."""
+    """Records a refusal that no hook saw, from its text and the locals of the frame that raised."""
     if not isinstance(error, Exception):
         return
     meaning = refusals.recognise(str(error), type(error).__name__)
@@ -198,7 +199,7 @@ def from_traceback(recorder: Recorder, error: BaseException) -> None:
 
 
 def whole_stack(stack: Stack) -> list[tuple[CodeType, int]]:
-    """A traceback's stack continued from where the exception was caught up to the program's first frame."""
+    """A traceback's stack, continued from where the exception was caught up to the program's first frame."""
     codes = [(f.f_code, i) for f, i in stack]
     above = stack[-1][0].f_back if stack else None
     while above is not None:
@@ -216,7 +217,7 @@ def ahead(
     arguments: Named,
     frame: FrameType | None,
 ) -> int:
-    """Records a refusal that is found before the call that would raise, and gives its number."""
+    """Records a refusal that is found before the call that would raise; returns its number."""
     frames: list[FrameType] = []
     while frame is not None:
         frames.append(frame)
@@ -228,7 +229,7 @@ def ahead(
     _record(recorder, thread, meaning, _Scene(op, None, phase, -1, place), arguments, error)
     number = recorder.refusals.number_of(error)
     assert number is not None, "it was recorded just now"
-    if error.__traceback__ is None:  # nobody raised it
+    if error.__traceback__ is None:  # it was never raised
         recorder.refusals.update(number, predicted=True)
     return number
 
@@ -236,7 +237,7 @@ def ahead(
 def _raised_in(
     recorder: Recorder, thread: Thread, stack: Stack, meaning: Refusal, error: Exception, place: int
 ) -> tuple[str, Named]:
-    """What the innermost program frame of a stack called, and what was refused there."""
+    """The function that the innermost program frame of a stack called, and the values that were refused there."""
     hidden = recorder.places.hidden
     text = str(error)
     within = list(takewhile(lambda f: hidden(f.f_code.co_filename), (f for f, _ in stack)))
@@ -309,7 +310,7 @@ def _witnesses(
     seen: set[tuple[str, torch.dtype]] = set()
     for index, (argument, value) in enumerate(arguments):
         if isinstance(value, Tensor):
-            # of a list of hundreds of tensors one for each dtype is enough
+            # for a list of hundreds of tensors, one for each dtype is enough
             group = (argument.partition("[")[0], value.dtype)
             if "[" in argument and group in seen or len(seen) >= _MOST_WITNESSES:
                 continue
@@ -354,6 +355,6 @@ def _tensor_witness(
 
 
 def _changed(recorder: Recorder, witness: Witness, witnesses: tuple[Witness, ...], phase: str) -> bool:
-    """Whether a cast changed the tensor's dtype while others that were made from it keep the one it had."""
+    """Whether a cast changed the tensor's dtype while others that were made from it still have the old one."""
     before = recorder.origins.replaced.get(witness.step, set()) if phase in ("optimizer", "other") else set()
     return any(other.step in before and other.dtype != witness.dtype for other in witnesses)

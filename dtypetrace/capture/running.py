@@ -1,4 +1,4 @@
-"""What is going on in one thread: the torch functions and modules that are running, and the dtypes that were read."""
+"""The state of one thread: the torch functions and modules that are running, and the dtypes that were read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import nn
 from .modules import Root
 
 FUNCTION, ARGS, KWARGS, PLACE, AUTOCAST = range(5)
-"""What a running call holds, by position."""
+"""The parts of a running call, by position."""
 RunningCall = list[Any]
-"""A torch function that is running: the function, its arguments (kwargs may be None), its place (None until it is asked
-for) and whether autocast is on. A list, which is made in a third of the time that an object takes: one is made for each
-call."""
+"""A torch function that is running: the function, its arguments (kwargs may be None), its place (None until it is
+needed) and whether autocast is on. It is a list because one is made for each call, and a list takes a third of an
+object's time."""
 
 
 class ModuleCall(NamedTuple):
@@ -23,7 +23,7 @@ class ModuleCall(NamedTuple):
     module: nn.Module
     number: int
     frame: int
-    """id of its ``_call_impl`` frame: a walk over the stack ends there."""
+    """id of its ``_call_impl`` frame: a walk up the stack ends there."""
     place: int
     """Where it was called."""
     in_backward: bool
@@ -42,7 +42,7 @@ class SeenRead(NamedTuple):
     depth: int
     """How many modules were running."""
     op: int
-    """Number of the op that had made the tensor, -1 for none."""
+    """Number of the op that made the tensor, -1 for none."""
 
 
 class InnerRead(NamedTuple):
@@ -54,7 +54,7 @@ class InnerRead(NamedTuple):
 
 
 class Thread:
-    """What is going on in one thread."""
+    """The state of one thread."""
 
     __slots__ = ("calls", "modules", "sequence", "reads", "inside", "kernel")
 
@@ -66,7 +66,7 @@ class Thread:
         self.reads: list[SeenRead] = []
         self.inside: InnerRead | None = None
         self.kernel: tuple[int, str, Any] | None = None
-        """id and text of the exception of the operator that raised last, and that operator."""
+        """id and text of the exception that an operator raised last, and that operator."""
 
     @property
     def module(self) -> int:

@@ -1,4 +1,4 @@
-"""What an operator's schema says of its results: views of an operand, written into one, or new."""
+"""What an operator's schema says about its results: views of an operand, written into one, or new."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import torch
 
 @cache
 def effect(func: Any) -> str:
-    """``view``, ``write`` or ``new``; empty for what has no schema (a higher-order operator). Asked once per operator.
+    """``view``, ``write`` or ``new``; empty where there is no schema (a higher-order operator). Called once per
+    operator.
 
-    An operator that changes only its operand's shape or strides in place (``squeeze_``) is a view. One that makes new
-    tensors and writes beside them (``native_batch_norm`` its running mean) is ``new``.
+    An operator that only changes its operand's shape or strides in place (``squeeze_``) is a view. One that makes new
+    tensors and also writes to an operand (``native_batch_norm`` to its running mean) is ``new``.
     """
     schema = getattr(func, "_schema", None)
     if schema is None:

@@ -1,6 +1,6 @@
-"""The one seam through which healing enters the hooks: what they ask of it, and what they give it.
+"""The interfaces by which healing and the reference plug into the hooks.
 
-A call that raised is recorded here, and made again where healing has other arguments for it.
+A call that raised is recorded here and repeated if healing has other arguments for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RefusedCall:
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """What to call again with, and what to do with the result (None: nothing)."""
+    """The call to make instead, and what to do with its result (None: nothing)."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -46,7 +46,7 @@ class Remade:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A function of torch's that is replaced while healing: ``setattr(owner, name, function)``."""
+    """A torch function that is replaced while healing: ``setattr(owner, name, function)``."""
 
     owner: Any
     name: str
@@ -55,7 +55,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The frame that opened the trace: its id, its code, and the line that it was at."""
+    """The frame that opened the trace: its id, its code, and its line at that time."""
 
     frame: int
     code: CodeType
@@ -64,10 +64,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """All that healing knows of the trace.
+    """Everything that healing knows about the trace.
 
-    ``unrecorded`` is a block whose operators autograd sees and the recorder does not; ``opened`` is None where the
-    command line opened the trace.
+    ``unrecorded``: a block whose operators autograd sees and the recorder does not. ``opened``: None where the command
+    line opened the trace.
     """
 
     recorder: Recorder
@@ -87,32 +87,33 @@ class Healer(Protocol):
     def backward(
         self, thread: Thread, frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AbstractContextManager[None]:
-        """A block around each backward pass, which was called with these arguments."""
+        """A block around each backward pass; the arguments are those of the call."""
 
     def replacements(self) -> Iterable[Replacement]:
-        """Functions of torch's to replace while the trace is open: they cannot be called again once they raised."""
+        """Torch functions to replace while the trace is open, because they cannot be repeated after they have
+        raised."""
 
     def function_mode(self, base: type) -> type:
-        """The function mode to use, made from the one that only watches."""
+        """The function mode to use: a subclass of the one that only watches."""
 
 
 class Reference(Protocol):
-    """What carries values in higher precision beside the program's, as the hooks use it. See ``reference.follow``."""
+    """Computes in higher precision in parallel with the program, as the hooks use it. See ``reference.follow``."""
 
     def outermost(self, module: nn.Module) -> None:
-        """A module is entered from outside."""
+        """A module is called from outside."""
 
     def close(self) -> None:
         """The trace ends."""
 
     def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """An operator's kernel with what has to be done ahead of it."""
+        """An operator's kernel, with the work to do before it."""
 
     def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        """Called behind a call that was recorded as one of op ``number``."""
+        """Called after a call that was recorded under op ``number``."""
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        """Called behind a torch function."""
+        """Called after a torch function."""
 
     def step_begins(self, optimizer: Any, place: int) -> None:
         """Called before an optimizer's step, at a place."""
@@ -121,7 +122,7 @@ class Reference(Protocol):
         """Called after an optimizer's step."""
 
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
-        """What was measured; waits for the device."""
+        """What was measured; this waits for the device."""
 
 
 MakeHealer = Callable[[Context], Healer]
@@ -136,9 +137,10 @@ def kernel_refused(
     error: Exception,
     frame: FrameType | None,
 ) -> tuple[tuple[Any, ...], dict[str, Any], Any] | None:
-    """Remembers which operator raised; where no torch function is around it (the engine), that is the refusal.
+    """Remembers which operator raised. If no torch function is around it (the engine), records the refusal here.
 
-    There it may be healed here, below autograd, as long as no graph is recorded: the arguments that ran and the result.
+    Then it may also be healed here, below autograd, if no graph is recorded: returns the arguments that worked and the
+    result.
     """
     recorder, healer = watch.recorder, watch.healer
     healed = None
@@ -169,7 +171,7 @@ def refused(
     error: Exception,
     frame: FrameType | None,
 ) -> Remade | None:
-    """Records a refusal and asks for healing; None where the call is to raise what it raised."""
+    """Records a refusal and asks for healing; returns None where the call should raise its exception."""
     recorder, healer = watch.recorder, watch.healer
     try:
         if recorder.refusals.knows(error):
@@ -185,7 +187,7 @@ def refused(
 
 
 def again(mode: AbstractContextManager[Any], func: Any, healed: Remade) -> Any:
-    """A healed call, made again where it is watched like any other."""
+    """Repeats a healed call, watched like any other."""
     with mode:
         out = func(*healed.args, **healed.kwargs)
     return healed.finish(out) if healed.finish is not None else out

@@ -1,7 +1,7 @@
-"""What a refused call was given, found among the locals of the frames that its exception came through.
+"""The arguments of a refused call, found among the locals of the frames that its exception passed through.
 
-Asked where no mode saw the call: a check written in Python has what it checks among its locals, and so has the
-innermost Python frame around C++ code.
+Used where no mode saw the call: a check written in Python has the values that it checks among its locals, and the
+innermost Python frame around C++ code usually has them, too.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 Named = list[tuple[str, Any]]
-"""Values with the names by which a frame or a signature knows them."""
+"""Values with their names in a frame or a signature."""
 Stack = list[tuple[FrameType, int]]
 """Frames with their instructions, innermost first."""
 _CALLED_WRONG = ("found", "got", "recomputed")
-"""Parts of a message that name the dtype which is wrong."""
+"""Parts of a message after which the wrong dtype is named."""
 _OBJECT_DEPTH = 3
-"""An object of torch's keeps a gradient bucket or a group of parameters this many dictionaries deep."""
+"""Dictionaries that are followed into an object of torch's: a gradient bucket or a parameter group is this deep."""
 _LONGEST_MAPPING = 200
-"""Entries of a dictionary that are looked at: enough for a parameter group, and quick."""
+"""Entries of a dictionary that are examined: enough for a parameter group, and quick."""
 
 
 @dataclass(frozen=True)
 class Gone:
-    """What was refused and is no tensor, or none any more: a dtype that was passed, a hook's result."""
+    """A refused value that is not a tensor, or no longer exists: a dtype that was passed, a hook's result."""
 
     dtype: str
     step: int
@@ -65,16 +65,17 @@ def frames_of(error: BaseException) -> Stack:
 
 
 def public_name(frames: list[FrameType]) -> str:
-    """The innermost function that a program can call; a decorator's wrapper and what begins with _ are none."""
+    """The innermost function that a program can call: no decorator's wrapper and no name that begins with _."""
     return next(
         (f.f_code.co_name for f in frames if f.f_code.co_name[0] != "_" and "<locals>" not in f.f_code.co_qualname), ""
     )
 
 
 def passed_to_module(recorder: Recorder, frame: FrameType | None) -> dict[Hashable, tuple[str, int]]:
-    """What the program passed to the module of torch's in which a call was refused: name and position, by memory.
+    """The arguments that the program passed to the torch module in which a call was refused: name and position, by
+    memory.
 
-    The frames are torch's own, and about to be left by the exception.
+    The frames are torch's own; the exception is about to leave them.
     """
     call = between = None
     while frame is not None and recorder.places.hidden(frame.f_code.co_filename):
@@ -104,10 +105,10 @@ def _note_passed(found: dict[Hashable, tuple[str, int]], name: str, position: in
 
 
 def held(recorder: Recorder, frames: list[FrameType], meaning: Refusal, text: str) -> Named:
-    """The values that the text speaks of among the locals of a frame: the innermost that holds any of them.
+    """The values that the text is about, among the locals of the innermost frame that holds any of them.
 
-    Where the text names the argument, the innermost frame that has it by that name; where it names a
-    dtype that was found, a frame that holds a tensor of it.
+    Where the text names the argument: the innermost frame with a local of that name. Where it names a dtype: a frame
+    that holds a tensor of that dtype.
     """
     for frame in frames:
         known = frame.f_locals
@@ -124,7 +125,7 @@ def held(recorder: Recorder, frames: list[FrameType], meaning: Refusal, text: st
 
 
 def _locals_of(frame: FrameType, deeper: bool) -> Named:
-    """Tensors and arrays among a frame's locals; ``deeper``: those of the object whose method runs, too."""
+    """Tensors and arrays among a frame's locals; with ``deeper``, also those of the object whose method runs."""
     found: Named = []
     for name, value in frame.f_locals.items():
         if isinstance(value, (Tensor, list, tuple)) or is_array(value):
@@ -135,10 +136,10 @@ def _locals_of(frame: FrameType, deeper: bool) -> Named:
 
 
 def _spoken_of(found: Named, meaning: Refusal, text: str) -> Named:
-    """The values among them whose dtype the text mentions."""
+    """Those values whose dtype the text mentions."""
     said = set(meaning.dtypes.values())
     wrong = {meaning.dtypes[key] for key in _CALLED_WRONG if key in meaning.dtypes} or said
-    first = {id(v): n for n, v in reversed(found)}  # a loop's variable is one of the list's
+    first = {id(v): n for n, v in reversed(found)}  # a loop's variable is also an element of the list
     tensors = [(n, v) for n, v in found if isinstance(v, Tensor) and first[id(v)] == n]
     if said:
         tensors = [(n, v) for n, v in tensors if dtype_name(v.dtype) in said]
@@ -165,14 +166,14 @@ def named_dtype(
     op: str,
     place: int,
 ) -> Named:
-    """A dtype, not a tensor, was refused: ``module.to(torch.int64)``, ``torch.finfo(x.dtype)``."""
+    """The refused value is a dtype, not a tensor: ``module.to(torch.int64)``, ``torch.finfo(x.dtype)``."""
     said = set(meaning.dtypes.values())
     for frame in frames:
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.dtype) and (not said or dtype_name(value) in said):
                 reads = recorder.births.reads_for(thread, value, caller)
                 return [(name, Gone.named(recorder, value, op, place, reads))]
-    if meaning.wants in ("float", "integer"):  # C++ was called right here, and got the dtype that was read last
+    if meaning.wants in ("float", "integer"):  # C++ was called here, with the dtype that was read last
         for dtype, *_ in reversed(thread.reads):
             refused = (dtype.is_floating_point or dtype.is_complex) is (meaning.wants == "integer")
             if refused and (reads := recorder.births.reads_for(thread, dtype, caller)):
@@ -181,7 +182,8 @@ def named_dtype(
 
 
 def hook_result(recorder: Recorder, meaning: Refusal, text: str) -> Named:
-    """What a gradient's hook returned is gone by now. The step that made it was taken inside backward, in that hook."""
+    """The result of a gradient's hook no longer exists. Its step is one that was recorded inside backward, in that
+    hook."""
     hook = re.search(r"hook '(.+?)' has changed", text)
     if hook is None:
         return []
@@ -198,7 +200,7 @@ def hook_result(recorder: Recorder, meaning: Refusal, text: str) -> Named:
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is a numpy array, found without importing numpy."""
+    """Whether it is a numpy array; works without importing numpy."""
     return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
 
 

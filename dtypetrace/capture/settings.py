@@ -1,4 +1,4 @@
-"""Reads the settings that decide in which dtypes a run will compute: the facts that ``rules.plans`` judges."""
+"""Reads the settings that decide the dtypes a run will compute in: the facts that ``rules.plans`` judges."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def plan_of(
     trials: tuple[Trial, ...] = (),
     asked: bool = False,
 ) -> Plan:
-    """The plan that these objects make.
+    """The plan that follows from these objects.
 
-    ``step_of`` gives the recorded step that decided a tensor's dtype; ``others`` are further models whose parameters
+    ``step_of`` returns the recorded step that decided a tensor's dtype; ``others`` are further models whose parameters
     the optimizer may hold.
     """
     with private.unseen():
@@ -41,7 +41,7 @@ def plan_of(
             if any(_is_quantised(p) for p in m.parameters(recurse=False))
         ]
         trained = [(n, p) for n, p in floating if p.requires_grad]
-        # asked for by nobody: another thread may be writing the gradients of what this optimizer does not hold
+        # not the program's request: another thread may be writing the gradients that this optimizer does not hold
         held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
         gradients = [(n, p, p.grad) for n, p in trained if asked or id(p) in held]
         beside = {q.rpartition(".")[0] + "." for q in quantised}
@@ -69,7 +69,7 @@ def plan_of(
 
 
 def _shared(model: nn.Module) -> Iterable[Shared]:
-    """What DDP and both kinds of FSDP were told, wrapper by wrapper."""
+    """The dtypes that DDP and both kinds of FSDP were configured with, for each wrapper."""
     for name, module in model.named_modules():
         name = clean_name(name, model)
         kind = type(module).__name__
@@ -107,14 +107,14 @@ def _name(dtype: torch.dtype | None) -> str:
 
 
 def _is_quantised(parameter: Any) -> bool:
-    """Weights kept as integers, be it openly or inside a wrapper that shows the dtype it computes in."""
+    """Whether weights are kept as integers, openly or inside a wrapper that shows the dtype it computes in."""
     if not parameter.dtype.is_floating_point and not parameter.dtype.is_complex:
         return True
     if not hasattr(parameter, "__tensor_flatten__"):
         return False
     try:
         inner = [getattr(parameter, name) for name in parameter.__tensor_flatten__()[0]]
-    except Exception:  # a wrapper's own code
+    except Exception:  # a wrapper's own code may raise anything
         return False
     return any(
         isinstance(t, torch.Tensor) and not t.dtype.is_floating_point and t.numel() >= parameter.numel() // 2
@@ -123,7 +123,7 @@ def _is_quantised(parameter: Any) -> bool:
 
 
 def _stale(optimizer: Any, others: Iterable[nn.Module], named: list[tuple[str, nn.Parameter]]) -> tuple[str, ...]:
-    """Shapes of parameters that the optimizer trains, that no model has and that have no gradient, where the model has
+    """Shapes of parameters that the optimizer trains but no model has, and that have no gradient, if the model has
     another parameter of that shape which the optimizer does not hold."""
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     owned = {id(p) for _, p in named} | {id(p) for other in others for p in other.parameters()}

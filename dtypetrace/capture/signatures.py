@@ -1,4 +1,4 @@
-"""The arguments of a torch function by the names that its documentation gives them."""
+"""The arguments of a torch function, under the names in its documentation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.overrides import get_testing_overrides
 
 Tensor = torch.Tensor
 _KNOWN_SIGNATURES = 1024
-"""More than torch has functions that one program calls."""
+"""More functions than one program calls."""
 
 
 def arguments_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each argument with its name, lists of tensors taken apart."""
+    """Each argument with its name; lists of tensors are taken apart."""
     names = _signature(func, tuple(map(_kind, args)))
     last = len(names) - 1
     found: list[tuple[str, Any]] = []
@@ -32,7 +32,7 @@ def arguments_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> It
 
 
 def flatten(found: list[tuple[str, Any]], name: str, value: Any) -> None:
-    """Adds a value to a list of named ones; a list or a PackedSequence by the tensors in it."""
+    """Adds a value to a list of named values; for a list or a PackedSequence, adds the tensors in it."""
     if isinstance(value, tuple) and hasattr(value, "batch_sizes"):  # a PackedSequence
         found.append((name, getattr(value, "data")))  # noqa: B009 - a tuple of torch's
     elif isinstance(value, (list, tuple)):
@@ -44,7 +44,7 @@ def flatten(found: list[tuple[str, Any]], name: str, value: Any) -> None:
 
 
 def _kind(value: Any) -> str:
-    """What an argument is to a schema: a tensor, a list of tensors, or something else."""
+    """What an argument is in terms of a schema: a tensor, a list of tensors, or something else."""
     if isinstance(value, Tensor):
         return "Tensor"
     return "List" if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value) else ""
@@ -52,10 +52,11 @@ def _kind(value: Any) -> str:
 
 @lru_cache(maxsize=_KNOWN_SIGNATURES)
 def _signature(func: Any, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Argument names of a torch function, as its documentation calls them; one for all the rest begins with ``*``.
+    """Argument names of a torch function, as in its documentation; a name for all remaining arguments begins with
+    ``*``.
 
-    They come from its operator's schema (the overload that takes arguments of these kinds) or from its Python
-    signature; where that is hidden behind ``*args``, or there is none, torch's own table of signatures knows.
+    They come from the operator's schema (the overload that takes arguments of these kinds) or from the Python
+    signature. If that is hidden behind ``*args``, or there is none, they come from torch's own table of signatures.
     """
     schema = getattr(func, "_schema", None)
     if schema is not None:
@@ -74,13 +75,13 @@ def _signature(func: Any, kinds: tuple[str, ...]) -> tuple[str, ...]:
     names = _of_overload(name, plain, kinds)
     if not names:
         return python_signature(get_testing_overrides().get(func, func))
-    # torch.mm(input, mat2) and x.mm(mat2) share a schema, in which the first is self
+    # torch.mm(input, mat2) and x.mm(mat2) share a schema, whose first argument is self
     method = hasattr(func, "__objclass__") or plain != name or names[:1] != ("self",)
     return names if method else ("input", *names[1:])
 
 
 def _of_overload(name: str, plain: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Argument names of the overload of an aten operator that takes arguments of these kinds, empty for none."""
+    """Argument names of the aten overload that takes arguments of these kinds, empty for none."""
     packet = getattr(torch.ops.aten, plain, None) or getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
@@ -100,7 +101,7 @@ def _takes(argument: Any, kind: str) -> bool:
 
 
 def python_signature(func: Any) -> tuple[str, ...]:
-    """Names of a function's positional parameters, ``*args`` with its star; none where Python cannot say."""
+    """Names of a function's positional parameters, ``*args`` with its star; empty where Python cannot find them."""
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
@@ -110,5 +111,5 @@ def python_signature(func: Any) -> tuple[str, ...]:
 
 
 def operator_name(func: Any) -> str | None:
-    """``addmm.default``, None for what is no operator."""
+    """``addmm.default``, or None where it is not an operator."""
     return str(func).removeprefix("aten.") if hasattr(func, "_schema") else None

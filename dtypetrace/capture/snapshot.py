@@ -1,6 +1,6 @@
-"""What was recorded, as plain data: numbers become names, places become files and lines.
+"""The recording as plain data: numbers become names, places become files and lines.
 
-Asked for when a recording is read, not while it grows.
+Made when a recording is read, not while it grows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", 
 
 
 def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recording:
-    """Everything recorded so far, as plain data. ``whole`` is False for a verdict on one refusal, which needs less."""
+    """Everything recorded so far, as plain data. ``whole``: False for the judgement of one refusal, which needs
+    less."""
     places = recorder.places.resolve(recorder.user)
     text = _text(recorder, places) if whole else LIVE
     names = recorder.modules.names(places, text)
@@ -100,14 +101,14 @@ def _step(raw: RawStep, module: str) -> Step:
 
 
 def _text(recorder: Recorder, places: Sequence[Place]) -> ProgramText:
-    """The text of every file that a place names, and the bytes of those that a patch could change."""
+    """The text of every file that a place names, and the bytes of files that a patch could change."""
     healed = any(r.healed for r in recorder.refusals.records)
     own = {f.file for p in places for f in p.stack if f.user} if healed else ()
     return ProgramText.taken(recorder.places.files, own)
 
 
 def _loaded(places: Sequence[Place], text: ProgramText, step: Step) -> Step:
-    """A tensor that a library's ``from_pretrained`` makes is loaded, however it is made.
+    """A tensor that a library's ``from_pretrained`` makes counts as loaded, no matter how it was made.
 
     The checkpoint and the user's call decided its dtype.
     """
@@ -120,7 +121,7 @@ def _loaded(places: Sequence[Place], text: ProgramText, step: Step) -> Step:
 
 
 def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) -> tuple[Parameter, ...]:
-    """The floating parameters and buffers of every model that was called and is alive."""
+    """The floating parameters and buffers of every model that was called and is still alive."""
     found: dict[int, Parameter] = {}
     prefixes = recorder.modules.prefixes(places, text)
     with private.DisableTorchFunction():

@@ -1,7 +1,7 @@
-"""Which optimizer steps are running, and what of that which runs inside is the step's own work.
+"""Which optimizer steps are running, and which of the ops inside are the step's own work.
 
-A step may call a closure that it was given: LBFGS and SAM do, and Lightning passes one to every optimizer. The forward
-and backward pass inside it belong to the model.
+A step may call a closure: LBFGS and SAM do, and Lightning passes one to every optimizer. The forward and backward pass
+inside it belong to the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from .places import Places
 
 _WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
-"""What leads from a partial, a method, a decorated or a compiled function to the function inside."""
+"""Attributes that lead from a partial, a method, a decorated or a compiled function to the function inside."""
 
 
 class Running:
@@ -25,7 +25,7 @@ class Running:
 
     def __init__(self, optimizer: Any, given: Iterator[Any], frame: FrameType, place: int, depth: int) -> None:
         self.ref = weakref.ref(optimizer)
-        self.frame = id(frame), frame.f_code  # the code too, since ids are used again
+        self.frame = id(frame), frame.f_code  # the code too, because ids are used again
         self.place = place
         self.depth = depth  # how many modules were running when it began
         self.closures = frozenset(code for value in given for code in _codes(value))
@@ -42,16 +42,16 @@ class Steps:
     def begins(
         self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, place: int, depth: int
     ) -> Running:
-        """Notes a step that is called with ``args`` and ``kwargs``, in torch's ``frame``, at a place, while ``depth``
-        modules run."""
+        """Records that a step is called with ``args`` and ``kwargs``, in torch's ``frame``, at a place, while ``depth``
+        modules are running."""
         self.forget_left()
         step = Running(optimizer, iter((*args[1:], *kwargs.values())), frame, place, depth)
-        # one that had this very frame was left: the frame's memory is used again
+        # a step with this same frame id has been left: the memory of its frame is used again
         self.running[:] = [*(other for other in self.running if other.frame != step.frame), step]
         return step
 
     def ends(self, optimizer: Any) -> Running | None:
-        """The step that ended, None where it began unseen."""
+        """The step that ended; None where its beginning was not seen."""
         while self.running:
             step = self.running.pop()
             if step.ref() is optimizer:
@@ -59,7 +59,7 @@ class Steps:
         return None
 
     def forget_left(self) -> bool:
-        """Forgets steps that an exception left, which no hook sees; returns whether there were any."""
+        """Removes steps that an exception has left, since no hook sees that; returns whether there were any."""
         on_stack = set()
         frame: FrameType | None = sys._getframe(1) if self.running else None
         while frame is not None:
@@ -71,11 +71,11 @@ class Steps:
         return left
 
     def optimizer(self) -> Any:
-        """The one whose step is running, None outside any."""
+        """The optimizer whose step is running, None outside any."""
         return self.running[-1].ref() if self.running else None
 
     def own_work(self, depth: int, place: int) -> bool:
-        """Whether what runs at a place, inside so many modules, is what the innermost step does itself."""
+        """Whether an op at a place, with ``depth`` modules running, is the innermost step's own work."""
         if not self.running:
             return False
         step = self.running[-1]
@@ -90,7 +90,7 @@ class Steps:
         return known
 
     def raised_in(self, frames: list[FrameType]) -> bool:
-        """Whether a traceback, innermost frame first, leads out of a step's own work."""
+        """Whether a traceback, innermost frame first, comes out of a step's own work."""
         steps = {step.frame: step for step in self.running}
         inside: set[CodeType] = set()
         for frame in frames:

@@ -1,7 +1,7 @@
 """Which trace watches the calling thread.
 
-Modes are thread-local, but patches and torch's global hooks act in every thread. They ask here first, and leave threads
-alone that no trace watches: another thread's tensors may change, without the GIL, while they are looked at.
+Modes are thread-local, but patches and torch's global hooks act in every thread. They ask here first, and ignore
+threads that no trace watches: the tensors of another thread may change, without the GIL, while we look at them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Watching(Protocol):
 
 
 _watches: dict[int, Watching] = {}
-"""By thread: what was started there."""
+"""By thread: the Watches that were started there."""
 _lock = RLock()
 
 
 def add(watch: Watching, ident: int) -> None:
-    """Says that a Watch begins to watch a thread."""
+    """Records that a Watch begins to watch a thread."""
     _watches[ident] = watch
 
 
 def discard(watch: Watching) -> None:
-    """Says that it ends, whichever thread ends it."""
+    """Records that a Watch has ended, in whichever thread."""
     for ident in [ident for ident, other in list(_watches.items()) if other is watch]:
         del _watches[ident]
 
@@ -49,10 +49,10 @@ def everyone() -> list[Watching]:
 
 
 def here() -> Watching | None:
-    """The Watch of the calling thread, None where there is none.
+    """The Watch of the calling thread, None if it has none.
 
-    A thread of the autograd engine is watched by whoever watches the thread that called backward: the engine puts that
-    thread's modes on in it.
+    A thread of the autograd engine belongs to the Watch of the thread that called backward, because the engine copies
+    that thread's modes.
     """
     watch = _watches.get(get_ident())
     if watch is None and _watches and private.current_graph_task_id() != -1:
@@ -64,13 +64,13 @@ def here() -> Watching | None:
 
 
 def watched_by(recorder: Recorder) -> bool:
-    """Whether the calling thread is watched for this recorder, which still records."""
+    """Whether the calling thread is watched for this recorder, and the recorder still records."""
     watch = here()
     return watch is not None and watch.recorder is recorder and not recorder.broken
 
 
 def lock() -> RLock:
-    """Held while what all threads share is installed or removed."""
+    """Held while anything that all threads share is installed or removed."""
     return _lock
 
 

@@ -1,7 +1,7 @@
-"""What optimizer steps did to the weights: did they move, could they, and what does the optimizer's state show.
+"""What optimizer steps did to the weights: did they move, could they move, and what is in the optimizer's state?
 
-Of each parameter a sample of its elements is compared before and after a step, where it lies. Judged is what happened,
-never which optimizer it was. The sums are read once, at the end.
+A sample of each parameter's elements is compared before and after a step, on its own device. The judgement follows from
+what happened, not from the optimizer's name. The sums are read once, at the end.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 _SAMPLE = 1024
-"""Elements of a parameter that are looked at: enough to tell 1% from none."""
+"""Elements of a parameter that are sampled: enough to distinguish 1% from none."""
 _ALL_STEPS, _EACH = 32, 16
-"""After so many steps only every so-many-th is measured: a weight that cannot move does not in 32 steps either."""
+"""The first ``_ALL_STEPS`` steps are all measured, then every ``_EACH``-th: what did not move in 32 steps cannot
+move."""
 _FACTS_ONLY = 3
-"""Steps that are looked at where values are not: dtypes seldom change after the first."""
+"""Steps that are measured without numerics: dtypes seldom change after the first."""
 SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
 _OFF = 0.1
-"""So far may a change be from that of weight decay, relative to it, and still count as decay alone."""
+"""How far a change may be from that of weight decay alone, relative to it, and still count as decay."""
 
 
 class _Tracked:
-    """One parameter: what is known of it on the host."""
+    """One parameter: what is known about it on the host."""
 
     def __init__(self, parameter: Tensor, group: dict[str, Any], name: str, step: int) -> None:
         self.ref = Ref(parameter)
@@ -50,17 +51,17 @@ class _Tracked:
 
 
 class Updates:
-    """Watches the steps of every optimizer for one recorder. numerics: whether values are looked at, or only dtypes."""
+    """Watches the steps of every optimizer for one recorder. numerics: whether to measure values, or only dtypes."""
 
     def __init__(self, recorder: Recorder, numerics: bool) -> None:
         self._recorder = recorder
         self._numerics = numerics
         self._optimizers: list[_Optimizer] = []
         self.written: set[int] = set()
-        """Where the memory begins that the running step wrote to."""
+        """Start addresses of the memory that the running step wrote to."""
 
     def begins(self, optimizer: Any, place: int, closure: bool = False) -> None:
-        """Before a step. closure: the step computes the gradients itself, those that are there now are older."""
+        """Before a step. closure: the step itself computes the gradients, so those that exist now are older."""
         watched = self._of(optimizer)
         if watched is None:
             watched = _Optimizer(optimizer, place, self._recorder, self._numerics)
@@ -108,14 +109,14 @@ class _Optimizer:
         self.unnamed: list[_Tracked] = []
 
     def due(self) -> bool:
-        """Counts a step, and says whether it is looked at."""
+        """Counts a step, and returns whether it is measured."""
         self.steps += 1
         if not self.numerics:
             return self.steps <= _FACTS_ONLY
         return self.steps <= _ALL_STEPS or self.steps % _EACH == 0
 
     def begins(self, optimizer: Any, closure: bool) -> None:
-        """Before a step that is looked at."""
+        """Before a step that is measured."""
         self._learn(optimizer)
         self.measuring, self.closure = True, closure
         for tracked in self.known.values():
@@ -134,12 +135,12 @@ class _Optimizer:
             return
         tracked.gradient = gradient.dtype
         tracked.gradient_step = self.recorder.step_of(gradient)
-        # only a leaf may be asked; an optimizer that gradients flow through steps on what is none
+        # only a leaf has grad_dtype; where gradients flow through the optimizer, the parameters are not leaves
         declared = getattr(parameter, "grad_dtype", parameter.dtype) if parameter.is_leaf else parameter.dtype
         tracked.declared = declared is not parameter.dtype and declared is gradient.dtype
 
     def _learn(self, optimizer: Any) -> None:
-        """Parameters that are new since the last step."""
+        """Adds parameters that are new since the last step."""
         new: dict[tuple[torch.device, torch.dtype], list[tuple[_Tracked, Tensor]]] = {}
         for number, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
@@ -159,14 +160,15 @@ class _Optimizer:
             self.samples += [_Samples(*key, pairs) for key, pairs in new.items()]
 
     def _name(self) -> None:
-        """Gives new parameters their names in the models that ran: by the end of a step, for a closure may run them."""
+        """Gives new parameters their names in the models that ran; at the end of a step, because a closure may run the
+        models."""
         names = self.recorder.parameter_names() if self.unnamed else {}
         for tracked in self.unnamed:
             tracked.name = names.get(id(tracked.ref())) or tracked.name
         self.unnamed = []
 
     def ends(self, optimizer: Any, written: set[int]) -> None:
-        """After a step that was looked at."""
+        """After a step that was measured."""
         if not self.measuring:
             return
         self.measuring = False
@@ -177,7 +179,7 @@ class _Optimizer:
                 continue
             if self.closure:
                 self._gradient(tracked, parameter)
-            elif tracked.gradient is None and parameter.grad is not None:  # computed inside the step all the same
+            elif tracked.gradient is None and parameter.grad is not None:  # computed inside the step without a closure
                 tracked.absent -= 1
                 self._gradient(tracked, parameter)
             local = _local(parameter)
@@ -221,13 +223,13 @@ _NOTHING: dict[str, Any] = {
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """What of a parameter group says how its parameters move."""
+    """The entries of a parameter group that decide how its parameters move."""
     decay = group.get("weight_decay")
     return {"lr": group.get("lr"), "eps": group.get("eps"), "decay": decay if isinstance(decay, (int, float)) else 0.0}
 
 
 class _Samples:
-    """The samples of an optimizer's parameters of one dtype on one device, laid end to end."""
+    """The samples of an optimizer's parameters that have one dtype and one device, in one tensor."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, pairs: Sequence[tuple[_Tracked, Tensor]]) -> None:
         self.device, self.dtype = device, dtype
@@ -250,7 +252,7 @@ class _Samples:
         self.states: dict[tuple[str, torch.dtype], Tensor] = {}
 
     def _values(self) -> Tensor | None:
-        """The samples as they are now, None where a parameter was freed or has another shape."""
+        """The samples as they are now, None where a parameter was freed or has a new shape."""
         parts = [sample(p) if (p := _local(t.ref())) is not None else None for t in self.tracked]
         sizes = zip(parts, self.sizes)
         return torch.cat([p for p in parts if p is not None]) if all(_fits(p, n) for p, n in sizes) else None
@@ -270,7 +272,7 @@ class _Samples:
         return torch.zeros(len(self.tracked), dtype=values.dtype, device=self.device).index_add_(0, self.owner, values)
 
     def _gradients(self) -> _Gradients | None:
-        """The gradients as they are now, None where there is none."""
+        """The gradients as they are now, None where there are none."""
         samples, low, high, there = [], [], [], []
         for tracked, size in zip(self.tracked, self.sizes):
             parameter = tracked.ref()
@@ -292,7 +294,7 @@ class _Samples:
         return _Gradients(torch.cat(samples), torch.stack(low), torch.stack(high), self._there(there))
 
     def _there(self, values: Iterable[Any]) -> Tensor:
-        """Numbers of the host's, on the device."""
+        """Numbers from the host, on the device."""
         return torch.tensor(list(values)).to(self.device, non_blocking=True)
 
     def ends(self, optimizer: Any) -> None:
@@ -328,12 +330,12 @@ class _Samples:
     def _decayed(self, before: Tensor, after: Tensor) -> Tensor:
         """Which elements moved as weight decay alone moves them: towards zero, each by the same share of its size.
 
-        The share is fitted to what the parameter's elements did, and is at most lr * weight_decay.
+        The share is fitted to the parameter's elements, and is at most lr * weight_decay.
         """
         decays = [
             t.group["decay"] * (t.group["lr"] if isinstance(t.group["lr"], (int, float)) else 1.0) for t in self.tracked
         ]
-        if self.dtype.itemsize < 4 or not any(decays):  # a narrow dtype rounds so small a share away
+        if self.dtype.itemsize < 4 or not any(decays):  # a narrow dtype rounds such a small share away
             return torch.zeros_like(self.moved)
         change = torch.nan_to_num(after - before, 0.0, 0.0, 0.0)
         sizes, changes, both = (self._per_parameter(v) for v in (before * before, change * change, before * change))
@@ -345,7 +347,7 @@ class _Samples:
         return decay[self.owner] & (before != 0) & ((change - expected).abs() <= _OFF * expected.abs() + rounding)
 
     def _look_at_state(self, optimizer: Any, hit: Tensor) -> None:
-        """Which floating tensors of the state are zero where the gradient is not."""
+        """Finds the floating tensors of the state that are zero where the gradient is not."""
         for key, parts in self._state_of(optimizer).items():
             values = torch.cat([v for _, v in parts])
             chosen = self._there(i for i, _ in parts)
@@ -357,7 +359,7 @@ class _Samples:
             reached = blank.index_add(0, owner, here.float())
             has = blank.index_fill(0, chosen, 1.0)
             seen = torch.stack([zeros / reached.clamp(min=1), broken.float(), has])
-            # the worst of all steps: after the first NaN everything is one
+            # keep the worst of all steps: after the first NaN everything is NaN
             self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
 
     def _state_of(self, optimizer: Any) -> dict[tuple[str, torch.dtype], list[tuple[int, Tensor]]]:
@@ -376,7 +378,7 @@ class _Samples:
         return found
 
     def read(self) -> list[dict[str, Any]]:
-        """What was measured of each parameter, by the names of :class:`records.Update`."""
+        """What was measured for each parameter, under the names of :class:`records.Update`."""
         marks = (self.reached, self.moved & self.reached, self.own & self.reached, self.broken)
         reached, moved, own, broken = (self._per_parameter(m.float()) for m in marks)
         magnitude = self.magnitude if self.magnitude is not None else torch.zeros_like(self.peak)
@@ -409,7 +411,7 @@ class _Samples:
 
 
 class _Gradients(NamedTuple):
-    """The samples, the least and the greatest value of each parameter's gradient, and who has one."""
+    """Each parameter's samples, their smallest and greatest gradient value, and which parameters have a gradient."""
 
     samples: Tensor
     low: Tensor
@@ -422,7 +424,9 @@ def _fits(part: Tensor | None, size: int) -> bool:
 
 
 def _local(tensor: Any) -> Tensor | None:
-    """The plain tensor that holds the values: of a DTensor the local part.
+    """The plain tensor that holds the values: for a DTensor, its local part.
+
+    None for other wrappers and for tensors without memory.
 
     None for other wrappers and for what has no memory.
     """

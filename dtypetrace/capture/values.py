@@ -1,7 +1,7 @@
-"""What the values of a run did: what became infinite or not a number, what was flushed to zero, and where first.
+"""What the values of a run did: which became infinite or NaN, which were flushed to zero, and where that began.
 
-Nothing here reads a value on the host while the program runs. Each output is reduced where it lies (its least and its
-greatest value), the reductions of some hundred calls are folded together there, and the sums are read once, at the end.
+Nothing here reads a value on the host while the program runs. Each output is reduced on its device to its smallest and
+greatest value, the reductions of some hundred calls are added up there, and the sums are read once, at the end.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from .marks import Origins
 Tensor = torch.Tensor
 _aten = torch.ops.aten
 _LEAST_ROOM = 1024
-"""Rows of the first tables; they double."""
+"""Rows of the first tables; each growth doubles them."""
 _BATCH = 512
-"""Measurements that are folded into the sums together: few calls for the device, and little memory."""
+"""Measurements that are added to the sums together: few calls for the device, and little memory."""
 _RING = 1 << 18
-"""Measurements that are remembered, so that what an op was given is known: more than one step makes."""
+"""Measurements that are remembered, to know the values of an op's operands: more than one step makes."""
 _INPUTS = 6
-"""Operands that are looked at: an op with more takes a list, whose parts are alike."""
+"""Operands that are examined: an op with more takes a list, whose elements are alike."""
 _MOSTLY = 0.9
-"""Weights of which so many are not zero do not make rows of zeros by themselves."""
+"""If at least this share of the weights is not zero, rows of zeros cannot come from the weights."""
 _SKIP, _VIEW, _MEASURE, _CAST, _PRODUCT, _ADDS = range(6)
 _HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
-"""Of float16: this and less becomes zero."""
+"""In float16: this and smaller values become zero."""
 
 _CASTS = {_aten._to_copy, _aten.copy_, _aten.copy}
-# A row of the result that is all zeros although the same row of the gradient is not: in these it was flushed. Not so in
-# a mask's, a slice's or a normalisation's backward, which make exact zeros by design.
+# Ops where a row of zeros in the result means that it was flushed, if the same row of the gradient is not zero. This
+# does not hold for the backward of a mask, a slice or a normalisation: those make exact zeros by design.
 _PRODUCTS = {
     _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward, _aten.div,
     _aten.silu_backward, _aten.gelu_backward, _aten.tanh_backward, _aten.sigmoid_backward,
 }  # fmt: skip
 _VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square}
-# an epsilon that is added, or that is the least a value may be
+# an epsilon that is added, or a lower limit for a value
 _ADDING = {
     _aten.add,
     _aten.add_,
@@ -79,7 +79,7 @@ class Values:
         origins: Origins,
         phase: str,
     ) -> None:
-        """Measures one call of op ``number``; ``origins`` hold what is known of each live tensor."""
+        """Measures one call of op ``number``; ``origins`` holds the marks of live tensors."""
         with private.unseen():
             changed: Changed | None = self.increments.after(func) if func in WATCHED else None
             if func in FOLLOWED and phase in ("forward", "other") and outputs and inputs:
@@ -92,14 +92,14 @@ class Values:
             if kind is None:
                 kind = self._kinds[func] = _kind_of(func)
             if kind == _VIEW:
-                self._hand_on(inputs, outputs, origins)
+                self._pass_to_views(inputs, outputs, origins)
             elif kind != _SKIP:
                 self._measure_outputs(number, kind, args, inputs, outputs, origins)
                 if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
                     self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
 
-    def _hand_on(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], origins: Origins) -> None:
-        """A view holds the numbers of what it is a view of."""
+    def _pass_to_views(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], origins: Origins) -> None:
+        """A view has the values of the tensor that it is a view of."""
         known = getattr(origins.of(inputs[0]), "value", None) if inputs else None
         if known is not None:
             for o in outputs:
@@ -125,7 +125,7 @@ class Values:
             if o.dtype not in _MEASURED or not _plain(o) or o.is_cuda and torch.cuda.is_current_stream_capturing():
                 continue
             lane = self._lane(o.device)
-            if not before:  # of what the call was given, known before its own outputs are
+            if not before:  # the operands' measurements, looked up before the outputs get theirs
                 before = tuple(
                     self._known(lane, t, origins)
                     for t in inputs[:_INPUTS]
@@ -138,7 +138,7 @@ class Values:
     def _look_for_zeros(
         self, number: int, kind: int, func: Any, inputs: Sequence[Tensor], result: Tensor, phase: str
     ) -> None:
-        """What was flushed to zero on the way into float16 or in it."""
+        """Counts values that were flushed to zero on the way to float16 or in it."""
         if kind == _CAST:
             source = inputs[-1]
             if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
@@ -154,7 +154,7 @@ class Values:
                 self._lane(result.device).flushed(number, narrow[0], result, other)
 
     def _vanishes(self, number: int, inputs: Sequence[Tensor], result: Tensor) -> None:
-        """Numbers that a product, a power or an exponential made zero although none of its factors was."""
+        """Counts numbers that a product, a power or an exponential made zero although none of its factors was zero."""
         factors = [t for t in inputs if t.dtype.is_floating_point and t.shape == result.shape and _plain(t)]
         if not factors:
             return
@@ -162,7 +162,7 @@ class Values:
         alive = factors[0] != 0
         for factor in factors[1:]:
             alive = alive & (factor != 0)
-        alive = alive & torch.isfinite(factors[0])  # the exponential of minus infinity is zero by right
+        alive = alive & torch.isfinite(factors[0])  # the exponential of minus infinity is rightly zero
         count, lost = alive.sum(), (alive & (result == 0)).sum()
         lane.casts.append((number, count, lost, count - count, count - count))
 
@@ -173,7 +173,7 @@ class Values:
         return lane
 
     def _known(self, lane: _Lane, tensor: Tensor, origins: Origins) -> int:
-        """The serial number of the measurement that holds for a tensor as it is now."""
+        """The serial number of the measurement that is valid for a tensor as it is now."""
         mark = origins.of(tensor)
         if mark is None:
             return -1
@@ -198,7 +198,7 @@ class Values:
         return serial
 
     def read(self) -> tuple[Value, ...]:
-        """Everything that was measured, by op. The one place that waits for a device."""
+        """Everything that was measured, by op. Only this method waits for a device."""
         found: dict[int, Value] = {}
         with private.unseen(), torch.no_grad():
             for lane in self._lanes.values():
@@ -223,19 +223,19 @@ class _Lane:
         self.count = 0
         self.casts: list[tuple[Any, ...]] = []
         self.changes: list[tuple[Any, ...]] = []
-        self.ring = torch.zeros(_RING + 1, dtype=torch.bool, device=device)  # the last one stands for "nothing"
+        self.ring = torch.zeros(_RING + 1, dtype=torch.bool, device=device)  # the last one means "no operand"
         self._room = 0
         self._make_tables()
 
     def flushed(self, number: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
-        """How much of what is not zero in ``source`` is zero in ``result``: elements, and rows of the first axis."""
+        """Counts values that are zero in ``result`` but not in ``source``: elements, and rows of the first axis."""
         elements, left = _nonzero(source), _nonzero(result)
         if source.dim() > 1 and result.shape[:1] == source.shape[:1]:
             rows, kept = _rows(source), _rows(result)
             row_count, lost = rows.sum(), (rows & ~kept).sum()
         else:
             row_count, lost = elements, elements - left
-        if other is not None:  # where the weights are mostly zeros, zeros are what comes out
+        if other is not None:  # weights that are mostly zeros make zeros
             dense = _nonzero(other) >= other.numel() * _MOSTLY
             lost = lost * dense
         self.casts.append(
@@ -244,9 +244,9 @@ class _Lane:
         if len(self.casts) >= _BATCH:
             self.fold()
 
-    @torch.inference_mode()  # what was measured in inference mode cannot be written to outside it
+    @torch.inference_mode()  # tensors made in inference mode cannot be written to outside it
     def fold(self) -> None:
-        """Adds what is waiting to the sums."""
+        """Adds the waiting measurements to the sums."""
         rows = [entry for entries in self.waiting.values() for entry in entries]
         highest = max([r[2] for r in rows] + [c[0] for c in self.casts] + [c[0] for c in self.changes], default=-1)
         self._make_room(highest + 1)
@@ -275,7 +275,7 @@ class _Lane:
         self.ring[serials % _RING] = bad
         above = self._there(_padded(r[4]) for r in rows)
         made = bad & ~self.ring[above].any(1) & ~self._there(r[5] for r in rows)
-        # measurements of tensors that no op made count for nobody: they stand at the end
+        # measurements of tensors that no op made go to the last row, which is not read
         ops = self._there(r[2] if r[2] >= 0 else self._room for r in rows)
         self.sums.index_add_(0, ops, torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long())
         self.first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
@@ -293,19 +293,19 @@ class _Lane:
         for new, old in zip((self.sums, self.first, self.peak, self.lost, self.arrived), olds):
             new[:room] = old[:room]
 
-    @torch.inference_mode()  # as :meth:`fold`, which writes to them
+    @torch.inference_mode()  # like :meth:`fold`, which writes to them
     def _make_tables(self) -> None:
-        """One row for each op, and one for nobody."""
+        """One row for each op, and one for tensors that no op made."""
         rows, device = self._room + 1, self.device
         self.sums = torch.zeros(rows, 5, dtype=torch.long, device=device)
-        """Measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
+        """Columns: measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
         self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
         self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
         self.lost = torch.zeros(rows, 4, dtype=torch.long, device=device)
         self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
 
     def read(self) -> dict[int, Value]:
-        """What was measured, by op. Waits for the device."""
+        """What was measured, by op. This waits for the device."""
         self.fold()
         if not self._room:
             return {}
@@ -370,7 +370,7 @@ def _nonzero(tensor: Tensor) -> Tensor:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """Which entries along the first dimension hold anything but zeros."""
+    """Which entries along the first dimension hold anything other than zeros."""
     dims = tuple(range(1, tensor.dim()))
     tensor = tensor.detach()
     return (tensor.amax(dims) != 0) | (tensor.amin(dims) != 0)

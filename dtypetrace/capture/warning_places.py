@@ -1,9 +1,9 @@
 """Warnings keep their file and line while a trace runs.
 
-Python blames a warning on a frame that it finds by counting (``stacklevel``), and asks the filters
-about that frame's module. With modes and hooks on, our handlers stand on the stack, torch
-functions written in Python run twice, and modules are called from another line; so a warning that
-was counted past one of those is blamed again, on the frame that the count reaches without them.
+Python attributes a warning to a frame that it finds by counting (``stacklevel``), and applies the filters for that
+frame's module. With modes and hooks on, our handlers are on the stack, torch functions written in Python run twice, and
+modules are called from another line. So if the count passed one of those, the warning is attributed again: to the frame
+that the count would reach without them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _INNER = next(
     c for c in private.module_internals.Module._call_impl.__code__.co_consts if getattr(c, "co_name", "") == "inner"
 )
 _MODULE: Any = warnings
-"""Parts of it are not in its type stubs."""
+"""The same module as Any: its type stubs lack some attributes."""
 _PAST_THE_STACK = ("<sys>", 0) if sys.version_info >= (3, 13) else ("sys", 1)
 
 
 def install(own: Callable[[str], bool]) -> Callable[[], None]:
-    """Blames warnings rightly until the returned function is called. ``own`` tells dtypetrace's files."""
+    """Attributes warnings correctly until the returned function is called. ``own``: whether a file is dtypetrace's."""
     shows = _MODULE._showwarnmsg
 
     def _showwarnmsg(message: Any) -> None:
@@ -38,7 +38,7 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
         if frame.f_code is _blame.__code__ or not _blame(message, frame, own):
             shows(message)
 
-    # what is blamed on us has to get as far as _showwarnmsg, which then asks the filters that the user set
+    # a warning attributed to us must reach _showwarnmsg, which then applies the user's filters
     ours = ("always", None, Warning, re.compile(re.escape(__package__ + ".")), 0)
     filters = _MODULE.filters
     filters.insert(0, ours)
@@ -47,7 +47,7 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
     def remove() -> None:
         if _MODULE._showwarnmsg is _showwarnmsg:
             _MODULE._showwarnmsg = shows
-        for rules in (filters, _MODULE.filters):  # a catch_warnings that is still open has copied them
+        for rules in (filters, _MODULE.filters):  # an open catch_warnings has a copy of them
             if ours in rules:
                 rules.remove(ours)
 
@@ -55,11 +55,11 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
 
 
 def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
-    """Emits the warning again at the frame it belongs to; False where it was blamed rightly."""
+    """Emits the warning again at the right frame; False where it was right already."""
     try:
         level, blamed, changed = _level(message, frame, own)
     except Exception:
-        return False  # as Python blames it: a warning lost is worse than one misplaced
+        return False  # leave it: a lost warning is worse than a misplaced one
     if not changed:
         return False
     category, text = message.category, str(message.message)
@@ -81,7 +81,7 @@ def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
 
 
 def _level(message: Any, frame: FrameType | None, own: Callable[[str], bool]) -> tuple[int, Any, bool]:
-    """How many frames were counted, which frame was blamed, and whether a frame of ours was counted."""
+    """How many frames were counted, which frame was found, and whether a frame of ours was counted."""
     level = 0
     changed = False
     while frame is not None:
@@ -100,7 +100,7 @@ def _plain(frame: FrameType | None, own: Callable[[str], bool]) -> Iterator[tupl
     while frame is not None:
         code = frame.f_code
         if code.co_filename == program.__file__:
-            return  # below stands nothing but the runner
+            return  # below this there is only the runner
         if own(code.co_filename) or code is _HANDLE:
             called = None
             while frame is not None and (own(frame.f_code.co_filename) or frame.f_code is _HANDLE):
@@ -110,7 +110,7 @@ def _plain(frame: FrameType | None, own: Callable[[str], bool]) -> Iterator[tupl
                     called = getattr(frame.f_locals.get("func"), "__code__", called)
                 frame = frame.f_back
             if frame is not None and frame.f_code is called:
-                frame = frame.f_back  # a torch function in Python: this first run of it only called the second
+                frame = frame.f_back  # a torch function in Python: its first run only called the second
             continue
         if _bootstrap(code.co_filename):
             frame = frame.f_back
@@ -130,18 +130,18 @@ def _bootstrap(filename: str) -> bool:
 
 
 def _has_hooks(module: Any) -> bool:
-    """Whether the module goes through its hooks without us too."""
+    """Whether the module goes through its hooks even without us."""
     kinds = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
     return any(getattr(module, f"_{kind}", None) or global_hooks.of_the_program(f"_global_{kind}") for kind in kinds)
 
 
 def _direct_call_line(code: Any) -> int:
-    """The line of ``_call_impl`` that calls forward where there is no hook: the first that returns."""
+    """The line of ``_call_impl`` that calls forward where there is no hook: its first return."""
     import dis
 
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        # from Python 3.13 on starts_line only says whether a line begins
+        # since Python 3.13, starts_line only says whether a line begins
         line = getattr(instruction, "line_number", None) or instruction.starts_line or line
         if instruction.opname == "RETURN_VALUE":
             return line

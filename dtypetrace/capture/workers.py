@@ -1,8 +1,8 @@
-"""Births in a DataLoader's forked worker, carried along to the process that uses the batch.
+"""Births in a DataLoader's forked worker, sent along to the process that uses the batch.
 
-A forked worker inherits the modes and goes on recording into its own copy, which nobody reads. What
-it knows of a tensor is sent with the tensor: as plain steps, unpacked where the batch arrives.
-Spawned workers are not watched; of their tensors only the line that fetched them is known.
+A forked worker inherits the modes and records into its own copy, which nobody reads. What it knows about a tensor is
+sent with the tensor, as plain steps, and unpacked where the batch arrives. Spawned workers are not watched: for their
+tensors, only the line that fetched them is known.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 SentStep = tuple[str, str, tuple[Frame, ...], tuple[torch.dtype, ...], torch.dtype, bool]
 """A step as it is sent: how, op, frames, source, to, explicit."""
 _LONGEST = 8
-"""Steps that are sent with one tensor, the last ones."""
+"""Steps that are sent with one tensor: its last ones."""
 _receiver: list[Recorder] = []
-"""The recorder that is open in this process, if one is."""
+"""The recorder that is open in this process, if there is one."""
 
 
 def install(recorder: Recorder) -> Callable[[], None]:
@@ -44,7 +44,7 @@ def install(recorder: Recorder) -> Callable[[], None]:
         try:
             with private.DisableTorchFunction():
                 steps = _packed(recorder, tensor)
-        except Exception:  # in the worker nobody reads what is recorded: the batch goes without its story
+        except Exception:  # nobody reads a worker's recording: the batch is sent without its steps
             return reduced
         return (_rebuild, (steps, *reduced[:2])) if steps and len(reduced) == 2 else reduced
 
@@ -60,7 +60,7 @@ def install(recorder: Recorder) -> Callable[[], None]:
 
 
 def _packed(recorder: Recorder, tensor: torch.Tensor) -> list[SentStep]:
-    """The tensor's steps as plain data, birth first; empty where nothing is known of it."""
+    """The tensor's steps as plain data, birth first; empty where nothing is known about it."""
     mark = recorder.origins.of(tensor)
     steps: list[SentStep] = []
     number = mark.step if mark is not None else -1
@@ -74,7 +74,7 @@ def _packed(recorder: Recorder, tensor: torch.Tensor) -> list[SentStep]:
 
 
 def _rebuild(steps: list[SentStep], function: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
-    """Runs where the batch arrives."""
+    """Runs in the process where the batch arrives."""
     tensor = function(*args)
     if _receiver and not _receiver[-1].broken:
         recorder = _receiver[-1]

@@ -421,8 +421,6 @@ class Recorder:
         """Whether the program's own code runs inside a call of torch's, as a hook on saved tensors does.
 
         The casts of such code are its own.
-
-        Its casts are its own.
         """
         return not self.places.hidden(frame.f_code.co_filename)
 

@@ -427,8 +427,6 @@ def _local(tensor: Any) -> Tensor | None:
     """The plain tensor that holds the values: for a DTensor, its local part.
 
     None for other wrappers and for tensors without memory.
-
-    None for other wrappers and for what has no memory.
     """
     if tensor is None:
         return None

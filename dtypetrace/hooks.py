@@ -19,8 +19,8 @@ from .capture.function_mode import FunctionMode
 from .capture.module_hooks import ModuleHooks
 from .capture.patches import Patches
 from .capture.places import UserCode
+from .capture.protocols import Context, Healer, MakeHealer, Opened, Reference
 from .capture.recorder import Recorder
-from .capture.seam import Context, Healer, MakeHealer, Opened, Reference
 from .capture.settings import plan_of
 
 

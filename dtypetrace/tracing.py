@@ -16,8 +16,8 @@ from torch import nn
 
 from .capture.calls import dtype_name
 from .capture.places import UserCode
+from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
-from .capture.seam import MakeHealer, Opened
 from .capture.snapshot import snapshot
 from .hooks import Watch
 from .records import Recording, Results

@@ -11,7 +11,7 @@ from torch import nn
 
 from . import private
 from .increments import WATCHED
-from .seam import kernel_refused
+from .protocols import kernel_refused
 from .threads import Watching
 
 Tensor = torch.Tensor

@@ -18,8 +18,8 @@ from torch import nn
 from . import private
 from .calls import CAST_CALLS, op_name, tensors_in
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
+from .protocols import again, refused
 from .recorder import Recorder
-from .seam import again, refused
 from .threads import Watching
 
 Tensor = torch.Tensor

@@ -16,9 +16,9 @@ from torch import nn
 
 from . import private, refused_calls
 from .patches import Patches
+from .protocols import Healer
 from .recorder import Recorder
 from .running import ModuleCall, Thread
-from .seam import Healer
 from .settings import plan_of
 from .steps import Running
 

@@ -21,8 +21,8 @@ from . import private, refused_calls, threads, warning_places, workers
 from .marks import not_ours
 
 if TYPE_CHECKING:
+    from .protocols import Healer
     from .recorder import Recorder
-    from .seam import Healer
 
 _RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
 _installed: list[Patches] = []

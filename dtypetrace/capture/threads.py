@@ -14,8 +14,8 @@ from . import private
 
 if TYPE_CHECKING:
     from .module_hooks import ModuleHooks
+    from .protocols import Healer
     from .recorder import Recorder
-    from .seam import Healer
 
 
 class Watching(Protocol):

@@ -15,7 +15,7 @@ import torch
 
 from ..capture import private, refused_calls, threads
 from ..capture.modules import gradients_of
-from ..capture.seam import Replacement
+from ..capture.protocols import Replacement
 from .casting import Casting
 
 Tensor = torch.Tensor
@@ -37,7 +37,7 @@ class Lists:
         self._recorder = casting.recorder
 
     def replacements(self) -> Iterable[Replacement]:
-        """See :meth:`capture.seam.Healer.replacements`."""
+        """See :meth:`capture.protocols.Healer.replacements`."""
         for name in LISTS:
             yield Replacement(torch, name, self._on_lists(getattr(torch, name)))
         yield Replacement(torch._C, private.GROUPING, self._on_grouping(getattr(torch._C, private.GROUPING)))

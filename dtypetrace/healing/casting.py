@@ -10,7 +10,7 @@ import torch
 
 from ..capture.calls import dtype_name
 from ..capture.marks import RawStep
-from ..capture.seam import Context
+from ..capture.protocols import Context
 from ..records import Cast
 from .handled import handled
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..capture import private, refused_calls, threads
 from ..capture.calls import dtype_name
-from ..capture.seam import Replacement
+from ..capture.protocols import Replacement
 from .casting import Casting
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Gradients:
             self._casting.swap(number, "gradient", grad, parameter)
 
     def replacements(self) -> Iterable[Replacement]:
-        """See :meth:`capture.seam.Healer.replacements`."""
+        """See :meth:`capture.protocols.Healer.replacements`."""
         yield Replacement(torch.Tensor, "register_hook", self._on_register_hook(torch.Tensor.register_hook))
 
     def _on_register_hook(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 
-from ..capture.seam import Opened
+from ..capture.protocols import Opened
 from ..source import expressions
 from ..text import LIVE
 

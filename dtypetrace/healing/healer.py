@@ -22,7 +22,7 @@ from torch import nn
 
 from ..capture import private, refused_calls
 from ..capture.calls import dtype_name
-from ..capture.seam import Context, RefusedCall, Remade, Replacement
+from ..capture.protocols import Context, RefusedCall, Remade, Replacement
 from ..capture.signatures import arguments_of
 from ..capture.snapshot import snapshot
 from ..records import Cast, Place, Recording, Refused, Ruling
@@ -64,7 +64,7 @@ class _Casts:
 
 
 class Healer:
-    """What ``hooks`` asks (``capture.seam.Healer``).
+    """What ``hooks`` asks (``capture.protocols.Healer``).
 
     ``fallback``: the dtype in which an op without a kernel for its own runs.
     """
@@ -81,7 +81,7 @@ class Healer:
         """By the number of a refusal; None for one that is left alone."""
         self._known = Known()
 
-    # ------------------------------------------------------------ the seam
+    # ------------------------------------------------------------ called by the hooks
 
     def remake(self, call: RefusedCall) -> Remade | None:
         """Other arguments for a refused call, or None to let it raise."""

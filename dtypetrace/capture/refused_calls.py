@@ -208,7 +208,7 @@ def whole_stack(stack: Stack) -> list[tuple[CodeType, int]]:
     return codes
 
 
-def ahead(
+def from_prediction(
     recorder: Recorder,
     thread: Thread,
     error: Exception,

@@ -1,4 +1,4 @@
-"""Casts that healing inserts, and the note of each in the refusal that it heals."""
+"""The casts that healing inserts, and their record in the refusal that they heal."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Casting:
         self.recorder = context.recorder
 
     def may_heal(self, error: Exception) -> bool:
-        """Whether nothing inside the trace handles the exception: what the program handles is its own affair."""
+        """Whether nothing inside the trace handles the exception: healing leaves alone what the program handles
+        itself."""
         return not handled(error, sys._getframe(1), self.recorder.places.hidden, self.context.opened)
 
     def cast(self, value: Tensor, dtype: torch.dtype, others: list[Any]) -> Tensor:
-        """The tensor in another dtype, which it owes to the operand that it is brought in line with.
+        """The tensor in another dtype. The cast's origin is that of the operand whose dtype it takes.
 
-        Autograd sees the cast; the recording does not, for it is none of the program's.
+        Autograd sees the cast; the recording does not, because the program did not write it.
         """
         with self.context.unrecorded():
             made = value.to(dtype)
@@ -42,7 +43,7 @@ class Casting:
         mark = next((m for m in alike if m is not None), None)
         own = origins.mark_of(value)
         before: int | None = getattr(own, "was", None)
-        if before is not None and origins.steps[before].to is dtype:  # what it was before the program changed it
+        if before is not None and origins.steps[before].to is dtype:  # the step before the program changed its dtype
             origins.mark(made, before, own.op)
         elif mark is not None:
             origins.mark(made, mark.step, mark.op)
@@ -52,7 +53,7 @@ class Casting:
         return made
 
     def swap(self, number: int, name: str, tensor: Tensor, owner: Tensor) -> None:
-        """Gives a tensor that no graph holds its owner's dtype under the same object."""
+        """Gives a tensor that is in no graph its owner's dtype; the object stays the same."""
         self.note_one(number, name, tensor.dtype, owner.dtype)
         with self.context.unrecorded(), torch.no_grad():
             tensor.data = tensor.detach().to(owner.dtype)
@@ -62,7 +63,7 @@ class Casting:
             origins.mark(tensor, mark.step, -1)
 
     def note(self, number: int, casts: list[Cast]) -> None:
-        """Keeps what was inserted for a refusal: each distinct cast with its count."""
+        """Adds what was inserted to a refusal: each distinct cast with its count."""
         kept = {(c.argument, c.source, c.to): c for c in self.recorder.refusals.records[number].casts}
         for c in casts:
             known = kept.get((c.argument, c.source, c.to))
@@ -70,5 +71,5 @@ class Casting:
         self.recorder.refusals.update(number, healed=True, casts=tuple(kept.values()))
 
     def note_one(self, number: int, argument: str, source: torch.dtype, to: torch.dtype) -> None:
-        """As :meth:`note`, for one argument."""
+        """Like :meth:`note`, for one argument."""
         self.note(number, [Cast(argument, dtype_name(source), dtype_name(to))])

@@ -1,4 +1,4 @@
-"""Healing ahead of gradients: those that a reducer's bucket would refuse amid backward, and what their hooks return."""
+"""Healing for gradients: those that a reducer's bucket would refuse during backward, and the results of their hooks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Tensor = torch.Tensor
 
 
 class Gradients:
-    """Brings gradients in line before the engine or a reducer refuses them."""
+    """Casts gradients before the engine or a reducer refuses them."""
 
     def __init__(self, casting: Casting) -> None:
         self._casting = casting
         self._recorder = casting.recorder
 
     def before_backward(self, thread: Thread, frame: FrameType | None) -> None:
-        """Gives gradients that DistributedDataParallel's reducer would refuse their parameter's dtype."""
+        """Casts gradients that DistributedDataParallel's reducer would refuse to their parameter's dtype."""
         for root in list(self._recorder.modules.live_roots()):
             if not isinstance(root, nn.parallel.DistributedDataParallel) or not root.require_backward_grad_sync:
                 continue
@@ -43,7 +43,7 @@ class Gradients:
         text = f"the reducer's bucket takes {parameter.dtype}, and the gradient that is there is {grad.dtype}"
         error = RuntimeError(text)
         said = [("gradient", grad), ("parameter", parameter)]
-        number = refused_calls.ahead(self._recorder, thread, error, "DT117", "backward", said, frame)
+        number = refused_calls.from_prediction(self._recorder, thread, error, "DT117", "backward", said, frame)
         if self._casting.may_heal(error):
             self._casting.swap(number, "gradient", grad, parameter)
 
@@ -59,8 +59,8 @@ class Gradients:
         return register_hook
 
     def _on_hook(self, hook: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-        """Wraps a hook on a gradient: a result of another dtype than the gradient's, which the engine would refuse, is
-        cast back."""
+        """Wraps a hook on a gradient: a result in another dtype, which the engine would refuse, is cast back to the
+        gradient's."""
 
         @functools.wraps(hook)
         def healed(grad: Tensor) -> Any:
@@ -68,19 +68,19 @@ class Gradients:
             if not isinstance(result, Tensor) or not isinstance(grad, Tensor) or result.dtype is grad.dtype:
                 return result
             try:
-                return self._in_line(getattr(hook, "__name__", "hook"), grad, result, sys._getframe(1))
+                return self._cast_back(getattr(hook, "__name__", "hook"), grad, result, sys._getframe(1))
             except Exception:
                 self._recorder.fail("healing the result of a hook")
                 return result
 
         return healed
 
-    def _in_line(self, name: str, grad: Tensor, result: Tensor, frame: FrameType) -> Tensor:
+    def _cast_back(self, name: str, grad: Tensor, result: Tensor, frame: FrameType) -> Tensor:
         was, got = dtype_name(grad.dtype), dtype_name(result.dtype)
         error = RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
         said = [("result", result), ("gradient", grad)]
         thread = self._recorder.thread_state()
-        number = refused_calls.ahead(self._recorder, thread, error, "DT114", "backward", said, frame)
+        number = refused_calls.from_prediction(self._recorder, thread, error, "DT114", "backward", said, frame)
         if not self._casting.may_heal(error):
             return result
         with private.DisableTorchFunction():

@@ -1,4 +1,5 @@
-"""What the program handles itself: the ``try`` and ``suppress`` statements around a refused call, found in the text."""
+"""Exceptions that the program itself handles: the ``try`` and ``suppress`` statements around a refused call, found in
+the text."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from ..capture.protocols import Opened
 from ..source import expressions
 from ..text import LIVE
 
-_HAND_ON = tuple(os.path.join(os.path.dirname(os.__file__), package) + os.sep for package in ("asyncio", "concurrent"))
-"""Files that catch everything to raise it again where a task or a future is waited for."""
+_RERAISING = tuple(
+    os.path.join(os.path.dirname(os.__file__), package) + os.sep for package in ("asyncio", "concurrent")
+)
+"""Files that catch every exception and raise it again where the task or future is awaited."""
 _KNOWN_LINES = 4096
-"""Lines whose statements are remembered: more than one run heals at."""
+"""Lines whose statements are remembered: more than the lines at which one run heals."""
 _EXITS = ("exit", "_exit", "quit", "abort")
 
 
@@ -24,14 +27,14 @@ def handled(
 ) -> bool:
     """Whether a ``try`` or ``suppress`` on the stack catches the exception and neither raises it again nor exits.
 
-    ``opened`` is where the trace begins: the statements around it are not asked.
+    ``opened`` is where the trace begins: statements around the trace do not count.
     """
     kinds = {kind.__name__ for kind in type(error).__mro__}
     while frame is not None:
         code = frame.f_code
         last = opened is not None and (id(frame), code) == (opened.frame, opened.code)
         after = opened.line if opened is not None and last else 0
-        asked = not hidden(code.co_filename) and code.co_exceptiontable and not code.co_filename.startswith(_HAND_ON)
+        asked = not hidden(code.co_filename) and code.co_exceptiontable and not code.co_filename.startswith(_RERAISING)
         if asked and any(names & kinds for names in _caught(code, frame.f_lineno, after)):
             return True
         frame = None if last else frame.f_back
@@ -40,7 +43,8 @@ def handled(
 
 @lru_cache(maxsize=_KNOWN_LINES)
 def _caught(code: CodeType, line: int, after: int) -> tuple[frozenset[str], ...]:
-    """The names of exceptions that the statements around a line catch for good, of those that begin after another."""
+    """For each statement around a line that begins after another line: the names of exceptions that it catches for
+    good."""
     text = LIVE.parsed(code.co_filename)
     return tuple(
         names
@@ -69,7 +73,7 @@ def _names(node: ast.expr | None) -> frozenset[str]:
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler lets the exception go on: it raises, or ends the program."""
+    """Whether a handler lets the exception pass: it raises, or it ends the program."""
     return any(
         isinstance(n, ast.Raise)
         or isinstance(n, ast.Call)

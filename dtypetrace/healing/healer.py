@@ -1,10 +1,9 @@
-"""Heal and go on: the casts that let a refused call run, inserted above autograd.
+"""Heal and continue: inserts, above autograd, the casts that let a refused call run.
 
-The verdict is the report's: a refusal is judged by the rules on what was recorded so far, once for each
-distinct one. The operands of the judged cause are cast to the dtype in line and the call is made again;
-what is refused then has another cause, is recorded and healed by itself. Left alone is what cannot be
-healed honestly: a scalar that does not fit, a loss scaler's refusal, a call that cannot be repeated, and
-whatever the program handles itself.
+The verdict is the report's: the rules judge each distinct refusal once, on what was recorded so far. The operands with
+the judged cause are cast to the expected dtype and the call is repeated. If it is refused again, that has another
+cause, which is recorded and healed by itself. Some refusals cannot be healed honestly and are left alone: a scalar that
+does not fit, a loss scaler's refusal, a call that cannot be repeated, and exceptions that the program handles itself.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from ..source import expressions
 from ..source.facts import Known, with_facts
 from ..tables.dtypes import COUNTERPART, FLOATING, STORAGE_ONLY
 from ..text import LIVE
-from .ahead import Lists
 from .casting import Casting
 from .gradients import Gradients
+from .optimizer_lists import Lists
 from .saved_tensors import SavedTensors
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 Judge = Callable[[Recording, Refused], Ruling]
-"""Says which operand of a refusal is the cause."""
+"""Decides which operand of a refusal is the cause."""
 _NEVER = frozenset({"DT116", "DT117", "DT118", "DT119"})
-"""Codes of what no cast of an operand repairs: a collective writes into its argument, and other ranks cast nothing."""
+"""Codes that no cast of an operand repairs: a collective writes into its argument, and other ranks cast nothing."""
 _UNREPEATABLE = frozenset(
     {Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward}
 )
@@ -52,10 +51,10 @@ _OF_KIND = {"integer": "int64", "bool": "bool"}
 
 @dataclass(frozen=True)
 class _Casts:
-    """What one distinct refusal needs: a dtype for some of the arguments, by their number.
+    """The casts that one distinct refusal needs: a dtype for some of the arguments, by their index.
 
-    ``back`` is the dtype that floating results become again. ``out``: the call is made without its destination, into
-    which the result is copied.
+    ``back``: the dtype that floating results are cast back to. ``out``: the call is made without its destination, and
+    the result is copied there.
     """
 
     to: dict[int, torch.dtype]
@@ -64,9 +63,9 @@ class _Casts:
 
 
 class Healer:
-    """What ``hooks`` asks (``capture.protocols.Healer``).
+    """Implements ``capture.protocols.Healer``.
 
-    ``fallback``: the dtype in which an op without a kernel for its own runs.
+    ``fallback``: the dtype in which an op runs that has no kernel for its own dtype.
     """
 
     def __init__(self, context: Context, judge: Judge, fallback: torch.dtype = torch.float32) -> None:
@@ -78,7 +77,7 @@ class Healer:
         self._gradients = Gradients(self._casting)
         self._saved = SavedTensors()
         self._decided: dict[int, _Casts | None] = {}
-        """By the number of a refusal; None for one that is left alone."""
+        """By the number of a refusal; None where it is left alone."""
         self._known = Known()
 
     # ------------------------------------------------------------ called by the hooks
@@ -109,8 +108,8 @@ class Healer:
         return Remade(_replaced(call.args, made), _replaced(kwargs, made), finish)
 
     def module_input(self, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> tuple[Any, ...] | None:
-        """Other arguments for a recurrent layer that would refuse the dtype of its input, else None: it refuses in
-        Python, outside any torch function."""
+        """Other arguments for a recurrent layer that would refuse the dtype of its input, else None. Such a layer
+        refuses in Python, outside any torch function."""
         if not isinstance(module, nn.RNNBase) or not args or private.any_autocast_enabled():
             return None
         packed = args[0] if hasattr(args[0], "batch_sizes") else None
@@ -142,7 +141,7 @@ class Healer:
         yield
 
     def replacements(self) -> Iterable[Replacement]:
-        """Functions of torch's to replace while the trace is open."""
+        """Torch functions to replace while the trace is open."""
         yield from self._lists.replacements()
         yield from self._gradients.replacements()
 
@@ -189,11 +188,11 @@ class Healer:
         same = {i: self.fallback for i, (_, v) in enumerate(arguments) if isinstance(v, Tensor) and v.dtype is found}
         if found in _WITHOUT_KERNEL:
             return _Casts(same, back=found)
-        # integers and what only stores have no result of their own dtype to go back to
+        # integers and storage formats have no result of their own dtype to cast back to
         return _Casts(same) if dtype not in FLOATING or dtype in STORAGE_ONLY else None
 
     def _back(self, dtype: torch.dtype, number: int) -> Callable[[Any], Any]:
-        """Gives floating results the dtype again that the operands had."""
+        """Casts floating results back to the dtype that the operands had."""
         witnesses = self.recorder.refusals.records[number].witnesses
         step = next((w.step for w in witnesses if w.dtype == dtype_name(dtype)), -1)
 
@@ -215,26 +214,27 @@ class Healer:
 def _agreeing(
     call: RefusedCall, arguments: list[tuple[str, Any]], ruling: Ruling, wanted: str, culprit: str
 ) -> _Casts | None:
-    """The casts that make the operands agree: of those that share the culprit's cause."""
+    """The casts that make the operands agree: for all operands that share the culprit's cause."""
     rivals = {
         i: v for i, (_, v) in enumerate(arguments) if isinstance(v, Tensor) and dtype_name(v.dtype) in ruling.sides
     }
     written = destination(call)
     if isinstance(written, list):
-        return None  # what was written already would be written twice
-    if written is not None:  # what is written into it is brought in line with it, whichever is the cause
+        return None  # what it has already written would be written twice
+    if written is not None:  # the operands follow the destination, whichever is the cause
         return _Casts({i: written.dtype for i, v in rivals.items() if v.dtype is not written.dtype})
     listed = culprit.partition("[")
     casts = {}
     for i, v in rivals.items():
-        alike = listed[1] and arguments[i][0].partition("[")[0] == listed[0]  # of a list only some are witnesses
+        # only some elements of a list are witnesses
+        alike = listed[1] and arguments[i][0].partition("[")[0] == listed[0]
         if dtype_name(v.dtype) != wanted and (i in ruling.blamed or alike):
             casts[i] = getattr(torch, wanted)
     return _Casts(casts)
 
 
 def destination(call: RefusedCall) -> Any:
-    """What a call writes into: a tensor, a list of tensors, None for a call that makes its result."""
+    """What a call writes into: a tensor, a list of tensors, or None for a call that makes a new result."""
     name = getattr(call.function, "__name__", "")
     schema = getattr(call.function, "_schema", None)
     in_place = name == "__setitem__" or name.endswith("_") and not name.endswith("__")
@@ -246,7 +246,7 @@ def destination(call: RefusedCall) -> Any:
 
 
 def _into_destination(place: Place, refused: Refused, call: RefusedCall) -> _Casts | None:
-    """For a result that its destination cannot hold: it is copied there, or bound to the name by ``x += y``."""
+    """For a result that does not fit its destination: it is copied there, or, for ``x += y``, bound to the name."""
     out = call.kwargs.get("out")
     if isinstance(out, Tensor) and out.is_floating_point():
         return _Casts({}, out=True)

@@ -1,7 +1,7 @@
 """Keeps failed attempts out of a checkpoint.
 
-Where tensors are saved through hooks (checkpointing, offloading), a call's are handed on once it has succeeded: what a
-refused attempt had saved already would be counted, and never be asked for.
+Where tensors are saved through hooks (checkpointing, offloading), the hooks get a call's tensors only after the call
+has succeeded. Otherwise tensors saved by a refused attempt would be counted, but never used.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from ..capture import private
 
 Tensor = torch.Tensor
 Box = list[Tensor]
-"""Holds a saved tensor until its call has succeeded, and afterwards what the program's hook made of it."""
+"""Holds a saved tensor until its call has succeeded, and then what the program's hook made of it."""
 
 
 class SavedTensors:
-    """Those that the running torch functions have saved."""
+    """The tensors that the running torch functions have saved."""
 
     def __init__(self) -> None:
         self._saved: list[Box] | None = None
         self._begun: list[int] = []
 
     def drop(self) -> None:
-        """Forgets what the running call has saved: it was refused."""
+        """Drops what the running call has saved, because the call was refused."""
         if self._saved is not None:
             del self._saved[self._begun[-1] :]
 
     def function_mode(self, base: Any) -> type:
-        """A function mode that holds back what calls save."""
+        """A function mode that holds back the tensors that calls save."""
         held = self
 
         class HealingFunctionMode(base):

@@ -1,1 +1,2 @@
-"""The same step in higher precision, beside the program's: what each operation loses, and what becomes of it."""
+"""The same step computed in higher precision in parallel with the program: how large each operation's error is, and
+what it leads to."""

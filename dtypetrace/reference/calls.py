@@ -1,4 +1,4 @@
-"""One call of the program's, made again in higher precision."""
+"""One call of the program, repeated in higher precision."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from .shadows import COMPLEX, Shadows, floating, real_of
 Tensor = torch.Tensor
 _aten = torch.ops.aten
 _HEAVY = 1 << 22
-"""Multiplications above which the program's own float32 result stands for the local one."""
+"""Multiplications above which the program's own float32 result is used as the local one."""
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 class ReferencedCall:
-    """What the program called, with what it made.
+    """One call of the program and its results.
 
-    written: the tensors that it wrote to. before: the program's values of those before, where they differ from the
-    references. made: the floating tensors that it wrote to, and then the new ones that it gave: those that get
-    references.
+    written: the tensors that it wrote to. before: the program's values of those before the call, where they differ from
+    the references. made: the floating tensors that it wrote to, then its new ones; these get references.
     """
 
     def __init__(
@@ -69,20 +68,21 @@ class ReferencedCall:
             id(t) not in changed and shadows.shadow(t) is not None for t in self.operands
         )
         exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
-        # a large matmul in float32 twice more in float64 would cost more than all the rest; its own rounding is next to
-        # none
+        # for a large float32 matmul, two more in float64 would cost more than everything else, and its own rounding
+        # error is almost zero
         self.heavy = (
             self.real is torch.float64 and self.made[0].dtype is torch.float32 and _work(self.operands) > _HEAVY
         )
         self.needed = self.inherits or not exact or bool(changed)
 
     def _reads_results(self, operands: list[Tensor]) -> bool:
-        """Whether the call reads what it writes its results into: what was there is gone."""
+        """Whether the call reads the memory that it writes its results to: the old values are gone then."""
         into = {t.untyped_storage()._cdata for t in self.results if plain(t)}
         return any(plain(t) and t.untyped_storage()._cdata in into for t in operands)
 
     def run(self, *, local: bool) -> list[Tensor | None]:
-        """What is made of the references, or (local) of the program's own values widened; in the order of ``made``."""
+        """The results from the references, or (local) from the program's own values, widened; in the order of
+        ``made``."""
         self.local = local
         self.entered: dict[int, Tensor] = {}
         special = _SPECIAL.get(getattr(self.func, "overloadpacket", None))
@@ -95,7 +95,7 @@ class ReferencedCall:
             results = self.func(*args, **kwargs)
         return self._matched(results)
 
-    # ------------------------------------------------------------ what goes in
+    # ------------------------------------------------------------ arguments
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """The call's arguments, widened."""
@@ -107,19 +107,19 @@ class ReferencedCall:
         return args, kwargs
 
     def _own(self, value: Any) -> Any:
-        """An argument as the program has it, copied where the call may write to it."""
+        """The program's own argument, copied where the call may write to it."""
         if isinstance(value, (list, tuple)):
             return [self._own(v) for v in value]
         return value.clone() if isinstance(value, Tensor) and self.kind.written else value
 
     def dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """The dtype in which the call is made, for one that the program named."""
+        """The dtype to compute in, for a dtype that the program named."""
         if not floating(dtype):
             return dtype
         return COMPLEX[self.real] if dtype.is_complex else self.real
 
     def wide(self, value: Any) -> Any:
-        """An argument as the call in higher precision takes it."""
+        """An argument for the call in higher precision."""
         if isinstance(value, Tensor):
             return self.widened(value)
         if isinstance(value, (list, tuple)):
@@ -129,7 +129,7 @@ class ReferencedCall:
         return value
 
     def widened(self, tensor: Tensor) -> Tensor:
-        """A tensor's reference, or the program's own value, in the dtype in which the call is made."""
+        """A tensor's reference, or the program's own value, in the dtype that the call computes in."""
         if self.kind.outs and self._is_out(tensor):
             return tensor.new_empty(tensor.shape, dtype=self.dtype(tensor.dtype))
         number = self.changed.get(id(tensor))
@@ -138,7 +138,7 @@ class ReferencedCall:
             if entered is None:
                 entered = self.entered[number] = self._enters(number, tensor)
             return entered
-        if not floating(tensor.dtype):  # of whole numbers alone a pointwise operator makes the default dtype
+        if not floating(tensor.dtype):  # from integers only, a pointwise operator makes the default dtype
             counts = self.kind.pointwise and not self.operands and tensor.dtype is not torch.bool
             return tensor.to(self.real) if counts else tensor
         dtype = self.dtype(tensor.dtype)
@@ -151,9 +151,9 @@ class ReferencedCall:
         return any(tensor is t for t in self.results)
 
     def _enters(self, number: int, tensor: Tensor) -> Tensor:
-        """What the call writes to in place of a tensor of the program's: its shadow, or a copy of what was there."""
+        """What the call writes to instead of the program's tensor: its shadow, or a copy of the old values."""
         if not floating(tensor.dtype):
-            return tensor.clone()  # whole numbers: the program's own are changed already
+            return tensor.clone()  # integers: the program's own are already changed
         dtype = self.dtype(tensor.dtype)
         before = self.before[number]
         if self.local and before is not None:
@@ -163,10 +163,10 @@ class ReferencedCall:
             return torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
         return reference.to(dtype, copy=self.local)
 
-    # ------------------------------------------------------------ what comes out
+    # ------------------------------------------------------------ results
 
     def picked(self) -> tuple[Tensor, Tensor]:
-        """Values that the program's own indices pick out of the reference."""
+        """Elements of the reference, picked by the program's own indices."""
         values, indices = self.out[0], self.out[1]
         source = self.widened(self.args[0])
         if self.kind.pools:
@@ -181,7 +181,7 @@ class ReferencedCall:
         return source.gather(dim, chosen).view(indices.shape), indices
 
     def _matched(self, results: Any) -> list[Tensor | None]:
-        """The results in the order of ``made``, None for each that did not come."""
+        """The results in the order of ``made``; None for each that is missing."""
         changed = [self.entered.get(i) for t, i in self.changed.items() if any(t == id(m) for m in self.made)]
         wide = tensors_of(results)
         if len(wide) != len(self.results):
@@ -202,23 +202,23 @@ class ReferencedCall:
 # ---------------------------------------------------------------- operators that need more than the same call
 
 
-def _dropped(call: ReferencedCall) -> Any:
+def _dropout(call: ReferencedCall) -> Any:
     """Dropout with the program's mask."""
     probability = call.args[1]
     scale = 0.0 if probability == 1 else 1.0 / (1.0 - probability)
     return call.widened(call.args[0]) * call.out[1] * scale, call.out[1]
 
 
-def _softened(call: ReferencedCall) -> Any:
-    """A softmax that is asked to widen: the reference is wide already."""
+def _softmax(call: ReferencedCall) -> Any:
+    """A softmax that was called with a wider dtype: the reference is already wide."""
     args, _ = call.arguments()
     return call.func(*args[:2], False)
 
 
 _SPECIAL: dict[Any, Callable[[ReferencedCall], Any]] = {
-    _aten.native_dropout: _dropped,
-    _aten._softmax: _softened,
-    _aten._log_softmax: _softened,
+    _aten.native_dropout: _dropout,
+    _aten._softmax: _softmax,
+    _aten._log_softmax: _softmax,
 }
 
 
@@ -226,7 +226,8 @@ _SPECIAL: dict[Any, Callable[[ReferencedCall], Any]] = {
 
 
 def _work(operands: list[Tensor]) -> int:
-    """Of a matmul or convolution: about its multiplications; what is as large and adds alone is cheap next to them."""
+    """About the number of multiplications of a matmul or convolution; 0 for other ops, which are cheap in
+    comparison."""
     sizes = [t.shape for t in operands if t.dim() > 1]
     return prod(sizes[-2]) * sizes[-1][-1] if len(sizes) > 1 else 0
 

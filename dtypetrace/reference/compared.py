@@ -1,7 +1,7 @@
-"""What accumulates on purpose, beside its reference: gradients as the optimizer meets them, updates, its state.
+"""Compares what accumulates over steps with its reference: gradients as the optimizer gets them, updates, its state.
 
-Compared are samples; whether a gradient is zero is asked of all of it. The sums stay on the device and are read at the
-end.
+It compares samples; but whether a gradient is zero is checked on all of it. The sums stay on the device and are read at
+the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .shadows import Shadows
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter)
 _GRADIENT = 1 << 15
-"""So many elements of a gradient at most are compared, as those of an embedding lie in a few rows."""
+"""Elements of a gradient that are compared; many, because those of an embedding are in a few rows."""
 
 
 class _Sums:
@@ -40,8 +40,8 @@ class _Sums:
 
 
 class Comparisons:
-    """Compares the steps of every optimizer. names: of parameters by id. made: the numbers of the step that decided a
-    tensor's dtype and of the op that made it."""
+    """Compares the steps of every optimizer. names: of the parameters, by id. made: returns the numbers of the step
+    that decided a tensor's dtype and of the op that made it."""
 
     def __init__(
         self, shadows: Shadows, names: Callable[[], dict[int, str]], made: Callable[[Tensor], tuple[int, int]]
@@ -55,11 +55,11 @@ class Comparisons:
         self._place = -1
 
     def forget(self) -> None:
-        """Lets go of every tensor of the program's."""
+        """Drops every tensor of the program's."""
         self._before = []
 
     def begins(self, optimizer: Any, place: int) -> None:
-        """Ahead of a step."""
+        """Before a step."""
         self._place = place
         self._before = []
         for parameter in _parameters(optimizer):
@@ -133,8 +133,8 @@ def _parameters(optimizer: Any) -> list[Tensor]:
 
 
 def _row(made: Tensor, true: Tensor, whole: Tensor | None = None) -> Tensor:
-    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares. whole: what made is a
-    part of."""
+    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares. whole: the tensor that
+    ``made`` is a sample of."""
     kind = torch.float32 if made.device.type == "mps" else torch.float64
     made, true = made.detach().to(kind), true.to(kind)
     known, sound = torch.isfinite(true), torch.isfinite(made)

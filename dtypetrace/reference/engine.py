@@ -1,13 +1,13 @@
-"""Follows each operator that a program runs with the same one in higher precision, on the references of its operands.
+"""Repeats each operator that a program runs in higher precision, on the references of its operands.
 
-Two results are made beside the program's: the *reference*, from the references of the operands, and the *local* one,
-from the program's own operands. What the program's result is off from the local one was introduced by this operator;
-what the local one is off from the reference was inherited. Where no operand has a reference of its own, the two are
-one.
+Two more results are computed: the *reference*, from the references of the operands, and the *local* result, from the
+program's own operands. The difference between the program's result and the local one was *introduced* by this operator;
+the difference between the local one and the reference was *inherited*. Where no operand has a reference of its own, the
+two are the same.
 
-Nothing of the program's is touched: no random number is drawn, no tensor of its is written or kept alive, and what it
-decides (indices, masks, comparisons, numbers that Python reads) stays decided. An operator that does not run in higher
-precision leaves the program's values as the references of what it makes.
+Nothing of the program's is touched: no random number is drawn, none of its tensors is written to or kept alive, and its
+decisions (indices, masks, comparisons, numbers that Python reads) are used as they are. If an operator does not run in
+higher precision, the program's values become the references of its results.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from .shadows import Shadows
 
 Tensor = torch.Tensor
 _FIRST, _EVERY = 8, 4
-"""So many calls of each op are measured, and then one in so many. Every call is followed."""
+"""The first ``_FIRST`` calls of each op are measured, then one in ``_EVERY``. Every call is followed."""
 
 
 @dataclass(slots=True)
 class Written:
-    """What a call is about to write to, as it was before."""
+    """What a call is about to write to, with its old values."""
 
     tensors: list[Tensor]
     before: list[Tensor | None]
-    """The program's values, wide, where they differ from the references; else None."""
+    """The program's values, widened, where they differ from the references; else None."""
     samples: list[Tensor | None]
     """A sample of the program's values where the call changes them, None where it overwrites them."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """One result of an operator with what it is compared with, all of one shape."""
+    """One result of an operator and what it is compared with, all of one shape."""
 
     made: Tensor
     local: Tensor
     reference: Tensor
     before: Tensor | None
-    """A sample of what the program's tensor held before an operator that changes it; None for a new one."""
+    """A sample of the tensor's values before an operator that changes it; None for a new tensor."""
 
 
 class Engine:
-    """Carries references for one run.
+    """Computes the references of one run.
 
-    everywhere: float64 for all of them. saw: called with the number of the op and what is to be compared of one call.
+    everywhere: use float64 for all of them. saw: called with the number of the op and what to compare for one call.
     """
 
     def __init__(self, saw: Callable[[int, list[Followed]], None], *, everywhere: bool = False) -> None:
@@ -65,7 +65,7 @@ class Engine:
         self._kinds: dict[Any, Kind] = {}
         self._calls: dict[int, int] = {}
         self.measuring = True
-        """Whether calls are measured, or only followed."""
+        """Whether calls are measured; if not, they are only followed."""
 
     def _kind(self, func: Any) -> Kind:
         kind = self._kinds.get(func)
@@ -74,12 +74,12 @@ class Engine:
         return kind
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Written | None:
-        """Ahead of a call: shadows of what it will write to, None where it writes to nothing."""
+        """Before a call: shadows of what it will write to; None where it writes to nothing."""
         kind = self._kind(func)
         if not kind.written:
             return None
         kwargs = kwargs or {}
-        if kind.unsaid >= 0 and not argument(args, kwargs, kind.unsaid, "training"):
+        if kind.undeclared >= 0 and not argument(args, kwargs, kind.undeclared, "training"):
             return None
         tensors = [
             t
@@ -90,7 +90,7 @@ class Engine:
         ]
         for t in tensors:
             if not self.shadows.follows(t):
-                self.shadows.forget(t)  # numbers that are written through a view of another dtype
+                self.shadows.forget(t)  # written through a view of another dtype
         if kind.how is not RERUN or kind.outs or not tensors:
             return Written(tensors, [], [])
         with private.below_autograd():
@@ -119,7 +119,7 @@ class Engine:
         out: Any,
         written: Written | None,
     ) -> None:
-        """Behind a call that ran: the references of what it made."""
+        """After a call has run: the references of its results."""
         kind = self._kind(func)
         how = kind.how
         if how is VIEW or (how is UNWRITTEN and written is None):
@@ -132,7 +132,7 @@ class Engine:
 
     def _decided(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], written: Written | None) -> None:
         """The program's values are the references of what a call wrote or made."""
-        if kind.how is STRANGE:  # a collective or another library's kernel may write to whatever it was given
+        if kind.how is STRANGE:  # a collective or another library's kernel may write to any of its arguments
             for t in tensors_of((args, tuple(kwargs.values()))):
                 if plain(t) and kind.written:
                     self.shadows.forget(t)
@@ -164,7 +164,7 @@ class Engine:
             return
         measured = self._due(number)
         try:
-            # the local one first: the other writes into the shadows
+            # the local one first, because the other writes into the shadows
             locals_ = call.run(local=True) if measured and call.inherits and not call.heavy else None
             references = call.run(local=False)
         except Exception as error:
@@ -180,12 +180,13 @@ class Engine:
             self._saw(number, followed)
 
     def _due(self, number: int) -> bool:
-        """Whether a call of an op is measured: its first ones, and then every fourth, of those in steps that are."""
+        """Whether a call of an op is measured: in a step that is measured, its first calls, then every fourth."""
         calls = self._calls[number] = self._calls.get(number, -1) + 1
         return self.measuring and (calls < _FIRST or calls % _EVERY == 0)
 
     def _counted(self, number: int, source: Any, out: Any) -> None:
-        """Floating numbers were cast to whole ones, which are the program's own: how many would be others."""
+        """Floating numbers were cast to integers, which are used as they are: counts how many would have been
+        others."""
         reference = (
             self.shadows.of(source)
             if isinstance(source, Tensor) and plain(source) and self.shadows.follows(source)
@@ -202,7 +203,7 @@ class Engine:
             self._saw(number, [Followed(wide, wide, counted, None)])
 
     def _keep(self, made: Tensor, reference: Tensor | None) -> bool:
-        """Sets the reference of one result; False where there is none."""
+        """Sets the reference of one result; returns False where there is none."""
         if reference is None or reference.shape != made.shape:
             self.shadows.forget(made)
             return False

@@ -1,8 +1,7 @@
-"""What each op lost, summed over its calls: reduced where the tensors lie, read once at the end.
+"""The error of each op, summed over its calls: computed on the tensors' device, read once at the end.
 
-Of each result a sample of its elements is kept with the same elements of the local result and of the reference, some
-hundred calls at a time; then the sums of all of them are made at once. Nothing waits for a device before
-:meth:`Errors.read`.
+For each result, a sample of its elements is kept with the same elements of the local result and of the reference, for
+some hundred calls at a time; then all of them are summed at once. Only :meth:`Errors.read` waits for a device.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .samples import own_sample
 Tensor = torch.Tensor
 _BATCH = 256
 HALF = 0.5
-"""A number is lost whose error is half of it or more: not even its leading digit is right."""
+"""A number counts as lost if its relative error is at least this: not even its leading digit is right."""
 
 (
     ELEMENTS,
@@ -47,7 +46,7 @@ HALF = 0.5
 
 @dataclass(slots=True)
 class _Row:
-    """One result of one call, sampled. Its own tensors: nothing of the program's is kept."""
+    """One result of one call, sampled. The tensors are its own: nothing of the program's is kept."""
 
     number: int
     made: Tensor
@@ -59,22 +58,22 @@ class _Row:
 
 
 class Errors:
-    """Accumulates what the ops of one recording lost."""
+    """Accumulates the errors of the ops of one recording."""
 
     def __init__(self) -> None:
         self._lanes: dict[torch.device, _Lane] = {}
         self.calls: dict[int, int] = {}
 
     def saw(self, number: int, followed: list[Followed]) -> None:
-        """Takes in one call of op ``number``."""
+        """Adds one call of op ``number``."""
         self.calls[number] = self.calls.get(number, 0) + 1
         for f in followed:
             if f.made.numel():
                 self._lane(f.made.device).add(number, f)
 
     def weigh(self, number: int, gradient: Tensor, error: Tensor, share: float) -> None:
-        """An op's introduced error met the gradient of what it made: a sample of both, and how many elements one stands
-        for."""
+        """Multiplies an op's introduced error by the gradient of its result: a sample of both, and how many elements
+        each sampled element represents."""
         self._lane(error.device).weighed.append((number, (gradient.double() * error.double()), share))
 
     def _lane(self, device: torch.device) -> _Lane:
@@ -84,7 +83,7 @@ class Errors:
         return lane
 
     def read(self) -> tuple[Precision, ...]:
-        """What every op lost. The one place that waits for a device."""
+        """The error of every op. Only this method waits for a device."""
         sums: dict[int, list[float]] = {}
         effects: dict[int, float] = {}
         with private.unseen(), torch.no_grad():
@@ -140,7 +139,7 @@ class _Lane:
             self.fold()
 
     def fold(self) -> None:
-        """Adds what is waiting to the sums."""
+        """Adds the waiting samples to the sums."""
         rows, self.rows = self.rows, []
         if rows:
             table = _reduced(rows, self.kind, self.device)
@@ -149,7 +148,7 @@ class _Lane:
                 self.sums[row.number] = table[i] if known is None else known + table[i]
         weighed, self.weighed = self.weighed, []
         for number, products, share in weighed:
-            # errors of either sign cancel in part; those of one sign add up
+            # errors of both signs partly cancel; errors of one sign add up
             effect = torch.maximum(products.sum().abs() * share, (products.square().sum() * share).sqrt())
             known = self.effects.get(number)
             self.effects[number] = effect if known is None else known + effect
@@ -210,7 +209,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
 
 
 def _neighbours(made: Tensor, true: Tensor, owner: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Which elements differ from the next one, and which of those the program's dtype does not tell apart from it."""
+    """Which elements differ from the next one, and which of those are equal to the next one in the program's dtype."""
     apart = torch.zeros_like(known)
     apart[:-1] = (true[1:] != true[:-1]) & (owner[1:] == owner[:-1]) & known[1:] & known[:-1]
     same = torch.zeros_like(known)

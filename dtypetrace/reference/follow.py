@@ -1,4 +1,4 @@
-"""The reference of one run: carried beside every operator, compared at every optimizer step, set anew after it."""
+"""The reference of one run: computed for every operator, compared at every optimizer step, and reset after it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .samples import SIZE, sample
 
 Tensor = torch.Tensor
 STEPS = 10
-"""So many optimizer steps are followed unless the program says otherwise: damage shows in the first few."""
+"""Optimizer steps that are followed unless the program asks for another number: damage shows in the first few."""
 _NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.scalar_tensor})
 _EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
 _GIVEN = (bool, int, float, complex, list, tuple)
 
 
 class Names(Protocol):
-    """What is asked of the recorder."""
+    """The parts of the recorder that are used here."""
 
     not_seen: dict[str, None]
     broken: bool
@@ -38,10 +38,10 @@ class Names(Protocol):
 class Reference:
     """Follows one run.
 
-    recorder: whose ops are followed. steps: after so many optimizer steps it ends, and the run goes on without.
-    everywhere: float64 for every reference, which float32 is precise enough for where the program computes in 16 bits.
-    keep: modules, by their paths in the outermost one called, that compute in float32 meanwhile: this alone changes
-    what the program computes.
+    recorder: its ops are followed. steps: after this many optimizer steps it ends, and the run goes on without it.
+    everywhere: use float64 for every reference; where the program computes in 16 bits, float32 is precise enough. keep:
+    modules, by their paths in the outermost one called, that compute in float32 during the run; only this changes what
+    the program computes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Reference:
     # ------------------------------------------------------------ every operator
 
     def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel with what has to be done ahead of it."""
+        """The kernel, with the work to do before it."""
         if not self.on or self._recorder.broken:
             return kernel
 
@@ -85,32 +85,32 @@ class Reference:
         return followed
 
     def _spoil(self) -> None:
-        """A call that writes has raised: nobody knows how far it came."""
+        """A call that writes has raised, so nobody knows how much it wrote."""
         written, self._written = self._written, None
         for t in written.tensors if written is not None else ():
             self._engine.shadows.forget(t)
 
     def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        """Behind a call that was recorded as one of op ``number``."""
+        """After a call that was recorded under op ``number``."""
         if not self.on:
             return
         written, self._written = self._written, None
         self._errors_of_call = None
         try:
-            self._meets(args)
+            self._meet_gradient(args)
             self._engine.after(number, func, args, kwargs, out, written)
             if private.current_autograd_node() is None:
-                self._waits()
+                self._await_gradient()
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """A failure of ours ends the reference, not the run."""
+        """An error of ours ends the reference, not the run."""
         self._recorder.not_seen[f"references, after an internal error: {type(error).__name__}: {error}"] = None
         self.stop()
 
     def stop(self) -> None:
-        """Follows no further; lets go of every tensor."""
+        """Stops following; drops every tensor."""
         self.on = False
         self._engine.shadows.clear()
         self._nodes.clear()
@@ -118,18 +118,18 @@ class Reference:
         self._written = self._errors_of_call = None
 
     def close(self) -> None:
-        """The trace ends: nothing stays on the program's modules."""
+        """The trace ends: removes everything from the program's modules."""
         self.stop()
         for island in self._islands.values():
             island.remove()
         self._islands.clear()
 
     def outermost(self, module: torch.nn.Module) -> None:
-        """A module is entered from outside: what of it is to be kept wide is cast when it is met first."""
+        """A module is called from outside: on its first call, the parts of it to keep in float32 are cast."""
         if self._keep and id(module) not in self._islands:
             self._islands[id(module)] = keep_wide(module, self._keep)
 
-    # ------------------------------------------------------------ errors, and the gradients that they meet
+    # ------------------------------------------------------------ errors, and the gradients they are multiplied by
 
     def _saw(self, number: int, followed: list[Followed]) -> None:
         self._errors.saw(number, followed)
@@ -140,12 +140,12 @@ class Reference:
             self._errors_of_call = number, error, first.made.shape, share
 
     def _made(self, tensor: Tensor) -> tuple[int, int]:
-        """The numbers of the step that decided a tensor's dtype and of the op that made it, -1 where not known."""
+        """The numbers of the step that decided a tensor's dtype and of the op that made it; -1 where unknown."""
         mark = self._recorder.origins.of(tensor)
         return (mark.step, mark.op) if mark is not None else (-1, -1)
 
-    def _waits(self) -> None:
-        """The autograd node that the call just followed has made is to meet a gradient."""
+    def _await_gradient(self) -> None:
+        """Keeps the error of the call just followed, until backward reaches the autograd node that the call made."""
         risen = private.next_sequence_number()
         if risen != self._risen and self._errors_of_call is not None:
             self._nodes[risen - 1] = self._errors_of_call
@@ -153,8 +153,8 @@ class Reference:
                 self._nodes.pop(next(iter(self._nodes)))
         self._risen = risen
 
-    def _meets(self, args: tuple[Any, ...]) -> None:
-        """Backward brings the gradient of what an op made: how much its error weighed."""
+    def _meet_gradient(self, args: tuple[Any, ...]) -> None:
+        """Backward has the gradient of an op's result: it shows how much the op's error mattered."""
         if not self._nodes:
             return
         node = private.current_autograd_node()
@@ -165,7 +165,7 @@ class Reference:
             return
         number, error, shape, share = waiting
         task = private.current_graph_task_id()
-        if task != self._task:  # what has a reference by now was made ahead of this backward
+        if task != self._task:  # tensors that have a reference now were made before this backward
             self._task, self._begun = task, self._engine.shadows.serial
         for a in args:
             if isinstance(a, Tensor) and a.shape == shape and a.dtype.is_floating_point:
@@ -177,11 +177,12 @@ class Reference:
                     del self._nodes[node._sequence_nr()]
                     return
 
-    # ------------------------------------------------------------ numbers that come from outside, tensors that go there
+    # ------------------------------------------------------------ tensors that share their numbers with code outside
+    # torch
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """A torch function ran: numbers that were given to a narrow tensor are its reference; memory that leaves torch
-        has none."""
+        """After a torch function: numbers that were passed to a narrow tensor become its reference; memory that is
+        shared with code outside torch has none."""
         if not self.on:
             return
         if func in _EXPORTS:
@@ -206,12 +207,12 @@ class Reference:
     # ------------------------------------------------------------ steps
 
     def step_begins(self, optimizer: Any, place: int) -> None:
-        """Ahead of an optimizer's step: its gradients are compared."""
+        """Before an optimizer's step: compares its gradients."""
         if self.on:
             self._guarded(lambda: self._comparisons.begins(optimizer, place))
 
     def step_ends(self, optimizer: Any) -> None:
-        """After it: its updates and its state are compared, and every reference is set anew."""
+        """After the step: compares its updates and its state, and resets every reference."""
         if not self.on:
             return
         self.most_bytes = max(self.most_bytes, self._engine.shadows.nbytes)
@@ -234,7 +235,7 @@ class Reference:
     # ------------------------------------------------------------ reading
 
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
-        """What was lost, by op and by parameter."""
+        """The errors, by op and by parameter."""
         for func, reason in self._engine.refused.items():
             self._recorder.not_seen[f"references of what {func} makes: in higher precision it refuses ({reason})"] = (
                 None
@@ -243,12 +244,13 @@ class Reference:
 
 
 _MEASURED_STEPS, _ONE_IN = 2, 4
-"""In the first steps every op is measured, then in one step of so many. Gradients and updates are compared in each."""
+"""In the first ``_MEASURED_STEPS`` steps every op is measured, then in one step in ``_ONE_IN``. Gradients and updates
+are compared in every step."""
 _MOST_NODES = 1 << 16
 
 
 def _holds_tensors(data: Any) -> bool:
-    """Whether nested lists hold anything but numbers."""
+    """Whether nested lists hold anything other than numbers."""
     if isinstance(data, (list, tuple)):
         return any(_holds_tensors(v) for v in data)
     return not isinstance(data, (bool, int, float, complex))

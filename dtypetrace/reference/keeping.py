@@ -1,4 +1,4 @@
-"""Keeps modules in float32 within a model that computes in a narrower dtype, or under autocast."""
+"""Keeps modules in float32 inside a model that computes in a narrower dtype, or under autocast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NARROW = (torch.float16, torch.bfloat16)
 
 
 class WideModules:
-    """The casts around the modules that are kept wide. ``remove()`` takes them out; weights stay as they are."""
+    """The casts around the modules that are kept wide. ``remove()`` takes the casts out; the weights stay as they
+    are."""
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
         wanted = sorted(set(names), key=len)
@@ -36,9 +37,9 @@ class WideModules:
 
 
 def keep_wide(model: nn.Module, names: Iterable[str]) -> WideModules:
-    """Casts the weights of some modules, by their paths, to float32, what goes into them too, and what comes out back.
+    """Casts the weights and inputs of some modules, given by their paths, to float32, and their results back.
 
-    Autocast is off inside. A module within another one that is kept needs no casts of its own.
+    Autocast is off inside. A module inside another one that is kept needs no casts of its own.
     """
     return WideModules(model, names)
 
@@ -60,7 +61,7 @@ class _Island:
     def enter(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Widens what a call is given."""
+        """Widens a call's arguments."""
         met: list[torch.dtype] = []
         wide_args, wide_kwargs = _cast(args, met), _cast(kwargs, met)
         regions = []
@@ -73,7 +74,7 @@ class _Island:
         return wide_args, wide_kwargs
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
-        """Narrows what it gives to the dtype that it was given."""
+        """Narrows a call's results to the dtype of its arguments."""
         dtype, regions = self._open.pop()
         for region in reversed(regions):
             region.__exit__(None, None, None)

@@ -1,8 +1,8 @@
-"""What the reference makes of each operator: run it again in higher precision, take the program's decisions, or follow
-the write.
+"""How the reference follows each operator: run it again in higher precision, use the program's decisions, or follow the
+write.
 
-Nothing here knows single operators beyond what their schemas do not say: which of them draw random numbers, leave
-memory as it was found, decide something, or write to what their schema calls read-only.
+Schemas decide. This file names single operators only for what schemas do not say: which of them draw random numbers,
+leave memory unwritten, decide something, or write to arguments that their schema calls read-only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ FOLLOWED_NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 """Only these are called a second time: another library's operator may do more than compute."""
 
 RERUN, VIEW, DECIDES, RANDOM, UNWRITTEN, STRANGE = "rerun", "view", "decides", "random", "unwritten", "strange"
-"""rerun: called again with references. view: shares memory, nothing to do. decides: its results are the program's own.
-random: likewise, and what it writes to is set anew. unwritten: its memory is not written yet. strange: not called
+"""rerun: called again with references. view: shares memory, nothing to do. decides: its results are used as they are.
+random: the same, and what it writes to is reset. unwritten: its memory is not written yet. strange: not called
 again."""
 
 _UNWRITTEN = ("empty", "new_empty", "resize", "set_", "record_stream", "_resize_output", "lift")
@@ -53,9 +53,9 @@ _RANDOM = {
     _aten._sample_dirichlet,
     _aten._standard_gamma,
 }
-# operators that write to what their schema calls read-only: positions of those arguments, and the argument that says
-# whether they do
-_UNSAID = {
+# operators that write to arguments that their schema calls read-only: positions of those arguments, and of the argument
+# that says whether they do
+_UNDECLARED_WRITES = {
     _aten.native_batch_norm: ((3, 4), 5),
     _aten._batch_norm_impl_index: ((3, 4), 5),
     _aten.cudnn_batch_norm: ((3, 4), 5),
@@ -64,14 +64,14 @@ _UNSAID = {
     _aten.instance_norm: ((3, 4), 5),
 }
 _KEPT_ARGUMENTS = frozenset({"state_steps", "found_inf", "inv_scale", "grad_scale"})
-"""Arguments whose kernels take float32 alone: counts, flags and powers of two, which are exact."""
+"""Arguments whose kernels take only float32: counts, flags and powers of two, which are exact."""
 _OVERWRITES = {_aten.copy_, _aten.zero_, _aten.fill_, _aten._foreach_zero_, _aten._foreach_copy_}
 _REINTERPRETS = {_aten.view.dtype}
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an operator that it writes to: its position, or its name where it is keyword-only."""
+    """One argument that an operator writes to: its position, or its name where it is keyword-only."""
 
     position: int
     name: str
@@ -85,31 +85,31 @@ class Kind:
     written: tuple[Argument, ...] = ()
     """The arguments that it writes to."""
     outs: bool = False
-    """Whether those are where it puts its results (``out=``), rather than what it changes."""
+    """Whether those are for its results (``out=``); if not, it changes them."""
     overwrites: bool = False
-    """Whether nothing of what was there stays."""
+    """Whether none of the old values stay."""
     picks: bool = False
-    """Whether its first result is picked out of its first argument by its second, along ``dim``."""
+    """Whether its first result is picked from its first argument by its second, along ``dim``."""
     pools: int = 0
-    """The same, along so many dimensions at the end that are laid end to end."""
-    unsaid: int = -1
-    """Position of the argument that says whether the write happens that the schema does not mention, -1 for none."""
+    """The same, along this many last dimensions, flattened."""
+    undeclared: int = -1
+    """Position of the argument that switches on a write that the schema does not mention, -1 for none."""
     kept: frozenset[int] = frozenset()
-    """Positions of arguments that are handed on as the program has them."""
+    """Positions of arguments that are passed as the program has them."""
     kept_names: frozenset[str] = frozenset()
     dropout: int = -1
-    """Position of a probability of dropout, with which it draws random numbers; -1 for none."""
+    """Position of a dropout probability, for which it draws random numbers; -1 for none."""
     widens: bool = True
     """Whether dtypes among its arguments are widened."""
     names_dtype: bool = False
-    """Whether it takes a ``dtype=``, and falls into a default where it is given none."""
+    """Whether it takes a ``dtype=`` and uses a default where none is passed."""
     pointwise: bool = False
     counts: bool = False
-    """Whether it may make whole numbers of floating ones."""
+    """Whether it may make integers from floating numbers."""
 
 
 def kind_of(func: Any) -> Kind:
-    """How an operator is followed; looked up once for each."""
+    """How an operator is followed; worked out once for each."""
     packet = getattr(func, "overloadpacket", None)
     if packet is None:  # a higher-order operator
         return Kind(STRANGE)
@@ -120,9 +120,9 @@ def kind_of(func: Any) -> Kind:
         if a.alias_info is not None and a.alias_info.is_write
     )
     outs = any(a.is_out for a in schema.arguments)
-    unsaid = -1
-    if packet in _UNSAID and not outs:
-        positions, unsaid = _UNSAID[packet]
+    undeclared = -1
+    if packet in _UNDECLARED_WRITES and not outs:
+        positions, undeclared = _UNDECLARED_WRITES[packet]
         written = tuple(Argument(i, schema.arguments[i].name) for i in positions)
     kept = frozenset(i for i, a in enumerate(schema.arguments) if a.name in _KEPT_ARGUMENTS)
     dropout = next((i for i, a in enumerate(schema.arguments) if a.name == "dropout_p"), -1)
@@ -135,7 +135,7 @@ def kind_of(func: Any) -> Kind:
         packet in _OVERWRITES,
         picks,
         _pooled(packet),
-        unsaid,
+        undeclared,
         kept,
         _KEPT_ARGUMENTS & {a.name for a in schema.arguments},
         dropout,
@@ -164,10 +164,9 @@ def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
 
 
 def _writes_both(packet: Any, schema: Any) -> bool:
-    """Whether an operator puts results where it is told, and changes what it is given beside:
-    ``native_batch_norm.out``."""
+    """Whether an operator puts results into ``out=`` and also changes another argument: ``native_batch_norm.out``."""
     outs = [a.is_out for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    return any(outs) and (not all(outs) or packet in _UNSAID)
+    return any(outs) and (not all(outs) or packet in _UNDECLARED_WRITES)
 
 
 _DROPS = frozenset({"native_dropout"})

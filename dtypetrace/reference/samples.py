@@ -1,4 +1,4 @@
-"""A sample of a tensor's elements, the same ones of every tensor of that size."""
+"""A sample of a tensor's elements: the same positions for every tensor of that size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import lru_cache
 import torch
 
 SIZE = 1024
-"""So many elements at most stand for a tensor."""
+"""The largest number of elements in a sample."""
 
 
 def sample(tensor: torch.Tensor, size: int = SIZE) -> torch.Tensor:
-    """Up to ``size`` elements, evenly spread, in one dimension; of a small tensor all, which may be a view."""
+    """Up to ``size`` elements, evenly spread, in one dimension; a small tensor is returned whole, perhaps as a view."""
     count = tensor.numel()
     if count <= size:
         return tensor.reshape(-1)
@@ -28,6 +28,6 @@ def own_sample(tensor: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=4096)
 def _places(count: int, size: int, device: torch.device) -> torch.Tensor:
     numbers = torch.arange(size, device=device)
-    # not a plain stride: a power of two would look at a few columns of a matrix only
+    # not a plain stride: a power of two would sample only a few columns of a matrix
     apart = numbers * 7919 % max(count // size, 1)
     return (numbers.double() * (count / size)).long().add_(apart).clamp_(max=count - 1)

@@ -1,8 +1,8 @@
-"""References: what each tensor would hold in higher precision, one flat shadow for each storage.
+"""References: the values that each tensor would have in higher precision, one flat shadow for each storage.
 
-Keyed by storage, a reference survives views, in-place writes, saved tensors that come back as other objects, ``.data``
-and lists of tensors. It is dropped together with the storage, and where the storage is resized, read as another dtype,
-or written from outside.
+References belong to storages. So a reference survives views, in-place writes, saved tensors that come back as other
+objects, ``.data`` and lists of tensors. It is dropped together with the storage, and where the storage is resized, read
+as another dtype, or written from outside.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPONENT: dict[torch.dtype, torch.dtype] = {
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
 }
-"""The real dtype that a complex one is made of."""
+"""The real dtype that a complex one consists of."""
 
 COMPLEX: dict[torch.dtype, torch.dtype] = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
@@ -42,7 +42,7 @@ def real_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def floating(dtype: torch.dtype) -> bool:
-    """Whether references are carried for a dtype."""
+    """Whether tensors of a dtype have references."""
     return COMPONENT.get(dtype, dtype) in WIDE
 
 
@@ -58,7 +58,7 @@ class Shadow:
         self.dtype = dtype
         """The real dtype of the program's numbers."""
         self.serial = serial
-        """How many shadows were made before it in its run."""
+        """How many shadows of this run were made before it."""
         self.writer = 0
         """id of the parameter through which the program last wrote, and its version then."""
         self.version = -1
@@ -78,11 +78,11 @@ class Shadows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all references take."""
+        """Size of all references in bytes."""
         return sum(s.flat.nbytes for s in list(self._table.values()))
 
     def clear(self) -> None:
-        """Sets every reference anew: from now on it is the program's value."""
+        """Resets every reference: from now on the program's value is the reference."""
         self._table.clear()
 
     def wide_of(self, dtype: torch.dtype) -> torch.dtype:
@@ -107,8 +107,8 @@ class Shadows:
         return shadow
 
     def _outside(self, shadow: Shadow, tensor: Tensor) -> bool:
-        """Whether something that was not watched wrote to the tensor. The watched write itself counts after it was
-        seen."""
+        """Whether something unwatched wrote to the tensor. A watched write raises the version by one after we saw
+        it."""
         if shadow.writer != id(tensor) or tensor.is_inference():
             return False
         return tensor._version not in (shadow.version, shadow.version + 1)
@@ -120,7 +120,7 @@ class Shadows:
 
     @staticmethod
     def view(shadow: Shadow, tensor: Tensor) -> Tensor:
-        """What a shadow holds at a tensor's place."""
+        """The part of a shadow that belongs to a tensor."""
         if tensor.dtype.is_complex:
             pairs = torch.view_as_complex(shadow.flat.view(-1, 2))
             seen = pairs.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -130,7 +130,7 @@ class Shadows:
         return seen._neg_view() if tensor.is_neg() else seen
 
     def adopt(self, tensor: Tensor) -> Shadow:
-        """A shadow for a tensor that is about to be written: the program's values, as they are."""
+        """A shadow for a tensor that is about to be written, filled with the program's values."""
         known = self.shadow(tensor)
         if known is not None:
             return known
@@ -140,7 +140,7 @@ class Shadows:
         return shadow
 
     def blank(self, tensor: Tensor) -> Shadow:
-        """A shadow whose numbers are still to be written, all of them."""
+        """A shadow whose numbers have still to be written, all of them."""
         dtype = real_of(tensor.dtype)
         flat = torch.empty(
             tensor.untyped_storage().nbytes() // dtype.itemsize, dtype=self.wide[dtype], device=tensor.device
@@ -148,8 +148,8 @@ class Shadows:
         return self._keep(tensor, flat, dtype)
 
     def give(self, tensor: Tensor, reference: Tensor) -> None:
-        """Sets the reference of a tensor that the program has just made, all of its storage; takes the memory over
-        where it can."""
+        """Sets the reference of a tensor that the program has just made, for all of its storage; uses the reference's
+        own memory where possible."""
         dtype = real_of(tensor.dtype)
         count = tensor.untyped_storage().nbytes() // dtype.itemsize
         wide = self.wide_of(tensor.dtype)
@@ -170,16 +170,16 @@ class Shadows:
         self.view(shadow, tensor).copy_(reference)
 
     def follows(self, tensor: Tensor) -> bool:
-        """Whether references are carried for a tensor's dtype."""
+        """Whether tensors of this tensor's dtype have references."""
         return real_of(tensor.dtype) in self.wide
 
     def of_memory(self, tensor: Tensor) -> Shadow | None:
-        """The shadow of a tensor whose numbers are floating, None for others too."""
+        """The shadow of a floating tensor; None for other tensors too."""
         return self.shadow(tensor) if real_of(tensor.dtype) in self.wide else None
 
     def anchor(self, tensor: Tensor) -> None:
-        """The program has written to a tensor what is right by definition (random numbers): its reference is what is
-        there."""
+        """The program wrote values to a tensor that are right by definition (random numbers): they become its
+        reference."""
         shadow = self.of_memory(tensor)
         if shadow is not None:
             if tensor.numel() * tensor.dtype.itemsize == tensor.untyped_storage().nbytes():
@@ -188,19 +188,19 @@ class Shadows:
                 self.view(shadow, tensor).copy_(tensor)
 
     def export(self, tensor: Tensor) -> None:
-        """A tensor's memory is handed to what writes unseen (numpy): from now on it has no reference but the program's
-        value."""
+        """A tensor's memory is passed to code that writes unseen (numpy): from now on the program's value is its
+        reference."""
         storage = tensor.untyped_storage()
         self._exported[storage._cdata] = weakref.ref(storage)
         self._table.pop(storage._cdata, None)
 
     def forget(self, tensor: Tensor) -> None:
-        """From now on the program's value is the reference."""
+        """From now on the program's value is the tensor's reference."""
         self._table.pop(tensor.untyped_storage()._cdata, None)
 
     def written(self, shadow: Shadow, tensor: Tensor) -> None:
-        """Notes the version at which the program has just written. Of weights alone: the ids of other tensors are soon
-        used again."""
+        """Records the version at which the program has just written. Only for weights: the ids of other tensors are
+        soon used again."""
         if isinstance(tensor, torch.nn.Parameter) and not tensor.is_inference():
             shadow.writer, shadow.version = id(tensor), tensor._version
 
@@ -216,6 +216,6 @@ class Shadows:
         shadow = Shadow(weakref.ref(storage, dead), flat, dtype, self.serial)
         self.serial += 1
         exported = self._exported.get(key)
-        if exported is None or exported() is None:  # what others may write to unseen has none for longer than a call
+        if exported is None or exported() is None:  # others may write to it unseen: kept for one call only
             table[key] = shadow
         return shadow

@@ -1,7 +1,6 @@
-"""Healing ahead of an optimizer's calls on lists of tensors.
+"""Healing before an optimizer's calls on lists of tensors.
 
-They write in place as far as they get, so one that has raised cannot be made again: what it had written already would
-be written twice.
+They write in place until they raise, so they cannot be repeated: what they had already written would be written twice.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ def _is_list(value: Any) -> bool:
 
 
 class Lists:
-    """Replaces functions on lists of tensors by ones that bring the lists in line first."""
+    """Replaces functions on lists of tensors by ones that first give the lists the dtypes of the list that is written
+    to."""
 
     def __init__(self, casting: Casting) -> None:
         self._casting = casting
@@ -43,8 +43,8 @@ class Lists:
         yield Replacement(torch._C, private.GROUPING, self._on_grouping(getattr(torch._C, private.GROUPING)))
 
     def _on_lists(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Replaces an in-place function on lists of tensors. It is tried on one number of each dtype before it writes
-        anything, and what disagrees with the first list, which is written to, is brought in line."""
+        """Replaces an in-place function on lists of tensors. First it is tried on one number of each dtype, before it
+        writes anything. Then tensors that disagree with the first list, which is written to, are cast."""
 
         def function(first: Any, *args: Any, **kwargs: Any) -> Any:
             if not _is_list(first) or not threads.watched_by(self._recorder):
@@ -62,8 +62,9 @@ class Lists:
         return function
 
     def _on_grouping(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Replaces the function by which foreach and fused optimizers sort their lists by dtype before they write
-        anything. It refuses a gradient or a state narrower than its parameter, the first list; those are cast."""
+        """Replaces the function that foreach and fused optimizers use to sort their lists by dtype before they write
+        anything. It refuses a gradient or a state that is narrower than its parameter (the first list); those are
+        cast."""
 
         def function(lists: Any, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -72,7 +73,7 @@ class Lists:
                 if not threads.watched_by(self._recorder):
                     raise
                 refusal = error.with_traceback(None)
-            # a list of numbers that only count (the steps done) has a dtype of its own
+            # a list of counters (the steps done) has a dtype of its own
             counted = [t for t in lists if _is_list(t) and (t is lists[0] or any(x.dim() for x in t))]
             self._agree(counted, refusal, sys._getframe(1))
             return original(lists, *args, **kwargs)
@@ -87,8 +88,8 @@ class Lists:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> RuntimeError | None:
-        """What the function raises for tensors of these dtypes, found by a call on copies of one number each; a list of
-        numbers beside them passes its own one."""
+        """The exception that the function raises for tensors of these dtypes, found by a call on copies of one number
+        each; for a list of Python numbers, the matching one is passed."""
         at = next(i for i, t in enumerate(first) if t is column[0])
 
         def small(value: Any) -> Any:
@@ -104,12 +105,12 @@ class Lists:
                 original(small(first), *map(small, args), **{k: small(v) for k, v in kwargs.items()})
         except RuntimeError as error:
             return error.with_traceback(None)
-        except Exception:  # no dtype's doing: the call itself will raise it
+        except Exception:  # not because of a dtype: the call itself will raise it
             return None
         return None
 
     def _agree(self, lists: list[list[Tensor]], error: RuntimeError, frame: FrameType) -> None:
-        """Casts each tensor that differs from the one of the first list beside it."""
+        """Casts each tensor that differs from the matching tensor of the first list."""
         try:
             with private.DisableTorchFunction():
                 if not self._casting.may_heal(error):
@@ -127,7 +128,7 @@ class Lists:
         owner = "parameter" if written.is_leaf and written.requires_grad else "state"
         said = [(name, tensor), (owner, written)]
         thread = self._recorder.thread_state()
-        number = refused_calls.ahead(self._recorder, thread, error, "DT115", "optimizer", said, frame)
+        number = refused_calls.from_prediction(self._recorder, thread, error, "DT115", "optimizer", said, frame)
         self._casting.swap(number, name, tensor, written)
 
 

@@ -1,6 +1,7 @@
-"""What a run would have done in other dtypes: recorded ops are carried through again by the table of operator rules.
+"""What a run would have done in other dtypes: recorded ops are computed again, dtypes only, from the table of operator
+rules.
 
-Pure: no torch, no model, no text. ``what_if`` answers people, ``refused_after`` answers the advice before it is shown.
+Pure: no torch, no model, no text. ``what_if`` is for people; ``refused_after`` checks a fix before it is advised.
 """
 
 from .carry import refused_after

@@ -1,9 +1,9 @@
-"""Carries changed dtypes through the ops of a recording, op by op, along the producers of their operands.
+"""Propagates changed dtypes through the ops of a recording, op by op, from the ops that made their operands.
 
-Three things are not recorded and are taken so. A gradient has the dtype of the tensor that it is the gradient of,
-as the engine
-casts it. A cast of autocast's is no op of its own: what autocast does to an op's operands is worked out again. A cast
-that torch makes inside a function ends in the dtype of the function's first operand where it did before.
+Three things are not recorded and are assumed. A gradient has the dtype of the tensor that it is the gradient of,
+because the engine casts it so. A cast of autocast's is not an op of its own: what autocast does to an op's operands is
+worked out again. A cast that torch makes inside a function ends in the dtype of the function's first operand, if it did
+before.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Assumption = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True)
 class Carried:
-    """What became of one op: the dtypes that went in and came out, and what happened that did not happen before."""
+    """What one op would do: the dtypes of its operands and results, and what would happen that did not happen
+    before."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     code: str = ""
-    """Of the refusal, where the op would be refused; its results are then taken to be what they would be after a
-    cast."""
+    """Of the refusal, where the op would be refused. Its results are then assumed to be those after a cast."""
     unknown: str = ""
-    """Why the table does not say what happens; the results' dtypes are then a guess."""
+    """Why the table has no answer; the results' dtypes are then a guess."""
     widens: bool = False
     """Whether it promotes operands that it did not promote before."""
 
 
 class Replay:
-    """A recording under a change. ``ops`` holds what became of each op."""
+    """A recording under a change. ``ops`` holds what each op would do."""
 
     def __init__(self, recording: Recording, change: DtypeChange) -> None:
         self.recording = recording
@@ -66,10 +66,9 @@ class Replay:
         return self._cast_between(op, operand, dtype)
 
     def _cast_between(self, op: Op, operand: Input, dtype: str) -> str:
-        """The dtype of an operand after a cast that changed nothing when it was recorded, and now would.
+        """The dtype of an operand after a cast that changed nothing when it was recorded but would change it now.
 
-        Which of the uses of a tensor came after such a cast is not recorded: those in the same function are taken
-        for it.
+        It is not recorded which uses of a tensor came after such a cast: those in the same function are assumed to.
         """
         for cast in self._unchanged.get(_made(operand), ()):
             if cast.dtype == operand.dtype and cast.module == op.module and self._together(cast.place, op.place):
@@ -79,19 +78,19 @@ class Replay:
 
     @cached_property
     def _unchanged(self) -> dict[tuple[int, int], list[Unchanged]]:
-        """The casts that changed nothing, by the op that made the tensor, or by its step where none did."""
+        """The casts that changed nothing, by the op that made the tensor, or by the tensor's step if no op made it."""
         found: dict[tuple[int, int], list[Unchanged]] = {}
         for cast in self.recording.unchanged:
             found.setdefault((cast.producer, cast.step if cast.producer < 0 else -1), []).append(cast)
         return found
 
     def _together(self, one: int, other: int) -> bool:
-        """Whether two places lie in the same function."""
+        """Whether two places are in the same function."""
         frames = [graph.place_of(self.recording, n).stack[:1] for n in (one, other)]
         return all(frames) and len({(f[0].file, f[0].function) for f in frames}) == 1
 
     def result_of(self, producer: int, recorded: str, step: int) -> str:
-        """The dtype of the result of an op that had a dtype when it was recorded."""
+        """The dtype of an op's result, given the result's recorded dtype."""
         before, now = self.recording.ops[producer], self.ops[producer]
         if recorded in before.outputs:
             return now.outputs[before.outputs.index(recorded)]
@@ -120,7 +119,7 @@ class Replay:
         return self._asked(op, before, effective)
 
     def _birth(self, number: int, op: Op) -> tuple[str, ...] | None:
-        """The results of an op at which a changed dtype is born, None where none is."""
+        """The results of an op at which a changed dtype is born, None where no such dtype is."""
         step = self._born.get(number, -1)
         dtype = self.change.births.get(step)
         if dtype is None:
@@ -130,7 +129,7 @@ class Replay:
 
     @cached_property
     def _born(self) -> dict[int, int]:
-        """Op -> the changed step that its result is known by, where none of its operands brought it along."""
+        """Op -> the changed step of its result, if none of its operands has that step."""
         found: dict[int, int] = {}
         for op in self.recording.ops:
             for i in op.inputs:
@@ -141,7 +140,7 @@ class Replay:
         return found
 
     def _gradients(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The operands of a backward op: the gradients that come in have the dtype of its forward op's results."""
+        """The operands of a backward op: incoming gradients have the dtype of its forward op's results."""
         forward, now = self.recording.ops[op.of], self.ops[op.of]
         if not forward.outputs or not now.outputs:
             return given
@@ -175,22 +174,22 @@ class Replay:
         return op.outputs[0] in (region, "float32")
 
     def _of_forward(self, op: Op, recorded: str) -> str:
-        """The backward of a cast gives the dtype that went into the cast."""
+        """The backward of a cast returns the dtype of the cast's operand."""
         forward, now = self.recording.ops[op.of], self.ops[op.of]
         return next((d for i, d in zip(forward.inputs, now.inputs) if i.dtype == recorded), recorded)
 
     def _named(self, step: Step | None, recorded: str) -> str:
-        """What a cast of the program's casts to: the dtype that it names, or that of the tensor that it read it
+        """The dtype that a cast in the program casts to: the one it names, or that of the tensor that it was read
         from."""
         read = self._read(step) if step is not None else None
         return self._of_read(read) if read is not None else recorded
 
     def _read(self, step: Step) -> Read | None:
-        """The read of ``tensor.dtype`` that a cast has its dtype from; None where it names one."""
+        """The read of ``tensor.dtype`` that a cast has its dtype from; None where the cast names a dtype."""
         return next((r for r in step.reads if r.step >= 0 and r.dtype == step.to), None)
 
     def _of_read(self, read: Read) -> str:
-        """What a read of ``tensor.dtype`` gives after the change."""
+        """The result of a read of ``tensor.dtype`` after the change."""
         if 0 <= read.producer < len(self.ops):
             return self.result_of(read.producer, read.dtype, read.step)
         return self._of_step(read.step, read.dtype)
@@ -257,7 +256,7 @@ class Replay:
 
 
 def _function(op: Op) -> tuple[str, int, str, str]:
-    """What tells the calls of a function from each other, as far as that is recorded."""
+    """The key that distinguishes the calls of a function, as far as recorded."""
     return op.op, op.place, op.module, op.phase
 
 
@@ -267,7 +266,7 @@ def _spread(made: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _widens(given: Sequence[str], outcome: Prediction) -> bool:
-    """Whether an op's first result is wider than a floating operand although operands disagree."""
+    """Whether an op's first result is wider than one of its floating operands although the operands disagree."""
     if not isinstance(outcome, Gives) or not outcome.dtypes:
         return False
     floating = {d for d in given if d in REAL}
@@ -275,8 +274,8 @@ def _widens(given: Sequence[str], outcome: Prediction) -> bool:
 
 
 def _guess(before: Sequence[str], given: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
-    """Results after a refusal that was mended, or of an op without a rule: as the first operand that they were
-    like before."""
+    """Results after a repaired refusal, or of an op without a rule: they follow the first operand that had their dtype
+    before."""
     like = dict(zip(reversed(before), reversed(given)))
     return tuple(like.get(d, d) if d in FLOATING else d for d in outputs)
 
@@ -285,9 +284,9 @@ def _guess(before: Sequence[str], given: Sequence[str], outputs: Sequence[str]) 
 
 
 def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
-    """What an op does with other operands, made certain by what it did with its own.
+    """What an op does with other operands, checked against what it did with its own.
 
-    The table may ask for arguments that are not recorded. Of its answers those count that agree with what was seen.
+    The table may need arguments that are not recorded. Only those of its answers count that agree with what was seen.
     """
     table = operator_rules.table()
     above = ABOVE_DISPATCHER.get(op.op)
@@ -327,7 +326,7 @@ def _agrees(outcome: Prediction, outputs: Sequence[str]) -> bool:
 
 
 def refused_again(run: Replay, refused: Refused) -> Prediction:
-    """What becomes of a call that was refused, after a change."""
+    """What would happen to a refused call after a change."""
     tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
     host = Op(refused.op, "", refused.phase, refused.module, refused.place, (), (), 1)
     given = []
@@ -355,17 +354,17 @@ def refused_again(run: Replay, refused: Refused) -> Prediction:
 
 @dataclass(frozen=True)
 class After:
-    """What would be refused after a change: recorded calls that ran, and refused ones that still are."""
+    """What would be refused after a change: recorded calls that ran, and refused ones that would still be refused."""
 
     op: int
-    """Index of a recorded op that would be refused, -1 for a call that was refused already."""
+    """Index of a recorded op that would be refused, -1 for a call that was already refused."""
     refused: int
     """Index of a refused call that would still be refused, -1 for an op that ran."""
     code: str
 
 
 def refused_after(recording: Recording, change: DtypeChange) -> tuple[After, ...]:
-    """Every recorded call that a change would have refused: what the advice asks before it proposes the change."""
+    """Every recorded call that would be refused after a change: checked before the change is advised."""
     return tuple(refusals(Replay(recording, change)))
 
 

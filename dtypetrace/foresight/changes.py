@@ -1,4 +1,4 @@
-"""What is to be changed: dtypes of parameters and of births, and autocast, by the names that people use."""
+"""A change to try: dtypes of parameters and of births, and autocast, given by the names that people use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ class UnknownNameError(ValueError):
 class DtypeChange:
     """Other dtypes for a recorded run.
 
-    births: step that decided a dtype -> the dtype that it decides instead. modules: full name of a module or
-    parameter -> the
-    dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during forward,
-    ``"off"`` for no
-    autocast, None as it was recorded.
+    births: step that decided a dtype -> the dtype that it should decide instead. modules: full name of a module or
+    parameter -> the dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during
+    forward, ``"off"`` for no autocast, None for autocast as recorded.
     """
 
     births: Mapping[int, str] = field(default_factory=dict)
@@ -34,9 +32,9 @@ class DtypeChange:
 
 
 def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> DtypeChange:
-    """The change that names stand for: a module, a parameter, a tensor's name where it was born, or ``file.py:12``.
+    """The change for these names: a module, a parameter, a tensor's name where it was born, or ``file.py:12``.
 
-    Raises UnknownNameError for a name that stands for nothing that was recorded, and for what is no floating dtype.
+    Raises UnknownNameError for a name that matches nothing recorded, and for a dtype that is not floating.
     """
     births: dict[int, str] = {}
     modules: dict[str, str] = {}
@@ -61,7 +59,7 @@ def _dtype(spelled: str) -> str:
 
 
 def _modules(recording: Recording, name: str) -> list[str]:
-    """The full names of the modules or parameters that are meant; the first parts may be left out."""
+    """The full names of the modules or parameters of this name; its first parts may be left out."""
     known = _named(recording)
     return [n for n in known if n == name] or [n for n in known if n.endswith(f".{name}")]
 
@@ -95,8 +93,7 @@ _ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
 
 
 def _assigned(recording: Recording, place: Place) -> set[str]:
-    """The names that the line of a birth assigns to, as far as the trace holds its text: the innermost line, and
-    the user's."""
+    """The names that the line of a birth assigns to, if the trace has its text: the innermost line, and the user's."""
     frames = {(f.file, f.line) for f in (place.user_frame, *place.stack[:1]) if f is not None}
     lines = (recording.text.line(*frame) or recording.line(*frame) for frame in frames)
     found = map(_ASSIGNMENT.match, lines)
@@ -124,13 +121,12 @@ class Parameters:
         self._sizes = {(p.step, p.size) for p, _ in self._changed if p.step in mine}
 
     def _of(self, name: str) -> str | None:
-        """The dtype that a change gives a parameter or what is inside a module: that of the longest name that
-        covers it."""
+        """The dtype that a change gives a parameter, or the contents of a module: that of the longest matching name."""
         covering = [n for n in self._modules if name == n or name.startswith(f"{n}.")]
         return self._modules[max(covering, key=len)] if covering else None
 
     def dtype(self, op: Op, operand: Input) -> str | None:
-        """The dtype that an operand is changed to, None where it is no changed parameter or buffer."""
+        """The dtype that an operand is changed to, None where it is not a changed parameter or buffer."""
         if operand.dtype not in FLOATING:
             return None
         if operand.holder == "parameter":

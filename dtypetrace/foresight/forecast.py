@@ -20,14 +20,14 @@ FORWARD = ("forward", "recompute", "other")
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """One op or refused call that would do something else."""
+    """One op or refused call that would do something different."""
 
     op: str
     module: str
     phase: str
     place: Place
     code: str
-    """Of the refusal; empty for what is widened."""
+    """Of the refusal; empty for an op that is widened."""
     before: tuple[str, ...]
     """The dtypes of its operands as they were recorded."""
     after: tuple[str, ...]
@@ -43,14 +43,14 @@ class Amounts:
     parameters: Mapping[str, int]
     """Bytes of parameters and buffers."""
     results: Mapping[str, int]
-    """Bytes of what the ops of forward gave, summed over all calls."""
+    """Bytes of the results of forward ops, summed over all calls."""
     flops: Mapping[str, int]
     """Floating point operations of matmuls, convolutions and attentions, by the dtype that they compute in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What would have happened, op by op and in sum."""
+    """What would have happened, op by op and in total."""
 
     change: DtypeChange
     refused: tuple[Predicted, ...]
@@ -60,15 +60,15 @@ class Forecast:
     mended: tuple[Predicted, ...]
     """Calls that were refused and would run."""
     widened: tuple[Predicted, ...]
-    """Ops that would widen their operands and did not before."""
+    """Ops that would widen their operands but did not before."""
     changed: int
     """How many calls would compute in another dtype."""
     unknown: Mapping[str, int]
-    """Operators of which the table does not say what they would do, with the number of their calls."""
+    """Operators for which the table has no answer, with the number of their calls."""
     before: Amounts
     after: Amounts
     table: str
-    """The torch and the device whose kernels the table was measured from."""
+    """The torch version and the device whose kernels the table was measured from."""
 
     @property
     def clean(self) -> bool:
@@ -80,8 +80,7 @@ def what_if(recording: Recording, changes: Mapping[str, str] | DtypeChange, auto
     """What the run would have done with other dtypes.
 
     changes: names to dtypes, see :func:`resolve`. autocast: the dtype that autocast computes in during forward,
-    ``"off"`` for no
-    autocast, None as it was recorded. Raises UnknownNameError for names that stand for nothing.
+    ``"off"`` for no autocast, None for autocast as recorded. Raises UnknownNameError for names that match nothing.
     """
     change = changes if isinstance(changes, DtypeChange) else resolve(recording, changes, autocast)
     run = Replay(recording, change)

@@ -1,8 +1,8 @@
 """What autocast does to each operator's operands, by device.
 
 Facts of torch 2.13: ``ATen/autocast_mode.h`` for CUDA, ``ATen/autocast_mode.cpp`` for the CPU.
-``tests/tables/test_autocast.py``
-compares them with torch's registrations and with what autocast is seen to do. Standard library only.
+``tests/tables/test_autocast.py`` compares them with torch's registrations and with what autocast really does. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal
 from .dtypes import DTYPES, HALF, REAL
 
 Policy = Literal["lower", "float32", "promote", ""]
-"""``lower``: operands are cast to the region's dtype; ``float32``: half ones are widened; ``promote``: to the
-widest of them."""
+"""``lower``: operands are cast to the region's dtype; ``float32``: half operands are cast to float32; ``promote``:
+operands are cast to the widest of their dtypes."""
 
 _LOWER = {
     "cpu": "_addmm_activation _convolution _native_multi_head_attention addbmm addmm baddbmm bmm conv1d conv2d "
@@ -65,9 +65,9 @@ _PROMOTE = {
     "cuda": "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot",
 }
 BANNED = {"cpu": frozenset[str](), "cuda": frozenset({"binary_cross_entropy"})}
-"""What autocast refuses."""
+"""Operators that autocast refuses."""
 _OTHER_NAMES = {"cross_entropy": "cross_entropy_loss"}
-"""Functions of torch.nn.functional whose operator has another name."""
+"""Functions of torch.nn.functional whose operator has a different name."""
 
 
 @cache
@@ -84,12 +84,12 @@ def _policies(device: str) -> dict[str, Policy]:
 
 
 def names(device: str) -> frozenset[str]:
-    """Every operator that autocast has an opinion about."""
+    """Every operator for which autocast has a rule."""
     return frozenset(_policies(device))
 
 
 def policy(function: str, operator: str, device: str) -> Policy:
-    """What autocast does to the operands of an operator that runs inside a call of a function, both by name
+    """What autocast does to the operands of an operator that runs inside a call of a function; both are given by name,
     without overload.
 
     >>> policy("linear", "addmm", "cpu"), policy("softmax", "_softmax", "cuda"), policy("add", "add", "cpu")
@@ -104,7 +104,7 @@ def policy(function: str, operator: str, device: str) -> Policy:
 
 
 def cast(policy: Policy, dtypes: Iterable[str], region: str) -> tuple[str, ...]:
-    """The dtypes that operands have after autocast: float64 and whatever is no float stay as they are.
+    """The dtypes of operands after autocast: float64 and dtypes that are not floating stay as they are.
 
     >>> cast("lower", ("float32", "int64", "float64"), "bfloat16")
     ('bfloat16', 'int64', 'float64')

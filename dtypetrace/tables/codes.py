@@ -1,4 +1,4 @@
-"""Every finding code and the title of its findings. Codes are never used again for something else.
+"""Every finding code and the title of its findings. A code is never used again for another finding.
 
 DT1xx an operation was refused, DT2xx a dtype changed silently, DT3xx gradients and updates, DT4xx the precision plan
 and autocast, DT5xx optimizer and loss scaler.

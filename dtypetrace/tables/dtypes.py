@@ -1,4 +1,4 @@
-"""What each dtype is: its width, kind, range and precision. The one place where these facts stand.
+"""What each dtype is: its width, kind, range and precision. No other file states these facts.
 
 Names are torch's (``float16``, not ``torch.float16``). The numbers follow from each format's exponent and significand;
 ``tests/tables/test_dtypes.py`` compares them with ``torch.finfo`` and ``torch.iinfo``. Standard library only.
@@ -18,7 +18,7 @@ Kind = Literal["float", "complex", "integer", "bool", "quantised"]
 class Dtype:
     """One dtype. For a complex one, range and precision are those of its two parts.
 
-    Integers have ``lowest`` and ``largest`` alone; their precision and smallest numbers are 0.
+    Integers only have ``lowest`` and ``largest``; their precision and smallest numbers are 0.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Dtype:
     smallest_normal: float = 0.0
     """The smallest positive number that has all digits."""
     smallest: float = 0.0
-    """The smallest positive number of all, with a single digit; half of it and less rounds to zero."""
+    """The smallest positive number, with a single digit; half of it and less rounds to zero."""
     storage_only: bool = False
-    """Whether numbers are only kept in it: nearly every operator refuses it, and it takes part in no promotion."""
+    """Whether it can only store numbers: nearly every operator refuses it, and it takes part in no promotion."""
     counterpart: str = ""
-    """The complex dtype of a real one's precision, and the real one of a complex one's parts."""
+    """For a real dtype, the complex dtype of that precision; for a complex dtype, the dtype of its parts."""
     label: str = ""
-    """A short name for tables and legends, which narrow formats share: ``bf16``, ``f8``."""
+    """A short name for tables and legends: ``bf16``; narrow formats share one: ``f8``."""
 
     @property
     def bytes(self) -> int:
@@ -124,11 +124,11 @@ STORAGE_ONLY = frozenset(d.name for d in DTYPES.values() if d.storage_only)
 HALF = frozenset({"float16", "bfloat16"})
 """The 16 bit dtypes that models compute in."""
 COUNTERPART: Mapping[str, str] = MappingProxyType({d.name: d.counterpart for d in DTYPES.values() if d.counterpart})
-"""Complex dtype to the dtype of its parts, and back."""
+"""Complex dtype to the dtype of its parts, and the reverse."""
 
 
 def bytes_of(dtype: str, unknown: int = 1) -> int:
-    """Bytes of one element; ``unknown`` where no such dtype is known.
+    """Bytes of one element; ``unknown`` where the dtype is not known.
 
     >>> bytes_of("float8_e4m3fn"), bytes_of("complex64"), bytes_of("python float", 0)
     (1, 8, 0)

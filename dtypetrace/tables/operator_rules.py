@@ -1,8 +1,8 @@
-"""What every operator does with dtypes: which result it gives, or with which family of message it refuses.
+"""What every operator does with dtypes: which result it returns, or with which kind of message it refuses.
 
-The rules stand in ``operator_rules.json``, measured from real kernels by ``python -m tools.operator_rules``, and are
-written in the language of :mod:`.rule_language`. Where the table has no rule, or the rule asks for something that is
-not known of the call, the answer is :class:`~.rule_language.Unknown`. Standard library only.
+The rules are in ``operator_rules.json``, measured from real kernels by ``python -m tools.operator_rules`` and written
+in the language of :mod:`.rule_language`. Where the table has no rule, or the rule needs something that is not known
+about the call, the answer is :class:`~.rule_language.Unknown`. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .rule_language import Assumed, Call, Gives, Prediction, Unknown, kinds, out
 
 _OPEN = "it depends on arguments that are not known"
 MOST_RECORDED = 64
-"""So many operands of an op are recorded."""
+"""How many operands of an op are recorded."""
 TABLE = Path(__file__).with_name("operator_rules.json")
 ELEMENT_BY_ELEMENT = ("_foreach_", "_fused_")
-"""Operators on lists of tensors that treat each position of their lists by itself."""
+"""Operators on lists of tensors that treat each position of their lists separately."""
 
 
 def elements(name: str, count: int, measured: frozenset[int]) -> Iterator[list[tuple[int, ...]]]:
-    """The ways in which operands may lie in lists of equal length: the operands of each position, list by list.
+    """How the operands may be arranged in lists of equal length: the operands of each position, list by list.
 
-    ``measured``: with how many lists the operator was measured. A last tensor outside all lists belongs to every
-    position.
+    ``measured``: the numbers of lists that the operator was measured with. A last tensor outside all lists belongs to
+    every position.
 
     >>> list(elements("_foreach_add.List", 4, frozenset({2})))
     [[(0, 2), (1, 3)]]
@@ -52,7 +52,7 @@ class _Entry:
 
     usual: str
     counts: frozenset[int]
-    """The numbers of operands that it was measured with; none where it takes lists."""
+    """The numbers of operands that it was measured with; empty where it takes lists."""
     other: str = ""
     """The rule for other kinds of operands than the usual ones; empty where it is the same."""
     kinds: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class Table:
         return entry.usual if not entry.other or kinds(call) in entry.kinds else entry.other
 
     def _why_unknown(self, name: str, call: Call) -> str:
-        """Why nothing can be said of a call, empty where something can."""
+        """Why nothing can be said about a call; empty where something can."""
         entry = self._entries.get(name)
         if entry is None:
             return "no rule was measured for this operator"
@@ -108,8 +108,8 @@ class Table:
         return f"it was not measured with {foreign}" if foreign else ""
 
     def possible(self, name: str, call: Call) -> dict[Assumed, Prediction]:
-        """All that may happen, by what is assumed of what is not known of the call; one entry where everything is
-        known."""
+        """All possible outcomes, each with what it assumes about the unknown facts of the call; one entry where
+        everything is known."""
         why = self._why_unknown(name, call)
         if why:
             return {(): Unknown(why)}
@@ -118,7 +118,8 @@ class Table:
         return dict(outcomes(self.rule(name, call) or "", call))
 
     def _each(self, name: str, call: Call) -> Prediction:
-        """What an operator on lists does: as on each of their positions. It is refused where one position is."""
+        """What an operator on lists does: the same as at each of their positions. It is refused where one position
+        is."""
         found: set[Prediction] = set()
         for positions in elements(name, len(call.operands), self._entries[name].counts):
             made: list[str] = []
@@ -132,10 +133,10 @@ class Table:
                 else:
                     refused = refused or answer
             found.add(refused or Gives(tuple(made)))
-        return found.pop() if len(found) == 1 else Unknown("its lists are not told apart")
+        return found.pop() if len(found) == 1 else Unknown("it is not known which operand is in which list")
 
     def predict(self, name: str, call: Call) -> Prediction:
-        """What a call gives, or the family of message it is refused with.
+        """The result of a call, or the kind of message that it is refused with.
 
         >>> half, wide = Given("float16", 2), Given("float32", 2)
         >>> table().predict("mm.default", Call((half, wide)))

@@ -1,10 +1,8 @@
-"""What each operator does, as far as its name or its recorded schema tells: moves, casts, factories, writes, and
-its cost.
+"""What each operator does, from its name or its recorded schema: moves, casts, factories, writes, and its cost.
 
 An operator's name is the aten name without overload (``add`` for ``add_.Tensor``); a *call* is the name of the function
-that the program called (``__iadd__`` is ``iadd``). What torch's schema knows (views, writes) is recorded with the
-op when it
-first runs; names decide only where nothing was recorded, and where no schema could tell. Standard library only.
+that the program called (``__iadd__`` is ``iadd``). What torch's schema says (views, writes) is recorded with the op
+when it first runs. Names decide only where nothing was recorded, or where no schema could say. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ CAST_METHODS = {
 NAMED_CASTS = frozenset({*CAST_METHODS, "to", "type", "type_as", "_to_copy", "_cast_Float"})
 """The calls by which a program casts; a cast inside any other call is autocast's or torch's own."""
 CASTS = frozenset({"_to_copy", "to", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
-"""Operators that cast. Under inference mode composites come as they were called: ``to`` and not ``_to_copy``."""
+"""Operators that cast. In inference mode, composites are not decomposed: ``to`` and not ``_to_copy``."""
 
 # ---------------------------------------------------------------- moves
 
@@ -53,7 +51,7 @@ _COPIES = (
     "unsafe_chunk unsafe_split vstack"
 )
 MOVES = frozenset((*_VIEWS.split(), *_COPIES.split()))
-"""Operators and calls that hand numbers on as they are: views, and copies into another order or with zeros between."""
+"""Operators and calls that pass numbers on unchanged: views, and copies in another order or with zeros between."""
 
 # ---------------------------------------------------------------- factories
 
@@ -67,7 +65,7 @@ SEQUENCES = frozenset({"arange", "linspace", "range"})
 RANDOM = frozenset({"normal", "rand", "rand_like", "randn", "randn_like"})
 """Factories that draw floating numbers: another dtype draws other numbers."""
 CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
-"""Calls that make a tensor of what is none: lists, numbers, numpy's arrays."""
+"""Calls that make a tensor from something else: lists, numbers, numpy's arrays."""
 TAKES_DTYPE = (
     (LIKES - {"new_empty_strided"})
     | (SEQUENCES - {"range"})
@@ -78,14 +76,14 @@ TAKES_DTYPE = (
         "ones randint randperm tril_indices triu_indices zeros".split()
     )
 )
-"""Calls that make a tensor and take ``dtype=``; what other calls make has to be cast."""
+"""Calls that make a tensor and take ``dtype=``; the result of other calls has to be cast."""
 
 # ---------------------------------------------------------------- writes
 
 STORES = frozenset(
     "copy index_put _index_put_impl scatter index_copy masked_scatter slice_scatter fill masked_fill".split()
 )
-"""Writes that replace what was there; every other write adds to it, or changes it."""
+"""Writes that replace the old values; every other write adds to them or changes them."""
 _WRITING_CALLS = frozenset(
     "setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
 )
@@ -107,16 +105,15 @@ ABOVE_DISPATCHER = {
     "scaled_dot_product_attention": "_scaled_dot_product",
     "prelu": "_prelu_kernel",
 }
-"""Functions that check dtypes before an operator runs, with the beginning of that operator's name: it takes their
-tensors in
-the same order."""
+"""Functions that check dtypes before an operator runs, with the beginning of that operator's name. The operator takes
+the same tensors in the same order."""
 
 
 # ---------------------------------------------------------------- of a recorded op
 
 
 def name_of(op: Op) -> str:
-    """The operator without its overload and without the mark of an in-place one: ``add_.Tensor`` is ``add``."""
+    """The operator without its overload and without the underscore of an in-place one: ``add_.Tensor`` is ``add``."""
     name = op.aten.partition(".")[0]
     return name.rstrip("_") if not name.endswith("__") else name
 
@@ -126,7 +123,7 @@ def is_cast(op: Op) -> bool:
 
 
 def is_move(op: Op) -> bool:
-    """Whether an op hands its operand's numbers on as they are, in the dtype that they have."""
+    """Whether an op passes its operand's numbers on unchanged, in the same dtype."""
     if op.effect == "view":
         return not op.inputs or not op.outputs or op.inputs[0].dtype == op.outputs[0]
     return name_of(op) in MOVES
@@ -155,7 +152,7 @@ _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose", 
 
 
 def result_bytes(op: Op) -> int:
-    """Bytes of the first tensor that one call gives."""
+    """Bytes of the first tensor that one call returns."""
     return prod(op.shape) * bytes_of(op.outputs[0]) if op.outputs else 0
 
 

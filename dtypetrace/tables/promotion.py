@@ -1,8 +1,7 @@
-"""Which dtype torch computes in where operands differ: its promotion rules, without torch.
+"""The dtype that torch computes in where operands differ: its promotion rules, without torch.
 
-Source: ``c10/core/ScalarType.cpp`` and ``ATen/native/TypeProperties.cpp``; ``tests/tables/test_promotion.py``
-compares all
-pairs with ``torch.promote_types`` and ``torch.result_type``.
+Source: ``c10/core/ScalarType.cpp`` and ``ATen/native/TypeProperties.cpp``. ``tests/tables/test_promotion.py`` compares
+all pairs with ``torch.promote_types`` and ``torch.result_type``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def category(dtype: str) -> int:
 
 
 def promote(one: str, other: str) -> str | None:
-    """The dtype that holds both, None where torch knows none (formats to store in).
+    """The dtype that can hold both, None where torch has none (storage formats).
 
     >>> promote("float16", "bfloat16"), promote("int64", "float16"), promote("uint8", "int8")
     ('float32', 'float16', 'int16')
@@ -64,7 +63,7 @@ def _integer(low: str, high: str) -> str | None:
     signed = [DTYPES[d].lowest < 0 for d in (low, high)]
     if signed[0] == signed[1]:
         return high
-    return "int16" if DTYPES[high].bits == 8 else high  # uint8 is the only unsigned one that is computed with
+    return "int16" if DTYPES[high].bits == 8 else high  # uint8 is the only unsigned dtype to compute with
 
 
 def number_dtype(kind: str) -> str:
@@ -73,10 +72,10 @@ def number_dtype(kind: str) -> str:
 
 
 def result_type(with_dimensions: Iterable[str], without: Iterable[str] = (), numbers: Iterable[str] = ()) -> str | None:
-    """The dtype of an elementwise result: of tensors with dimensions, of tensors with none, and of Python numbers
-    (kinds).
+    """The dtype of an elementwise result, from tensors with dimensions, tensors without dimensions, and Python numbers
+    (given by kind).
 
-    A higher group decides unless a lower one is of a higher category.
+    An earlier group decides, unless a later one has a higher category.
 
     >>> result_type(["float16"], ["float32"]), result_type(["int64"], [], ["float"])
     ('float16', 'float32')
@@ -92,7 +91,7 @@ def result_type(with_dimensions: Iterable[str], without: Iterable[str] = (), num
 
 
 def _joined(dtypes: Iterable[str]) -> str | None:
-    """Empty for no dtype, None where some have none in common."""
+    """Empty for no dtype, None where some have no common dtype."""
     result = ""
     for dtype in dtypes:
         joined = promote(result, dtype) if result else dtype

@@ -1,12 +1,12 @@
 """What an exception's text says about dtypes: which rule was broken, by which dtypes, at which argument.
 
-torch refuses a dtype in some two hundred wordings, which differ by operator, device and release, and which
-exceptions about other things (shapes, devices, Python types) resemble. :func:`recognise` maps the wording to one
-:class:`Refusal`, or to None where the text is about something else. Prefer operands that were seen to any text; use
-the text where nothing was seen.
+torch refuses a dtype in about two hundred wordings, which differ by operator, device and release. Exceptions about
+other things (shapes, devices, Python types) have similar texts. :func:`recognise` maps the wording to one
+:class:`Refusal`, or to None where the text is about something else. Where operands were seen, believe them rather than
+the text; use the text where nothing was seen.
 
-The texts come from torch 1.4 to 2.13 (its own operator database run with one operand of another dtype, and the
-strings of its libraries) and from public bug reports. Standard library only: nothing here needs torch.
+The texts come from torch 1.4 to 2.13 (torch's own operator database, run with one operand of another dtype, and the
+strings in its libraries) and from public bug reports. Standard library only: nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Refusal:
 
 
 _NO_NAMES = frozenset({"a", "b", "got", "was", "type", "other", "desired", "result"})
-"""What dtypes are called in ``refusals.json`` where the text gives them no name."""
+"""Names in ``refusals.json`` for dtypes to which the text gives no name."""
 
 
 def in_words(dtypes: Mapping[str, str]) -> str:
-    """The dtypes that a message names, with what it calls them.
+    """The dtypes that a message names, with the names that it gives them.
 
     >>> in_words({"mat1": "float32", "mat2": "float16"}), in_words({"expected": "float16", "found": "float32"})
     ('mat1 float32 and mat2 float16', 'float16 (expected) and float32 (found)')
@@ -64,7 +64,7 @@ def in_words(dtypes: Mapping[str, str]) -> str:
 
 # ---------------------------------------------------------------- names of dtypes
 
-_SPELLINGS = {  # what C++, Python, triton and libraries print; prefixes and suffixes are peeled off by `canonical`
+_SPELLINGS = {  # as C++, Python, triton and libraries print them; `canonical` removes prefixes and suffixes
     "float32": "float Float fp32 FP32",
     "float16": "half Half fp16 FP16",
     "bfloat16": "BFloat16 bf16 BF16",
@@ -118,7 +118,7 @@ def canonical(spelling: str) -> str | None:
 
 # ---------------------------------------------------------------- families of operators
 
-_FAMILIES = (  # the code that operands which disagree get, where the text does not tell the operation; the first wins
+_FAMILIES = (  # the code for operands that disagree, where the text does not name the operation; the first wins
     ("DT116", r"_amp_\w+|unscale"),
     (
         "DT115",
@@ -152,11 +152,11 @@ def _family(op: str) -> str | None:
 
 
 class _Row(NamedTuple):
-    """One wording, as it stands in ``refusals.json``.
+    """One wording, as in ``refusals.json``.
 
-    The wording is literal text in which ``<name>`` stands for a dtype in any spelling, ``<argument>`` and ``<op>`` for
-    the words that name them, ``<_>`` for any word, and ``{...}`` is a regular expression. An empty code marks a text
-    that resembles a refusal and is none. DT106 (the operands of some operation) becomes the code of the operation's
+    The wording is literal text. In it, ``<name>`` is a dtype in any spelling, ``<argument>`` and ``<op>`` are words
+    that name those, ``<_>`` is any word, and ``{...}`` is a regular expression. An empty code marks a text that
+    resembles a refusal but is not one. DT106 (the operands of some operation) becomes the code of the operation's
     family, and DT101 becomes DT105 in a recurrent layer, whose gates are matmuls.
     """
 
@@ -166,11 +166,12 @@ class _Row(NamedTuple):
     wording: str
     argument: str | None = None
     op: str = ""
-    """The row holds only for operations in whose name this regular expression is found."""
+    """The row applies only to operations whose name matches this regular expression."""
 
 
 def _longest_literal(wording: str) -> str:
-    """The longest text that every message of this wording contains: looking for it spares compiling nearly all rows."""
+    """The longest text that every message of this wording contains: searching for it first avoids compiling nearly all
+    rows."""
     return max(re.split(r"\{[^{}]*\}|<\w+>", wording), key=len)
 
 
@@ -217,10 +218,10 @@ _LONGEST = 20_000
 
 @functools.lru_cache(maxsize=1024)
 def recognise(message: str, exception: str = "RuntimeError", op: str = "") -> Refusal | None:
-    """What the text of an exception says about dtypes, or None where a dtype is not what it is about.
+    """What the text of an exception says about dtypes, or None where it is not about a dtype.
 
-    ``exception`` is the name of its class and ``op`` the function that raised it (``conv2d``, ``addmm.default``),
-    from which a text that names no operation takes its code.
+    ``exception`` is the name of its class and ``op`` the function that raised it (``conv2d``, ``addmm.default``); if
+    the text names no operation, the code follows from ``op``.
 
     >>> recognise("expected scalar type Half but found Float", op="conv2d").code
     'DT102'
@@ -229,7 +230,7 @@ def recognise(message: str, exception: str = "RuntimeError", op: str = "") -> Re
     """
     if exception in _NEVER or exception.endswith("Warning"):
         return None
-    if len(message) > _LONGEST:  # a worker's whole traceback, or a compiler's graph: what it says is at its ends
+    if len(message) > _LONGEST:  # a worker's whole traceback, or a compiler's graph: the message is at its ends
         message = message[: _LONGEST // 2] + message[-_LONGEST // 2 :]
     for row, literal in _ROWS:
         if literal not in message or not re.search(row.op, op):
@@ -244,10 +245,10 @@ def recognise(message: str, exception: str = "RuntimeError", op: str = "") -> Re
         code = _refined(row.code, op or groups.get("op", ""))
         groups.pop("op", None)
         dtypes = {name: dtype for name, text in groups.items() if (dtype := canonical(text))}
-        if len(dtypes) < len(groups):  # the words are right and what they speak of is no dtype
+        if len(dtypes) < len(groups):  # the words match, but they are not about a dtype
             continue
         if row.wants in ("agree", "integer") and len(dtypes) > 1 and len(set(dtypes.values())) == 1:
-            return None  # torch.cuda.HalfTensor against torch.HalfTensor: the same words for a device
+            return None  # torch.cuda.HalfTensor and torch.HalfTensor: the same words, but about a device
         return Refusal(row.pattern, code, row.wants, dtypes, argument)
     return _generic(message, op)
 
@@ -260,10 +261,11 @@ def _refined(code: str, op: str) -> str:
     return code
 
 
-# ---------------------------------------------------------------- texts that no row knows
+# ---------------------------------------------------------------- texts that match no row
 
-# Conservative, since a missed refusal costs less than a wrong one: the text has to name a dtype beyond doubt (a lone
-# `int` or `float` may be Python's), to say something about it, and not to speak of shapes, devices or Python types.
+# Conservative, because a missed refusal costs less than a wrong one: the text has to name a dtype with certainty (a
+# lone `int` or `float` may be Python's), to say something about it, and not to be about shapes, devices or Python
+# types.
 
 _DTYPE_NAMED = re.compile(
     r"\btorch\.(?:cuda\.)?(?:b?float\d+\w*|half|double|complex\d+|u?int\d+|bool|[A-Z]\w+Tensor)\b"
@@ -302,9 +304,9 @@ _OTHER_REASON = re.compile(
 
 
 def _generic(message: str, op: str) -> Refusal | None:
-    """A refusal that no row knows, with what its text gives away: ``a`` and ``b``, or what was ``found``."""
+    """A refusal that matches no row, with the dtypes in its text: ``a`` and ``b``, or ``found``."""
     text = message
-    if "Traceback (most recent call last)" in text:  # a worker's: its source lines would speak of dtypes too
+    if "Traceback (most recent call last)" in text:  # from a worker: its source lines name dtypes too
         text = text.strip().rpartition("\n")[2]
     if len(text) > 2_000 or not _DTYPE_NAMED.search(text) or _OTHER_REASON.search(text):
         return None
@@ -314,7 +316,7 @@ def _generic(message: str, op: str) -> Refusal | None:
     found = next((name for name in map(canonical, _GOT.findall(text)) if name), only)
     unsupported = _UNSUPPORTED.search(text)
     if only and len(named) > 1 and not unsupported:
-        return None  # the same dtype twice: something else differs
+        return None  # the same dtype twice: the difference is something else
     if _DISAGREE.search(text):
         both = dict(zip("ab", distinct)) if len(distinct) == 2 else {}
         return Refusal("generic", _family(op) or "DT106", "agree", both, None)

@@ -1,13 +1,13 @@
 """The language in which the dtype rules of operators are written: what a call is, results, conditions, cases.
 
-A rule is a list of cases, tried in order; the first one whose condition holds decides::
+A rule is a list of cases, tried in order; the first case whose condition holds decides::
 
     disagree: !DT101; #0            refused where floating operands disagree, else the first operand's dtype
     loses 0: !DT111; #0             in place: refused where the result's kind does not fit the destination
     promote, int64                  two results
 
 Operands are numbered as they are recorded: the tensors of a call in the order of its arguments, those in lists one by
-one. What the rules say of each operator stands in :mod:`.operator_rules`. Standard library only.
+one. The rules of each operator are in :mod:`.operator_rules`. Standard library only.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Number:
 
 @dataclass(frozen=True)
 class Call:
-    """What is known of a call. None stands for what is not known of it: recorded ops have operands alone."""
+    """What is known about a call. None means not known: for recorded ops, only the operands are known."""
 
     operands: tuple[Given, ...]
     numbers: tuple[Number, ...] | None = None
     options: tuple[tuple[str, str], ...] | None = None
-    """Arguments that are no tensors, by name or position: ``(("reduction", "mean"),)``."""
+    """Arguments that are not tensors, by name or position: ``(("reduction", "mean"),)``."""
     dtype: str | None = None
-    """The dtype that the call names, empty for none, None where that is not known."""
+    """The dtype that the call names, empty for none, None where unknown."""
     grad: bool | None = None
     """Whether autograd records it."""
     outs: int = 0
-    """How many of its last operands are ``out=``: they are written and take no part in promotion."""
+    """How many of its last operands are ``out=``: they are written to and take no part in promotion."""
 
     @cached_property
     def inputs(self) -> tuple[Given, ...]:
@@ -67,9 +67,8 @@ class Call:
 
     @cached_property
     def promoted_with_numbers(self) -> str | None:
-        """As :attr:`promoted`, Python numbers included. Where they are not known they are taken to change nothing,
-        which is so for
-        floating operands."""
+        """Like :attr:`promoted`, including Python numbers. Unknown numbers are assumed to change nothing, which is true
+        for floating operands."""
         return self._promoted(tuple(n.kind for n in self.numbers or ()))
 
     def _promoted(self, numbers: tuple[str, ...]) -> str | None:
@@ -99,21 +98,21 @@ def kinds(call: Call) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Gives:
-    """The dtypes of the results. A single one stands for any number of results of that dtype."""
+    """The dtypes of the results. A single one applies to any number of results."""
 
     dtypes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refuses:
-    """The finding code that a message of this family gets (``tables/refusals.json``)."""
+    """The finding code for a message of this kind (``tables/refusals.json``)."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why the table does not say."""
+    """Why the table has no answer."""
 
     why: str
 
@@ -161,11 +160,12 @@ _OF_PROMOTED: dict[str, Callable[[str | None], str | None]] = {
     "accumulate float": lambda dtype: _accumulated(_floated(dtype)),
     "real float": lambda dtype: _real(_floated(dtype)),
 }
-"""What is made of the promoted dtype: integers become float32; sums of integers int64; half accumulates in float32."""
+"""What becomes of the promoted dtype: integers become float32, sums of integers int64; half precision accumulates in
+float32."""
 
 
 def giving(words: str) -> _Giving:
-    """The function from a call to a result's dtype that one expression of the rules stands for."""
+    """The function, from a call to a result's dtype, for one expression of the rules."""
     if words.startswith("#"):
         return _operand(int(words[1:]))
     if words == "dtype":
@@ -210,7 +210,7 @@ RESULTS = (
     "of0 real float",
     *DTYPES,
 )
-"""Every expression that a rule may give, the plainest first."""
+"""Every expression that a rule may return, the simplest first."""
 
 # ---------------------------------------------------------------- conditions
 
@@ -285,7 +285,7 @@ def _option(words: str) -> _Holds:
 
 
 def _text(name: str) -> _Holds:
-    """Whether an argument is a word: ``padding="same"`` rather than ``padding=1``."""
+    """Whether an argument is a word: ``padding="same"``, not ``padding=1``."""
     return lambda call: None if call.options is None else any(n == name and v[:1].isalpha() for n, v in call.options)
 
 
@@ -338,7 +338,7 @@ _FORMS: dict[str, Callable[[str], _Holds]] = {
 
 @cache
 def condition(words: str) -> _Holds:
-    """The test that one condition of the rules stands for; it answers None where the call does not tell."""
+    """The test for one condition of the rules; it returns None where the call does not say."""
     if words in _PLAIN:
         return _PLAIN[words]
     head, _, rest = words.partition(" ")
@@ -354,7 +354,7 @@ def condition(words: str) -> _Holds:
 
 @dataclass(frozen=True)
 class RuleCase:
-    """Where every condition holds, this is what happens."""
+    """One case: if every condition holds, this is the outcome."""
 
     conditions: tuple[str, ...]
     outcome: str
@@ -389,7 +389,7 @@ Assumed = tuple[tuple[str, bool], ...]
 
 
 def outcomes(rule: str, call: Call) -> Iterator[tuple[Assumed, Prediction]]:
-    """Everything that a rule says may happen, each with what was assumed of what is not known of the call."""
+    """All possible outcomes of a rule, each with what it assumes about the unknown facts of the call."""
     yield from _outcomes(read(rule), 0, call, {})
 
 

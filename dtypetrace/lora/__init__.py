@@ -1,1 +1,1 @@
-"""Adapters: find them, measure them, retrain them in float32, and judge whether they learn."""
+"""Adapters: finds them, measures them, retrains them in float32, and judges whether they learn."""

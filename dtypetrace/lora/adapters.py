@@ -1,9 +1,9 @@
-"""Adapters of a model: found by structure and by name, put into float32, and put back exactly as they were.
+"""The adapters of a model: found by structure and by name, converted to float32, and restored exactly.
 
-PEFT and what builds on it says itself which attributes of a layer are the adapter's (``adapter_layer_names``). Others
-are known by the names that files of adapters share (``lora_down`` and ``lora_up``, ``lora_A`` and ``lora_B``,
-``hada_w1_a``, ``lokr_w1``, ``dora_scale``). Where neither speaks, trainable weights beside frozen ones are the
-adapters."""
+PEFT, and libraries that build on it, declare which attributes of a layer belong to the adapter
+(``adapter_layer_names``). Others are recognised by the names that adapter files share (``lora_down`` and ``lora_up``,
+``lora_A`` and ``lora_B``, ``hada_w1_a``, ``lokr_w1``, ``dora_scale``). Where neither helps, trainable weights next to
+frozen ones are the adapters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIDES = {"down", "up", "mid", "a", "b"}
 
 @dataclass
 class Adapter:
-    """The matrices that are trained beside one layer. name: where they lie; parameters: by qualified name, frozen
+    """The matrices that are trained in addition to one layer. name: the layer; parameters: by qualified name, frozen
     ones too."""
 
     name: str
@@ -40,7 +40,7 @@ class Adapter:
 def find_adapters(model: nn.Module) -> list[Adapter]:
     """The adapters of a model, in the order of its parameters; of PEFT's only those that are active.
 
-    Raises ValueError where none are found: no adapter by structure or name, and nothing trainable beside something
+    Raises ValueError where none are found: no adapter by structure or name, and nothing trainable next to something
     frozen."""
     found: dict[str, Adapter] = {}
     declared, passive = _declared(model)
@@ -68,8 +68,8 @@ def find_adapters(model: nn.Module) -> list[Adapter]:
 
 
 def _declared(model: nn.Module) -> tuple[dict[int, str], set[int]]:
-    """The parameters that their layer declares as its adapter's: id -> the layer's name; and those of adapters not in
-    use."""
+    """The parameters that a layer declares as its adapter's: id -> the layer's name; and the parameters of inactive
+    adapters."""
     active, passive = {}, set()
     for name, module in model.named_modules():
         for attribute in getattr(module, "adapter_layer_names", None) or ():
@@ -86,7 +86,7 @@ def _declared(model: nn.Module) -> tuple[dict[int, str], set[int]]:
 
 
 def _home(name: str) -> str | None:
-    """The part of a parameter's name that names its adapter, None where it is no adapter's."""
+    """The part of a parameter's name that names its adapter, None where it belongs to no adapter."""
     parts = name.split(".")
     for index in reversed(range(len(parts))):
         if _ROLE.fullmatch(parts[index]):
@@ -97,14 +97,14 @@ def _home(name: str) -> str | None:
 
 
 def narrow(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    """Those whose dtype is narrower than float32."""
+    """The parameters whose dtype is narrower than float32."""
     return [p for p in parameters if p.dtype.is_floating_point and p.dtype.itemsize < 4]
 
 
 def to_float32(adapters: Iterable[Adapter]) -> int:
-    """Puts the adapters' weights, and gradients that are there, into float32; returns how many parameters that changed.
+    """Converts the adapters' weights and existing gradients to float32; returns how many parameters that changed.
 
-    They stay the same Parameter objects, so an optimizer that holds them already, ties and hooks go on working.
+    The Parameter objects stay the same, so optimizers that hold them, tied weights and hooks go on working.
     """
     changed = narrow(p for adapter in adapters for p in adapter.parameters.values())
     for parameter in changed:
@@ -115,13 +115,12 @@ def to_float32(adapters: Iterable[Adapter]) -> int:
     return len(changed)
 
 
-# ---------------------------------------------------------------- as it was
+# ---------------------------------------------------------------- restoring the model
 
 
 class Snapshot:
-    """Everything of a model that training changes: weights that are trained or an adapter's, their dtypes and
-    gradients, buffers, modes, and the random numbers of Python, numpy and torch on the devices that the model is
-    on."""
+    """Everything that training changes in a model: weights that are trained or belong to an adapter, their dtypes and
+    gradients, buffers, modes, and the random number states of Python, numpy and torch on the model's devices."""
 
     def __init__(self, model: nn.Module, adapters: Iterable[Adapter]) -> None:
         chosen = {id(p): p for p in model.parameters() if p.requires_grad}
@@ -134,7 +133,7 @@ class Snapshot:
         self._random = list(_random_states({p.device for p in model.parameters()}))
 
     def rewind(self) -> None:
-        """The values as they were, in the dtypes that the weights now have; no gradients."""
+        """Restores the values, in the dtypes that the weights have now, and removes the gradients."""
         with torch.no_grad():
             for parameter, _, values, *_ in self._weights:
                 parameter.grad = None
@@ -146,7 +145,7 @@ class Snapshot:
             module.training = training
 
     def restore(self) -> None:
-        """All of it as it was: the same tensors in the same memory, with the same values."""
+        """Restores everything: the same tensors in the same memory, with the same values."""
         for parameter, data, _, _, requires_grad in self._weights:
             parameter.grad = None
             parameter.data = data
@@ -159,7 +158,7 @@ class Snapshot:
 
 
 def _random_states(devices: set[torch.device]) -> Iterator[tuple[Callable[[Any], Any], Any]]:
-    """Each source of random numbers: the function that sets it, and its state now."""
+    """Each source of random numbers: the function that sets its state, and its state now."""
     yield random.setstate, random.getstate()
     if numpy := sys.modules.get("numpy"):
         yield numpy.random.set_state, numpy.random.get_state()

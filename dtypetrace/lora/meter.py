@@ -19,7 +19,7 @@ from .verdict import Measured, TrainingRun
 
 
 class Meter:
-    """Measures the steps of one run. ``step_of`` gives the recorded step that decided a tensor's dtype."""
+    """Measures the steps of one run. ``step_of`` returns the recorded step that decided a tensor's dtype."""
 
     def __init__(self, adapters: Iterable[Adapter] = (), step_of: Any = lambda tensor: -1) -> None:
         self.adapters: list[Adapter] = []
@@ -45,7 +45,7 @@ class Meter:
             self._start.update((n, self._sample(p)) for n, p in adapter.parameters.items())
 
     def _sample(self, parameter: nn.Parameter) -> torch.Tensor:
-        home = next(iter(self.parameters.values())).device  # a model may be spread over several
+        home = next(iter(self.parameters.values())).device  # a model may use several devices
         with private.unseen():
             return sample(parameter.detach()).float().to(home)
 
@@ -56,7 +56,7 @@ class Meter:
 
     @contextlib.contextmanager
     def step(self, loss: torch.Tensor, optimizer: Any, left_out: bool) -> Iterator[None]:
-        """Around one optimizer step, with the gradients that it is given."""
+        """A block around one optimizer step, with the gradients that the step gets."""
         self.begins(loss, optimizer, left_out)
         with self._writes:
             yield
@@ -77,7 +77,7 @@ class Meter:
         self._running = measured, before
 
     def ends(self) -> None:
-        """After a step; without one nothing is done."""
+        """After a step; does nothing if no step was begun."""
         if self._running is None:
             return
         (optimizer, before), self._running = self._running, None
@@ -87,7 +87,7 @@ class Meter:
             self.changes.append((self._samples() - before).abs().mean())
 
     def watch_writes(self, on: bool) -> None:
-        """Puts the mode that ``step`` enters on and off where no block can stand around a step."""
+        """Switches the mode that ``step`` enters on and off, for callers that cannot put a block around a step."""
         if on:
             private.push_dispatch_mode(self._writes)
         else:
@@ -96,7 +96,7 @@ class Meter:
     # ------------------------------------------------------------ at the end
 
     def read(self, label: str, optimizers: Iterable[Any], scale: float, ended: str) -> Measured:
-        """All that was measured. ``optimizers`` are those whose parameters are trained, ``ended`` is what ended the
+        """Everything that was measured. ``optimizers``: those that train; ``ended``: the exception that ended the
         run."""
         held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         known = {u.name: u for u in self.updates.read()}
@@ -139,14 +139,14 @@ def _gradient(gradient: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
-    """Mean size of the smallest change that weights of a dtype can take: half the distance to the next number."""
+    """Mean size of the smallest change that weights of a dtype can represent: half the distance to the next number."""
     info, weights = torch.finfo(dtype), weights.cpu().double()
     half = torch.exp2(torch.frexp(weights).exponent.double() - 1) * info.eps / 2
     return half.where(weights != 0, 0.0).clamp(min=info.smallest_normal * info.eps / 2).mean().item()
 
 
 def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
-    """A parameter that no measured step was given."""
+    """A parameter that was in no measured step."""
     return Update(
         name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), step=-1, place=-1,
         optimizer="", steps=0, lr=-1.0, eps=None,
@@ -156,8 +156,8 @@ def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
 
 
 class _Writes(private.TorchDispatchMode):
-    """Notes where the memory begins that operators write to: a step that wrote nothing differs from one that was
-    rounded away."""
+    """Records the start addresses of the memory that operators write to: a step that wrote nothing is different from
+    one whose change was rounded away."""
 
     def __init__(self, written: set[int]) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class _Writes(private.TorchDispatchMode):
 
 
 class _Names:
-    """In place of a recorder: names, and perhaps steps."""
+    """A minimal recorder for ``Updates``: names, and perhaps steps."""
 
     dtype_name = staticmethod(dtype_name)
 

@@ -1,10 +1,9 @@
-"""The adapters of a program that runs: measured at its own optimizer's steps, and put into float32 where a re-run
-asks for that.
+"""The adapters of a running program: measured at the steps of its own optimizer, and converted to float32 if the run
+asks for it.
 
-``commands.healed_run`` installs one for each run. Adapters are looked for when an optimizer is given parameters: in the
-models that hold them, before the optimizer makes its state. In float32 a layer's adapter goes on computing in the
-dtype that it had, by an autocast around the layer where the program has none on; a loss scaler is left as the program
-has it."""
+``commands.healed_run`` installs one for each run. When an optimizer gets parameters, adapters are looked for in the
+models that hold those, before the optimizer makes its state. In float32, a layer's adapter still computes in its old
+dtype: if the program has no autocast on, one is put around the layer. A loss scaler is left as it is."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class Adapters:
             private.register_optimizer_step_post_hook(self._step_ends),
         ]
         if self.how != AS_THEY_ARE:
-            # always_call: a checkpoint's recompute leaves a layer by an exception
+            # always_call: checkpoint leaves a recomputed layer by an exception
             handles += [
                 private.register_module_forward_pre_hook(self._enters),
                 private.register_module_forward_hook(self._leaves, always_call=True),
@@ -75,14 +74,14 @@ class Adapters:
     # ------------------------------------------------------------ finding them
 
     def _given(self, original: Callable[..., Any], optimizer: Any, param_group: dict[str, Any]) -> Any:
-        """An optimizer is given parameters, when it is made or later."""
+        """Called when an optimizer gets parameters, at its creation or later."""
         if isinstance(param_group, dict) and not isinstance(param_group.get("params", ()), (torch.Tensor, set)):
             param_group["params"] = list(param_group["params"])  # a generator can be read only once
             members = (p[1] if isinstance(p, tuple) else p for p in param_group["params"])
             with private.unseen():
                 try:
                     self._look([p for p in members if isinstance(p, torch.Tensor)])
-                except Exception as error:  # the program's optimizer is made all the same
+                except Exception as error:  # the program's optimizer must still be made
                     print(f"dtypetrace: adapters were not looked for: {error!r}", file=sys.stderr)
         done = original(optimizer, param_group)
         self._trains(optimizer)
@@ -97,7 +96,7 @@ class Adapters:
             new = []
             for adapter in found:
                 fresh = {n: p for n, p in adapter.parameters.items() if id(p) not in self._known}
-                if fresh.keys() & self.meter.parameters.keys():  # of another model with the same names
+                if fresh.keys() & self.meter.parameters.keys():  # from another model with the same names
                     prefix = f"{type(model).__name__}."
                     adapter, fresh = Adapter(prefix + adapter.name), {prefix + n: p for n, p in fresh.items()}
                 if fresh:
@@ -109,7 +108,8 @@ class Adapters:
             self.meter.add(new)
 
     def _lay(self, model: nn.Module, adapters: list[Adapter]) -> None:
-        """Remembers in which module each parameter computes: the innermost around it that has a forward of its own."""
+        """Remembers the module in which each parameter computes: the innermost one around it that has a forward of its
+        own."""
         above = {id(child): module for module in model.modules() for child in module.children()}
         owner = {id(p): module for module in model.modules() for p in module._parameters.values() if p is not None}
         for parameter in (p for a in adapters for p in a.parameters.values()):
@@ -119,7 +119,7 @@ class Adapters:
             if layer is not None:
                 self._layers.setdefault(id(layer), (layer, parameter.dtype, []))[2].append(parameter)
 
-    # ------------------------------------------------------------ computing in what they were
+    # ------------------------------------------------------------ computing in the old dtype
 
     def _enters(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         known = self._layers.get(id(module))
@@ -127,7 +127,7 @@ class Adapters:
             return
         _, dtype, parameters = known
         with private.unseen():
-            if narrow(parameters) and private.current_graph_task_id() == -1:  # cast by the program once more
+            if narrow(parameters) and private.current_graph_task_id() == -1:  # the program has cast them again
                 to_float32([Adapter("", {str(i): p for i, p in enumerate(parameters)})])
             device = parameters[0].device.type
         if torch.is_autocast_enabled(device):
@@ -148,10 +148,10 @@ class Adapters:
             if left is module:
                 break
 
-    # ------------------------------------------------------------ what the steps do
+    # ------------------------------------------------------------ the optimizer's steps
 
     def backward(self, first: Any, value: float) -> None:
-        """A backward pass begins from a value; several of them before a step are parts of its loss."""
+        """A backward pass begins from a value; the values of several passes before a step add up to its loss."""
         scale = self._scaled[1] if self._scaled is not None and self._scaled[0]() is first else 1.0
         self._loss += value / scale
 
@@ -164,7 +164,7 @@ class Adapters:
     def _scaler_steps(
         self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """A scaler leaves out the step where gradients are infinite."""
+        """A scaler skips the step where gradients are infinite."""
         if scaler.is_enabled():
             self._scaler = scaler
         before = len(self.meter.losses)
@@ -175,7 +175,7 @@ class Adapters:
         return done
 
     def _trains(self, optimizer: Any) -> bool:
-        """Whether an optimizer holds any of the adapters."""
+        """Whether an optimizer holds any parameter of the adapters."""
         if not any(id(p) in self._known for group in getattr(optimizer, "param_groups", ()) for p in group["params"]):
             return False
         if not any(o is optimizer for o in self.optimizers):
@@ -185,8 +185,8 @@ class Adapters:
     def _step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._trains(optimizer):
             return
-        self.meter.watch_writes(False)  # left on by a step that raised
-        infinite = getattr(optimizer, "found_inf", None)  # a fused step looks by itself
+        self.meter.watch_writes(False)  # still on after a step that raised
+        infinite = getattr(optimizer, "found_inf", None)  # a fused step checks by itself
         with private.unseen():
             left_out = infinite is not None and bool(infinite)
         self._begins(optimizer, left_out)
@@ -211,8 +211,7 @@ class Adapters:
             self._start = {}
 
     def read(self, ended: str) -> Measured | None:
-        """What was measured; None where no optimizer was given an adapter. ``ended``: the error that ended the
-        program."""
+        """What was measured; None where no optimizer got an adapter. ``ended``: the error that ended the program."""
         if not self.meter.parameters:
             return None
         scale = float(self._scaler.get_scale()) if self._scaler is not None else 0.0

@@ -52,7 +52,7 @@ def retrain(
     done = False
     try:
         with torch.enable_grad():
-            snapshot.rewind()  # gradients that are there would be added to
+            snapshot.rewind()  # else new gradients would be added to existing ones
             before, failure = experiment.run(AS_THEY_ARE, autocast_dtype, copy.deepcopy(scaler))
             snapshot.rewind()
             to_float32(adapters)
@@ -80,7 +80,7 @@ def retrain(
 
 
 def _caller(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The function as one of one argument; one that needs none is called without."""
+    """The function, as one that takes one argument; a function without arguments is called without."""
     if not callable(function):
         raise TypeError(f"dtypetrace.retrain_lora({name}): got {type(function).__name__}; pass a function")
     try:
@@ -98,7 +98,8 @@ def _caller(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _base_dtype(model: nn.Module, adapters: list[Adapter]) -> torch.dtype | None:
-    """What most of the model's floating numbers are in, the adapters' where they are all there is."""
+    """The dtype of most of the model's floating numbers outside the adapters, or of the adapters if there are no
+    others."""
     own = {id(p) for adapter in adapters for p in adapter.parameters.values()}
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
@@ -112,7 +113,7 @@ def _base_dtype(model: nn.Module, adapters: list[Adapter]) -> torch.dtype | None
 
 
 class _Experiment:
-    """What both runs share."""
+    """The data that both runs share."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class _Experiment:
         self.progress = _Progress(3 * steps)
 
     def run(self, label: str, computes: torch.dtype | None, scaler: Any) -> tuple[Measured, Exception | None]:
-        """Takes the steps; the exception that ended them, if one did."""
+        """Takes the steps; returns the exception that ended them, if any."""
         meter = Meter(self.adapters)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         optimizer, failure = None, None
@@ -148,16 +149,16 @@ class _Experiment:
                 self.progress(label)
                 loss = self._loss(step, computes)
                 self._step(loss, optimizer, scaler, meter)
-        except Exception as error:  # the program's own, or what torch refuses: part of the answer
+        except Exception as error:  # the program's own, or a refusal of torch's: part of the result
             failure = error
         scale = scaler.get_scale() if scaler is not None else 0.0
         ended = f"{type(failure).__name__}: {failure}" if failure else ""
         return meter.read(label, [optimizer] if hasattr(optimizer, "param_groups") else [], scale, ended), failure
 
     def untrained(self, computes: torch.dtype | None) -> tuple[float, ...]:
-        """The loss of each step, had nothing been learned before it."""
+        """The loss of each step if nothing had been learned before it."""
         losses = []
-        with contextlib.suppress(Exception):  # what ends these ends the float32 run, too, and is told there
+        with contextlib.suppress(Exception):  # what ends these also ends the float32 run, which reports it
             for step in range(self.steps):
                 self.progress(UNTRAINED)
                 losses.append(self._loss(step, computes).detach().float())
@@ -180,7 +181,7 @@ class _Experiment:
         scales = scaler is not None and scaler.is_enabled() and bool(gradients)
         if scales:
             scaler.unscale_(optimizer)
-        # a scaler looks by itself, too; a fused step is called even then, and leaves the weights alone
+        # a scaler checks by itself, too; it still calls a fused step, which then changes no weights
         left_out = scales and not all(bool(torch.isfinite(g).all()) for g in gradients) and bool(torch.isfinite(loss))
         with meter.step(loss, optimizer, left_out):
             if scales:
@@ -194,7 +195,7 @@ class _Experiment:
 
 
 class _Progress:
-    """One line that goes away again, on a terminal, once it takes longer than a second."""
+    """One line on a terminal that is shown if the work takes longer than a second, and erased at the end."""
 
     def __init__(self, total: int) -> None:
         self._began, self._done, self._total, self._shown = time.monotonic(), 0, total, 0

@@ -1,4 +1,4 @@
-"""What retraining adapters showed: the verdict on each adapter, and whether the float32 run learns.
+"""The result of retraining adapters: the verdict on each adapter, and whether the float32 run learns.
 
 Plain data and standard library; ``render.retraining`` shows it.
 """
@@ -15,13 +15,13 @@ from ..tables.dtypes import DTYPES, bytes_of
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
-"""Two runs of one narrow computation differ by a few roundings of its dtype and by chance; a loss that is worse by
-more is worse."""
+"""Two runs of one narrow computation differ by a few roundings of its dtype, and by chance; a loss that is worse by
+more than this is worse."""
 AS_THEY_ARE, IN_FLOAT32, UNTRAINED = "as they are", "in float32", "untrained"
-"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with no step
-kept."""
+"""The three runs that are compared: with the adapters as they are, with them in float32, and in float32 with every step
+undone."""
 SHOWN = ("state underflow", "overshoot", "broken", "untouched", "below resolution")
-"""Mechanisms that steps showed stand, though an exception ended the run later."""
+"""Mechanisms that stay proven by the steps taken, even if an exception ended the run later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class AdapterInRun:
 
     dtype: str
     verdict: str
-    """What the steps measured say: ``healthy``, or what kept it from learning (``_training.MECHANISMS``)."""
+    """What the measured steps show: ``healthy``, or what kept it from learning (``rules.mechanisms``)."""
     facts: tuple[str, ...]
     gradient: float
-    """Norm in the last step that had one; shares over all steps follow. Steps that a loss scaler left out do not
+    """Norm in the last step that had one; shares over all steps follow. Steps that a loss scaler skipped do not
     count."""
     zeros: float
     subnormal: float
@@ -50,7 +50,7 @@ class AdapterInRun:
 
 @dataclass(frozen=True, slots=True)
 class AdapterVerdict:
-    """One adapter, in the run as it was (before) and in the one in float32 (after)."""
+    """One adapter, in the original run (before) and in the float32 run (after)."""
 
     name: str
     before: AdapterInRun
@@ -68,10 +68,10 @@ class TrainingRun:
     resolution: float
     """Median over the adapters' matrices of the smallest change that their elements can take."""
     skipped: int
-    """Steps that the loss scaler left out, and its scale at the end."""
+    """Steps that the loss scaler skipped, and its scale at the end."""
     scale: float
     ended: str
-    """The exception that ended it, empty where it took all its steps."""
+    """The exception that ended it, empty where it took all steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,22 @@ class Measured:
     """The names of each adapter's parameters."""
     updates: Mapping[str, Update]
     gradients: Mapping[str, tuple[float, ...]]
-    """Norm in the last step that had one; shares of zeros, of what lies below float16's normal range, of infinities
-    and NaNs."""
+    """Norm in the last step that had one; shares of zeros, of values below float16's normal range, of infinities and
+    NaNs."""
     resolutions: Mapping[str, float]
     computes: str = ""
-    """The dtype in which autocast let the adapters compute, where it did."""
+    """The dtype in which autocast made the adapters compute, if it did."""
 
     @property
     def mechanisms(self) -> dict[str, Mechanism]:
-        """What the run by itself says about each adapter."""
+        """What this run alone shows about each adapter."""
         return {
             name: self.judged(of_adapter((u, mechanism(u)) for n in parameters if (u := self.updates[n])))
             for name, parameters in self.adapters.items()
         }
 
     def judged(self, found: Mechanism) -> Mechanism:
-        """A mechanism, unless the run ended before it could show one."""
+        """A mechanism, except where the run ended before it could show one."""
         if not self.run.ended:
             return found
         shown = found.name in SHOWN and any(u.steps or u.broken for u in self.updates.values())
@@ -124,7 +124,7 @@ def _verdict(name: str, parameters: Sequence[str], before: Measured, after: Meas
 
 
 def _in_run(parameters: Sequence[str], measured: Measured, found: Mechanism) -> AdapterInRun:
-    """One adapter in one run, its matrices taken together by their sizes."""
+    """One adapter in one run; its matrices are weighted by their sizes."""
     updates = [measured.updates[n] for n in parameters]
     sizes = [math.prod(u.shape) for u in updates]
     rows = [(measured.gradients[n], s) for n, s in zip(parameters, sizes) if n in measured.gradients]
@@ -147,8 +147,8 @@ def _in_run(parameters: Sequence[str], measured: Measured, found: Mechanism) -> 
 
 @dataclass(frozen=True, slots=True)
 class Retraining:
-    """The result of ``retrain_lora``: do the adapters learn, as they are and in float32, and by which mechanism do
-    they not?"""
+    """The result of ``retrain_lora``: whether the adapters learn, as they are and in float32, and by which mechanism
+    they fail to."""
 
     adapters: tuple[AdapterVerdict, ...]
     before: TrainingRun
@@ -162,11 +162,11 @@ class Retraining:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the float32 run was measured to learn; the thresholds stand in ``retrain_lora``."""
+        """Whether the float32 run was measured to learn; ``retrain_lora`` documents the thresholds."""
         return not self.objections
 
     def by_verdict(self, run: str) -> list[tuple[str, list[AdapterVerdict]]]:
-        """The adapters by their verdict in a run (``before`` or ``after``), the gravest first."""
+        """The adapters by their verdict in a run (``before`` or ``after``), the worst first."""
         groups: dict[str, list[AdapterVerdict]] = {}
         for verdict in self.adapters:
             groups.setdefault(getattr(verdict, run).verdict, []).append(verdict)
@@ -174,7 +174,7 @@ class Retraining:
 
     @property
     def objections(self) -> tuple[str, ...]:
-        """What keeps the float32 run from being confirmed, a sentence each."""
+        """What keeps the float32 run from being confirmed, one sentence each."""
         after = self.after
         if after.ended:
             return (f"the run with the adapters in float32 ended in {after.ended}",)
@@ -200,7 +200,7 @@ class Retraining:
         return list(losses[self.steps // 2 :])
 
     def _no_worse(self) -> bool:
-        """Whether the loss is not above that with untrained weights, by more than chance and rounding explain."""
+        """Whether the loss is not higher than with untrained weights, by more than chance and rounding explain."""
         pairs = list(zip(self._later(self.after.losses), self._later(self.untrained)))
         above = [trained - untrained for trained, untrained in pairs]
         average = mean(above)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..records import Edit, Frame, Recording
-from ..source.patch import Sheet
+from ..source.patch import PatchedFile
 from .layout import Display, columns
 
 StyledLine = tuple[str, str]
@@ -192,12 +192,12 @@ def _as_one(recording: Recording, group: Sequence[Edit]) -> Edit | None:
     """Several edits of the same lines as one edit of these lines, None where they cannot be applied together."""
     file, first, end = group[0].file, min(e.start[0] for e in group), max(e.end[0] for e in group)
     before = "\n".join(recording.line(file, number) for number in range(first, end + 1))
-    sheet = Sheet(file, before, "", "")
-    changes = [sheet.locate(_moved(edit, first - 1)) for edit in group]  # all of them in the unchanged text
+    patched_file = PatchedFile(file, before, "", "")
+    changes = [patched_file.locate(_moved(edit, first - 1)) for edit in group]  # all of them in the unchanged text
     for order, change in enumerate(changes):
-        if change is None or not sheet.add(change, order):
+        if change is None or not patched_file.add(change, order):
             return None
-    return Edit(file, (first, 1), (end, len(before.rpartition("\n")[2]) + 1), before, sheet.text)
+    return Edit(file, (first, 1), (end, len(before.rpartition("\n")[2]) + 1), before, patched_file.text)
 
 
 def _moved(edit: Edit, up: int) -> Edit:

@@ -89,7 +89,7 @@ class Runner:
                 "adapters": adapters,
                 "numerics": self.numerics and shown,
                 "texts": patch.texts,
-                "encodings": {file: patch.sheets[file].encoding for file in patch.texts},
+                "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),
                 "trace": str(trace),
             }

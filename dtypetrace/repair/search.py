@@ -148,11 +148,13 @@ class Repair:
         """The problem whose patch made the expression that gave a tensor its dtype: a cast of the patch's own, or a
         call whose dtype the patch changed, where that is refused by a call that was right before."""
         frame = found.born.stack[0] if found.born.stack else None
-        sheet = self.patch.sheets.get(frame.file) if frame else None
-        if frame is None or sheet is None or not frame.end_column or not frame.end_line:
+        patched_file = self.patch.patched_files.get(frame.file) if frame else None
+        if frame is None or patched_file is None or not frame.end_column or not frame.end_line:
             return None
         end = frame.end_line, frame.end_column - 1
-        piece = sheet.made(*end) or (None if self._refused_before(found) else sheet.told(*end))
+        piece = patched_file.insertion_at(*end) or (
+            None if self._refused_before(found) else patched_file.argument_at(*end)
+        )
         return self._owners(frame.file).get(piece[:4]) if piece else None
 
     def _owners(self, file: str) -> dict[tuple[object, ...], Problem]:
@@ -177,7 +179,7 @@ class Repair:
         for file, line in error["frames"]:
             for problem in reversed(self.problems):
                 for change in problem.chosen_changes:
-                    text = self.patch.sheets[change.file].original
+                    text = self.patch.patched_files[change.file].original
                     same = os.path.realpath(change.file) == os.path.realpath(file)
                     if same and line in _lines(text, change.pieces):
                         return problem

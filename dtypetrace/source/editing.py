@@ -1,7 +1,7 @@
 """Source edits that change a dtype where it was decided. Text only: nothing here runs or writes anything.
 
-Each edit replaces one expression of the user's file and keeps everything around it as it is. Where the recording has no
-text for a place, or the right change cannot be read from it, there is no edit.
+Each edit replaces one expression of the user's file and leaves everything around it unchanged. Where the recording has
+no text for a place, or the right change does not follow from the text, there is no edit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..text import ParsedFile
 from . import expressions, operands
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
-"""Expressions that are no tensor by themselves, so that no cast can follow them."""
+"""Expressions that are not tensors, so no cast can follow them."""
 
 
 class _Spot(NamedTuple):
@@ -28,7 +28,7 @@ class _Spot(NamedTuple):
 
 
 def _spot(recording: Recording, place: Place, *, own: bool = True) -> _Spot | None:
-    """The expression that runs at a place; ``own``: only where that is a line of the user's."""
+    """The expression that runs at a place; ``own``: None unless that is the user's own line."""
     frame = place.stack[0] if place.stack else None
     if frame is None or own and not frame.user:
         return None
@@ -48,26 +48,26 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     if spot is None:
         return None
     if kind in ("promotion", "autocast"):
-        return _wrapped(spot, spot.node, _casting(spot.file, wanted))
+        return _append_cast(spot, spot.node, _cast_text(spot.file, wanted))
     if not isinstance(spot.node, ast.Call):
         return None
     if kind in ("factory", "conversion", "worker", "parameter"):
-        return _in_call(spot, spot.node, wanted, method_only=kind == "parameter")
-    return _cast(spot, spot.node, wanted) if kind == "cast" else None
+        return _in_factory_call(spot, spot.node, wanted, method_only=kind == "parameter")
+    return _change_cast(spot, spot.node, wanted) if kind == "cast" else None
 
 
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that brings a result back to the wanted dtype in the expression that widened it."""
+    """The edit that casts a result back to the wanted dtype, in the expression that widened it."""
     return at_birth(recording, "promotion", place, wanted)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that casts what the user's nearest own line gets from a library; a module can be cast so, too."""
+    """The edit that casts what the user's nearest own line gets from a library; that may also be a module."""
     return at_birth(recording, "promotion", from_user(place), wanted)
 
 
 def uncast(recording: Recording, place: Place) -> Edit | None:
-    """The edit that takes a method's cast away and leaves what it cast: ``x.float()`` becomes ``x``."""
+    """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``."""
     spot = _spot(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
@@ -80,7 +80,7 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
 def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts every floating tensor of a dictionary that is loaded."""
     spot = _spot(recording, from_user(place))
-    if spot is None or not isinstance(spot.node, ast.Call) or not _casting(spot.file, wanted):
+    if spot is None or not isinstance(spot.node, ast.Call) or not _cast_text(spot.file, wanted):
         return None
     calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
     loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
@@ -93,7 +93,7 @@ def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
 
 
 def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that changes the dtype that a call is given by keyword."""
+    """The edit that changes the dtype that a call names by keyword."""
     spot = _spot(recording, place)
     named = expressions.dtype_keyword(recording.text, spot.frame) if spot is not None else None
     if spot is None or named is None or not _torch(spot.file):
@@ -102,7 +102,7 @@ def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | Non
 
 
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
-    """The edit that replaces a number which no half dtype holds by the limit of the tensor's own dtype."""
+    """The edit that replaces a number that no half dtype can hold by the limit of the tensor's own dtype."""
     spot = _spot(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
@@ -129,11 +129,10 @@ def at_call(
     wanted: str,
     passed: tuple[str, int] = ("", -1),
 ) -> Edit | None:
-    """The edit that casts an operand in the very call that refused it (``operands.argument`` explains the operand's
-    naming).
+    """The edit that casts an operand in the call that refused it (``operands.argument`` explains the operand's name).
 
-    ``passed`` names the argument of a module's call, where the op was inside (see ``operands.passed_node``). None for
-    what the call writes into: it would write into the cast copy, and nobody would see it.
+    ``passed`` names the argument of a module's call, if the op ran inside one (see ``operands.passed_node``). None for
+    a destination: the call would write into the cast copy, and the original would not change.
     """
     spot = _spot(recording, place)
     if spot is None or is_destination(op, argument, index) or "[" in passed[0]:
@@ -141,14 +140,15 @@ def at_call(
     operand = _operand(recording, spot.frame, op, module, argument, index, passed)
     if operand is None or isinstance(operand, _NO_VALUES):
         return None
-    return _wrapped(spot, operand, _casting(spot.file, wanted))
+    return _append_cast(spot, operand, _cast_text(spot.file, wanted))
 
 
 def at_call_like(
     recording: Recording, place: Place, op: str, module: str, argument: str, index: int, other: tuple[str, int]
 ) -> Edit | None:
-    """The edit that casts an operand to the dtype of another of the same call, whichever that is: for a line that runs
-    in two dtypes. ``other`` is the other's argument and index; None where that has no name of its own in the call."""
+    """The edit that casts an operand to the dtype of another operand of the same call, whichever dtype that is: for a
+    line that runs in two dtypes. ``other`` is the other's argument and index. None where it has no name of its own in
+    the call."""
     spot = _spot(recording, place)
     if spot is None or is_destination(op, argument, index):
         return None
@@ -157,7 +157,7 @@ def at_call_like(
     name = expressions.dotted(like) if like is not None else None
     if operand is None or name is None or isinstance(operand, _NO_VALUES):
         return None
-    return _wrapped(spot, operand, f".to({name}.dtype)")
+    return _append_cast(spot, operand, f".to({name}.dtype)")
 
 
 def at_callers(
@@ -170,15 +170,15 @@ def at_callers(
     wanted: str,
     passed: tuple[str, int] = ("", -1),
 ) -> Iterator[tuple[Place, Edit]]:
-    """The edits that cast an operand further out, in each call of the user's own that passed it on: where the refused
-    call is a line that other models run as well. Arguments as for :func:`at_call`."""
+    """The edits that cast an operand further out, in each of the user's own calls that passed it on: for a refused call
+    on a line that other models run too. Arguments as for :func:`at_call`."""
     if not place.stack or is_destination(op, argument, index):
         return
     operand = _operand(recording, place.stack[0], op, module, argument, index, passed)
     for outer, node in operands.callers(recording.text, place, operand, module):
         file = recording.text.parsed(outer.stack[0].file)
         if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
-            edit = _wrapped(_Spot(outer.stack[0], file, node), node, _casting(file, wanted))
+            edit = _append_cast(_Spot(outer.stack[0], file, node), node, _cast_text(file, wanted))
             if edit is not None:
                 yield outer, edit
 
@@ -195,8 +195,8 @@ def in_fallback(
     recording: Recording, place: Place, op: str, module: str, argument: str, index: int, dtype: str, fallback: str,
     passed: tuple[str, int] = ("", -1),
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """The edits that compute a call in another dtype and bring its result back to ``dtype``; several results stay what
-    they are, as does one that becomes a Python number."""
+    """The edits that compute a call in another dtype and cast its result back to ``dtype``. Several results, or one
+    that becomes a Python number, are not cast back."""
     operand = at_call(recording, place, op, module, argument, index, fallback, passed)
     spot = _spot(recording, place)
     if operand is None or spot is None:
@@ -204,13 +204,13 @@ def in_fallback(
     parent = spot.file.parents.get(spot.node)
     if not isinstance(spot.node, ast.Call) or _takes_several(parent) or _makes_number(parent):
         return (operand,)
-    cast = f".to({operand.before}.dtype)" if operand.before.isidentifier() else _casting(spot.file, dtype)
-    back = _wrapped(spot, spot.node, cast)
-    return (operand, back) if back else (operand,)  # none where no name takes the result
+    cast = f".to({operand.before}.dtype)" if operand.before.isidentifier() else _cast_text(spot.file, dtype)
+    back = _append_cast(spot, spot.node, cast)
+    return (operand, back) if back else (operand,)  # no cast back where nothing uses the result
 
 
 def _takes_several(node: ast.AST | None) -> bool:
-    """Whether a call's results are taken apart: by an attribute, or by an assignment to several names."""
+    """Whether a call's results are taken apart, by an attribute or by an assignment to several names."""
     unpacked = isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List))
     return unpacked or isinstance(node, ast.Attribute)
 
@@ -236,35 +236,35 @@ def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple
 def _cast_weights(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     by_name = (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts")
     weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
-    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not _casting(spot.file, wanted):
+    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not _cast_text(spot.file, wanted):
         return None
     return _cast_values(spot, weights, wanted)
 
 
 def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
     """Casts every floating tensor of a dictionary."""
-    cast = f"value{_casting(spot.file, wanted)} if value.is_floating_point() else value"
+    cast = f"value{_cast_text(spot.file, wanted)} if value.is_floating_point() else value"
     return _edit(spot, node, f"{{name: {cast} for name, value in {spot.file.segment(node)}.items()}}")
 
 
-# ---------------------------------------------------------------- what a line does with a value
+# ---------------------------------------------------------------- how a line uses a value
 
 
 def from_user(place: Place) -> Place:
-    """The stack from the user's innermost frame on."""
+    """The stack from the user's innermost frame outwards."""
     user = place.user_frame
     return Place(place.stack[place.stack.index(user) :]) if user in place.stack else place
 
 
 def stands_alone(recording: Recording, place: Place) -> bool:
-    """Whether a call is a statement by itself: what it gives is not what it is called for."""
+    """Whether a call is a statement by itself, so that its result is not used."""
     spot = _spot(recording, place, own=False)
     return spot is not None and isinstance(spot.file.parents.get(spot.node), ast.Expr)
 
 
 def assigns(recording: Recording, place: Place, name: str) -> bool:
-    """Whether the expression at a place is what a name is given, or the operand itself: a tensor where the operand is
-    one."""
+    """Whether the expression at a place is assigned to the given name, or is the operand itself; then it is a tensor if
+    the operand is one."""
     spot = _spot(recording, place, own=False)
     if spot is None or not name or "..." in name:
         return False
@@ -274,7 +274,8 @@ def assigns(recording: Recording, place: Place, name: str) -> bool:
 
 
 def loads_state(recording: Recording, place: Place) -> bool:
-    """Whether what a place loads is passed to ``load_state_dict`` as it is: a dictionary of tensors, then."""
+    """Whether what a place loads is passed unchanged to ``load_state_dict``, so that it must be a dictionary of
+    tensors."""
     spot = _spot(recording, place, own=False)
     if spot is None:
         return False
@@ -286,11 +287,11 @@ def loads_state(recording: Recording, place: Place) -> bool:
     return (expressions.dotted(parent.func) or "").endswith("load_state_dict")
 
 
-# ---------------------------------------------------------------- the characters
+# ---------------------------------------------------------------- the replaced characters
 
 
 def _torch(file: ParsedFile) -> str:
-    """The name that the file calls torch by, empty where it has none."""
+    """The name under which the file imports torch, empty where it does not."""
     imported = (a for node in ast.walk(file.tree) if isinstance(node, ast.Import) for a in node.names)
     names = (a.asname or "torch" for a in imported if a.name == "torch" or a.name.startswith("torch.") and not a.asname)
     return next(names, "")
@@ -299,34 +300,34 @@ def _torch(file: ParsedFile) -> str:
 _METHODS = {dtype: method for method, dtype in CAST_METHODS.items()}
 
 
-def _casting(file: ParsedFile, wanted: str) -> str:
-    """What casts the expression that it follows: ``.to(torch.float16)``, or ``.half()`` in a file that does not import
-    torch by name; empty where there is no such method."""
+def _cast_text(file: ParsedFile, wanted: str) -> str:
+    """The text of a cast to put after an expression: ``.to(torch.float16)``, or ``.half()`` in a file that does not
+    import torch by name; empty where there is no such method."""
     method = _METHODS.get(wanted)
     return f".to({_torch(file)}.{wanted})" if _torch(file) else f".{method}()" if method else ""
 
 
-def _in_call(spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool) -> Edit | None:
-    """Gives a factory's call the dtype, by keyword where it takes one, else by a cast of what it makes."""
+def _in_factory_call(spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool) -> Edit | None:
+    """Gives a factory's call the dtype: by keyword where it takes one, else by a cast of its result."""
     torch = _torch(spot.file)
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
     if own is not None and torch:
         return _edit(spot, own, f"{torch}.{wanted}")
     takes_dtype = expressions.last_part(call.func) in TAKES_DTYPE and all(k.arg is not None for k in call.keywords)
     if method_only or not takes_dtype or not torch:
-        return _wrapped(spot, call, _casting(spot.file, wanted))
+        return _append_cast(spot, call, _cast_text(spot.file, wanted))
     segment = spot.file.segment(call)
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
     return _edit(spot, call, f"{inside}{comma}dtype={torch}.{wanted}{segment[len(inside) :]}")
 
 
-def _cast(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
+def _change_cast(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     """Changes the dtype that a cast names."""
     torch = _torch(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
-        method = _casting(spot.file, wanted).removeprefix(".")
+        method = _cast_text(spot.file, wanted).removeprefix(".")
         return _edit(spot, call, _owner(spot.file, call, name) + method) if method else None
     if not torch:
         return None
@@ -337,17 +338,18 @@ def _cast(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     return _edit(spot, named, f"{torch}.{wanted}") if named is not None else None
 
 
-def _wrapped(spot: _Spot, node: ast.expr, cast: str) -> Edit | None:
-    """The edit that puts a cast (``.to(torch.float16)``) behind an expression."""
+def _append_cast(spot: _Spot, node: ast.expr, cast: str) -> Edit | None:
+    """The edit that puts a cast (``.to(torch.float16)``) after an expression."""
     if not cast or isinstance(spot.file.parents.get(node), ast.Expr):
-        return None  # nothing takes the value, so that its cast would change nothing
+        return None  # the value is not used, so a cast would change nothing
     segment = spot.file.segment(node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
     return _edit(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
 
 
 def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
-    """What a method is called on as it is written, up to the dot: no node knows of the brackets around it."""
+    """The text of the object that a method is called on, up to the dot, with the brackets around it (no node has
+    those)."""
     return file.between(file.start(call), file.end(call.func))[: -len(method)]
 
 

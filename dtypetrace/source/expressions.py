@@ -1,6 +1,6 @@
-"""Reading the program's text: which expression a frame was running, and what it says.
+"""Reads the program's text: which expression a frame was running, and what it contains.
 
-Pure functions over a :class:`~dtypetrace.text.ProgramText`; where it has no text for a file, they say None.
+Pure functions over a :class:`~dtypetrace.text.ProgramText`; without the text of a file, they return None.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 def expression_at(text: ProgramText, frame: Frame) -> ast.expr | None:
     """The expression that the frame was running.
 
-    It is matched by its end: for a method chain over several lines a CALL's position starts at the
-    attribute, not where the expression starts.
+    It is matched by its end: in a method chain over several lines, a CALL's position starts at the attribute, not where
+    the expression starts.
     """
     if frame.end_line is None or frame.end_column is None or frame.column is None:
         return None
@@ -26,12 +26,12 @@ def expression_at(text: ProgramText, frame: Frame) -> ast.expr | None:
     if file is None:
         return None
     begin = (frame.line, frame.column)
-    # the last statement of a loop's body ends where the loop does, and is not what the loop was at
+    # the last statement of a loop's body ends where the loop ends, but it may not be the one that was running
     nodes = [
         n for n in file.ends.get((frame.end_line, frame.end_column), ()) if file.start(_statement(file, n)) <= begin
     ]
-    # several expressions may end here (`a + f(x)`): the one that begins where the instruction does, or the
-    # call whose attribute begins there, or the outermost call
+    # several expressions may end here (`a + f(x)`): take the one that begins where the instruction does, or the call
+    # whose attribute begins there, or the outermost call
     exact = (n for n in nodes if file.start(n) == begin)
     calls = (n for n in nodes if isinstance(n, ast.Call))
     return next(exact, None) or next(calls, None) or next(iter(nodes), None)
@@ -45,25 +45,26 @@ def _statement(file: ParsedFile, node: ast.expr) -> ast.expr | ast.stmt:
 
 
 def call_at(text: ProgramText, frame: Frame) -> ast.Call | None:
-    """The call that the frame was in, None where it was running an operator or has no text."""
+    """The call that the frame was in; None where it was running an operator or has no text."""
     node = expression_at(text, frame)
     return node if isinstance(node, ast.Call) else None
 
 
 def arguments(call: ast.Call) -> tuple[ast.expr, ...]:
-    """What a call is given, by position and by name."""
+    """The arguments of a call, those by position and those by name."""
     return (*call.args, *(k.value for k in call.keywords))
 
 
 def dtype_keyword(text: ProgramText, frame: Frame) -> ast.expr | None:
-    """The dtype that the frame's call is given by keyword, as ``from_pretrained`` is; ``"auto"`` and None name none."""
+    """The dtype that the frame's call names by keyword, as ``from_pretrained`` does; ``"auto"`` and None do not
+    count."""
     call = call_at(text, frame)
     named = (k.value for k in call.keywords if k.arg in ("dtype", "torch_dtype")) if call is not None else ()
     return next((value for value in named if not isinstance(value, ast.Constant)), None)
 
 
 def callee(text: ProgramText, frame: Frame) -> str | None:
-    """The dotted name that the frame was calling (``self.unet``), None where it is no plain name."""
+    """The dotted name that the frame was calling (``self.unet``), None where it is not a plain name."""
     call = call_at(text, frame)
     return dotted(call.func) if call else None
 
@@ -78,7 +79,7 @@ def called(text: ProgramText, place: Place) -> str:
 
 
 def raises(text: ProgramText, frame: Frame) -> bool:
-    """Whether the frame was raising an exception: what it checked was passed to it by its caller."""
+    """Whether the frame was raising an exception; then its caller passed in the value that it checked."""
     file, node = text.parsed(frame.file), expression_at(text, frame)
     above: ast.AST | None = node
     while file is not None and isinstance(above, ast.expr):
@@ -95,7 +96,7 @@ def augmented(text: ProgramText, frame: Frame) -> ast.AugAssign | None:
     return statement if file.start(statement) == (frame.line, frame.column) else None
 
 
-# ---------------------------------------------------------------- what an expression says
+# ---------------------------------------------------------------- the parts of an expression
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -112,12 +113,12 @@ def dotted(node: ast.AST) -> str | None:
 
 
 def last_part(node: ast.AST) -> str:
-    """``c`` of ``a.b.c``; empty for what is no dotted name."""
+    """``c`` of ``a.b.c``; empty where it is not a dotted name."""
     return (dotted(node) or "").rpartition(".")[2]
 
 
 def dtype_argument(call: ast.Call) -> ast.expr | None:
-    """The expression that names a call's dtype: ``dtype=``, else the last argument that is no plain constant."""
+    """The expression that names a call's dtype: ``dtype=``, else the last argument that is not a plain constant."""
     for keyword in call.keywords:
         if keyword.arg == "dtype":
             return keyword.value
@@ -146,7 +147,7 @@ def written(text: ProgramText, frame: Frame, value: str) -> str | None:
     return ast.get_source_segment("".join(file.lines), found) if found is not None else None
 
 
-# ---------------------------------------------------------------- what lies around an expression
+# ---------------------------------------------------------------- the surroundings of an expression
 
 
 def function_around(file: ParsedFile, node: ast.AST) -> Function | ast.Module:

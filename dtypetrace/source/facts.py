@@ -1,8 +1,8 @@
-"""What only the program's text tells about recorded events, found once and kept in the records.
+"""Facts about recorded events that only the program's text has, found once and kept in the records.
 
-A hook sees that ``y.dtype`` was read before ``x.to(...)`` ran; whether that read gave the call its dtype, only the text
-says. The same goes for the name of a tensor from outside and for the ``with`` statement of an autocast region.
-:func:`with_facts` answers these questions for every step of a recording. After that no view needs the text.
+A hook sees that ``y.dtype`` was read before ``x.to(...)`` ran. Only the text says whether that read gave the call its
+dtype. The same is true for the name of a tensor from outside, and for the ``with`` statement of an autocast region.
+:func:`with_facts` answers these questions for every step of a recording. After that, no view needs the text.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from . import regions
 from .expressions import arguments, assignments, call_at, dotted, dtype_argument, expression_at
 
 _MOST_FRAMES = 6
-"""How far out from a call its dtype argument is followed; in the programs seen it took three frames at most."""
+"""How far out from a call its dtype argument is followed; in the programs seen, three frames were enough."""
 
 
 @dataclass
 class Known:
-    """What was found already, by the numbers of the places asked about: for a recording that is asked again as it
-    grows."""
+    """What was already found, by the numbers of the places: for a recording that is read again while it grows."""
 
     reads: dict[tuple[int, tuple[Read, ...]], tuple[Read, ...]] = field(default_factory=dict)
     names: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -32,7 +31,7 @@ class Known:
 
 
 def with_facts(recording: Recording, known: Known | None = None) -> Recording:
-    """The recording with the facts of its text in its steps: which reads gave a dtype and how they are written, the
+    """The recording, with facts from its text in its steps: which reads gave a dtype and how they are written, the
     names of tensors from outside, the ``with`` statements of autocast regions (as new places)."""
     finder = _Finder(recording, known or Known())
     with collected() as failed:
@@ -44,7 +43,7 @@ def with_facts(recording: Recording, known: Known | None = None) -> Recording:
 
 
 class _Finder:
-    """Answers for the steps of one recording."""
+    """Finds the facts for the steps of one recording."""
 
     def __init__(self, recording: Recording, known: Known) -> None:
         self.recording = recording
@@ -93,13 +92,13 @@ class _Finder:
         return self._number(found) if found is not None else -1
 
     def _mentions_autocast(self, file: str) -> bool:
-        """Asked before a file is parsed: most files of a program never name autocast."""
+        """A cheap test before a file is parsed: most files of a program never name autocast."""
         if file not in self._mentions:
             self._mentions[file] = any(regions.AUTOCAST in line for line in self.text.lines(file))
         return self._mentions[file]
 
     def _number(self, place: Place) -> int:
-        """The number of a place that the recording did not have."""
+        """The number of a place, which is added if the recording did not have it."""
         number = self._numbers.get(place)
         if number is None:
             number = self._numbers[place] = len(self.recording.places) + len(self.added)
@@ -113,13 +112,13 @@ class _Finder:
 def linked(text: ProgramText, call_place: Place, read_place: Place, frames_up: int) -> bool:
     """Whether a read of ``tensor.dtype`` gave a call its dtype argument.
 
-    Exact where there is text: the read lies inside the call, or inside what was assigned to the name that the call
-    uses, or inside the caller's call that passed it. A literal dtype in the call is no link. A call without text (a
-    program that was typed into ``exec``) is linked, as hooks list only reads that the same running function made
+    Exact where there is text: the read is inside the call, or inside the expression that was assigned to the name that
+    the call uses, or inside the caller's call that passed it. A call with a literal dtype is not linked. A call without
+    text (a program run by ``exec``) is linked, because hooks list only reads that the same running function made
     before.
     """
     if frames_up < 0:
-        return True  # the call was given the tensor itself
+        return True  # the tensor itself was passed to the call
     frame = next(iter(call_place.stack), None)
     if frame is None or len(read_place.stack) <= frames_up:
         return False
@@ -142,7 +141,7 @@ def _same_function(place: Place, frame: Frame) -> Frame | None:
 
 
 def _inside_call(text: ProgramText, frame: Frame, read: Frame | None) -> bool:
-    """Whether a read lies inside the call that a frame was in."""
+    """Whether a read is inside the call that a frame was in."""
     if read is None or read.column is None:
         return False
     file, call = text.parsed(frame.file), call_at(text, frame)
@@ -159,7 +158,7 @@ def _assigned_from(text: ProgramText, frame: Frame, call: ast.Call, argument: as
 
 
 def _written(text: ProgramText, place: Place, frames_up: int) -> str:
-    """What a dtype was read from, as written where it was used: ``sample.dtype``, ``self.dtype``."""
+    """The expression that a dtype was read from, as written where it was used: ``sample.dtype``, ``self.dtype``."""
     stack = place.stack
     if len(stack) <= max(frames_up, 0):
         return ""
@@ -177,8 +176,8 @@ def first_use(text: ProgramText, place: Place, name: str) -> str:
     """The expression by which a tensor from outside was first used, batch key included; empty where the text has no
     plain one.
 
-    ``#1['mask']``, as hooks name it, is an argument of the call by its position; else the call's only plain argument is
-    meant.
+    Hooks use names such as ``#1['mask']``: an argument of the call, by position. Without a number, the call must have
+    only one plain argument.
     """
     frame = place.stack[0] if name and place.stack else place.user_frame
     call = call_at(text, frame) if frame else None

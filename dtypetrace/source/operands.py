@@ -1,4 +1,5 @@
-"""How the program writes the operands of a call: here, in the user's calls further out, and where a number came from.
+"""How the program writes the operands of a call: in the call itself, in the user's calls further out, and where a
+number came from.
 
 Pure functions over a :class:`~dtypetrace.text.ProgramText`, like ``source.expressions``.
 """
@@ -24,23 +25,23 @@ from .expressions import (
 from .expressions import number as number_of
 
 LONGEST = 32
-"""Characters of an expression that still serves as a name."""
+"""Characters of an expression that is still short enough to be a name."""
 _REFLECTED = frozenset("radd rsub rmul rdiv rtruediv rfloordiv rmod rpow rmatmul rand ror rxor rlshift rrshift".split())
-"""Operators that Python asks the right operand for: ``1 - x`` is ``x.__rsub__(1)``."""
+"""Methods that Python calls on the right operand: ``1 - x`` is ``x.__rsub__(1)``."""
 
 
 def argument(text: ProgramText, frame: Frame, op: str, module: str, name: str, index: int) -> str:
     """How the program writes one operand of the call that the frame was in (``q * turn``); empty where that is not
     plain.
 
-    name and index are the operand's own in the signature of ``op``. A module's call with one argument, such as
-    ``self.proj(x)``, stands for the op that the module runs, whose ``input`` is what the module is given.
+    name and index are the operand's own in the signature of ``op``. For a module's call with one argument, such as
+    ``self.proj(x)``, the argument is the ``input`` of the op that the module runs.
     """
     return plain(operand_node(text, frame, op, module, name, index))
 
 
 def written_operands(text: ProgramText, frame: Frame) -> list[str]:
-    """How the program writes the operands of the operator or call that the frame was in, where that is plain."""
+    """How the program writes the operands of the operator or call that the frame was in, where those are plain."""
     node = expression_at(text, frame)
     if isinstance(node, ast.BinOp):
         return [plain(node.left), plain(node.right)]
@@ -48,14 +49,14 @@ def written_operands(text: ProgramText, frame: Frame) -> list[str]:
 
 
 def passed(text: ProgramText, frame: Frame, name: str, position: int) -> str:
-    """How the program writes an argument of the call that the frame was in, else the argument's own name."""
+    """How the program writes an argument of the call that the frame was in; else the argument's own name."""
     item = "[" + name.partition("[")[2] if "[" in name else ""  # one of several that were passed as one
     written = plain(passed_node(text, frame, name, position))
     return written + item if written else name
 
 
 def passed_node(text: ProgramText, frame: Frame, name: str, position: int) -> ast.expr | None:
-    """The expression of an argument, by its position or, where that is -1, its name."""
+    """The expression of an argument: by its position or, if that is -1, by its name."""
     call = call_at(text, frame)
     if call is None:
         return None
@@ -65,13 +66,13 @@ def passed_node(text: ProgramText, frame: Frame, name: str, position: int) -> as
 
 
 def _positional(given: list[ast.expr], position: int) -> ast.expr | None:
-    """An argument by its number, None behind one with a star, which may stand for several."""
+    """An argument by its number; None after one with a star, which may be several arguments."""
     before = given[: position + 1]
     return before[-1] if len(before) > position and not any(isinstance(a, ast.Starred) for a in before) else None
 
 
 def plain(node: ast.AST | None) -> str:
-    """An expression's text, empty where it is no name for a tensor or is long; of a long call its end,
+    """An expression's text; empty where it is not a name for a tensor or is long. Of a long call, only its end:
     ``(...).softmax(-1)``."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
@@ -123,7 +124,7 @@ def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, 
 
 
 def _item(given: list[ast.expr], op: str, name: str) -> ast.expr | None:
-    """One tensor of a list (``tensors[2]``), which is the first argument or, for ``einsum``, what follows it."""
+    """One tensor of a list (``tensors[2]``). The list is the first argument; for ``einsum``, it is the rest of them."""
     first = given[0] if given else None
     listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else None
     items = listed if listed is not None else given[1:] if op == "einsum" else given
@@ -134,7 +135,7 @@ def _item(given: list[ast.expr], op: str, name: str) -> ast.expr | None:
 
 
 def _by_number(given: list[ast.expr], op: str, index: int) -> ast.expr | None:
-    """An operand by its number; None where a list before it would move the numbers, as a norm's shape does."""
+    """An operand by its number; None where a list before it (a norm's shape) would shift the numbers."""
     found = _positional(given, index)
     moved = any(isinstance(a, (ast.List, ast.Tuple)) for a in given[: index + 1]) or index and "norm" in op
     return None if moved else found
@@ -142,7 +143,7 @@ def _by_number(given: list[ast.expr], op: str, index: int) -> ast.expr | None:
 
 @lru_cache(maxsize=64)
 def _torch_names(tree: ast.Module) -> frozenset[str]:
-    """The names by which a file calls torch and its modules (``import torch as th``)."""
+    """The names under which a file imports torch and its modules (``import torch as th``)."""
     found = {"torch", "F", "nn"}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -155,14 +156,14 @@ def _torch_names(tree: ast.Module) -> frozenset[str]:
 
 
 def passed_on(text: ProgramText, place: Place, module: str, node: ast.AST | None, made: Place) -> ast.expr | None:
-    """The expression in the user's own call that a library passed on, under names of its own, to an operand's place.
+    """The expression in the user's own call that a library passed on, under its own names, to an operand's place.
 
-    node is the operand in the innermost frame, made is where the operand was. None where a function in between gave its
-    argument another value, or was called in a way that does not tell one argument from another.
+    node is the operand in the innermost frame, made is where the operand was made. None where a function in between
+    assigned another value to its argument, or where it is unclear from the call which argument is which.
     """
     makers = {(frame.file, frame.function) for frame in made.stack}
     for frame, caller in zip(place.stack, place.stack[1:]):
-        # an assignment in a function that made the value may have been its birth
+        # an assignment in a function that made the value may be the value's birth
         reassigned_here = not makers or (frame.file, frame.function) in makers
         given = _given_by_caller(text, frame, caller, module, node, may_reassign=not reassigned_here)
         if caller.user or given is None:
@@ -172,7 +173,7 @@ def passed_on(text: ProgramText, place: Place, module: str, node: ast.AST | None
 
 
 def callers(text: ProgramText, place: Place, node: ast.AST | None, module: str) -> Iterator[tuple[Place, ast.expr]]:
-    """The expressions in the user's calls further out that were passed on, under names of their own, to an operand, the
+    """The expressions in the user's calls further out that were passed on, under other names, to an operand, the
     nearest first, each with its place; node is the operand in the innermost frame."""
     for level, (frame, caller) in enumerate(zip(place.stack, place.stack[1:]), 1):
         node = _given_by_caller(text, frame, caller, module, node, may_reassign=False)
@@ -185,7 +186,7 @@ def callers(text: ProgramText, place: Place, node: ast.AST | None, module: str) 
 def _given_by_caller(
     text: ProgramText, frame: Frame, caller: Frame, module: str, node: ast.AST | None, *, may_reassign: bool
 ) -> ast.expr | None:
-    """What the caller gave for the argument that a name in the frame's function stands for."""
+    """The expression that the caller passed for a name of the frame's function, if that name is an argument."""
     file = text.parsed(frame.file)
     if not isinstance(node, ast.Name) or file is None:
         return None
@@ -197,7 +198,7 @@ def _given_by_caller(
 
 
 def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | None, module: str) -> ast.expr | None:
-    """What a call gives for a function's argument. A module that is called runs its ``forward``."""
+    """The expression that a call passes for a function's argument. A module's call runs its ``forward``."""
     called = (dotted(call.func) or "").rpartition(".")[2] if call is not None else ""
     of_module = function.name == "forward" and called in module.split(".")
     if call is None or not called or called != function.name and not of_module:
@@ -212,7 +213,7 @@ def _given(function: ast.FunctionDef, method: bool, name: str, call: ast.Call | 
 
 
 def scalar_place(text: ProgramText, site: Place, value: str) -> Place:
-    """Where a Python number was written: in the call itself, or where the name that the call uses was assigned it."""
+    """Where a Python number was written: in the call itself, or in the assignment to the name that the call uses."""
     for index, frame in enumerate(site.stack):
         call, file = call_at(text, frame), text.parsed(frame.file)
         if call is not None and file is not None:
@@ -227,8 +228,8 @@ def scalar_place(text: ProgramText, site: Place, value: str) -> Place:
 
 
 def converted(text: ProgramText, site: Place) -> tuple[str, Place]:
-    """The name by which a call got the value that it converts, and where that was assigned; else no name and the
-    call."""
+    """The name of the value that a call converts, and where that name was assigned; else no name, and the call's
+    place."""
     frame = site.stack[0] if site.stack else None
     call, file = (call_at(text, frame), text.parsed(frame.file)) if frame else (None, None)
     if frame is None or call is None or file is None:
@@ -241,6 +242,6 @@ def converted(text: ProgramText, site: Place) -> tuple[str, Place]:
 
 
 def located(file: ParsedFile, frame: Frame, node: ast.expr) -> Frame:
-    """The frame, as if it was running an expression of its file."""
+    """The frame, as if it were running another expression of its file."""
     begin, end = file.start(node), file.end(node)
     return Frame(frame.file, begin[0], frame.function, frame.user, begin[1], *end)

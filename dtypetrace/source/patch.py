@@ -1,11 +1,11 @@
-"""Source patches: edits gathered from several runs, applied to the text as it was, shown as a diff, written whole or
-not at all.
+"""Source patches: edits gathered from several runs, applied to the original text, shown as a diff, and written to all
+files or to none.
 
-An edit is cut down to the few characters that it changes, so that edits inside each other go together
-and the formatting around them stays. All positions are kept in the original text; what a later run
-says of the patched text is led back there.
+An edit is reduced to the few characters that it changes, so that edits inside each other can be combined and the
+formatting around them stays. All positions refer to the original text; positions in the patched text, found by a later
+run, are mapped back to it.
 
-Standard library only, like everything that plans.
+Standard library only, like all code that plans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..text import LIVE, ProgramText, lines_of
 
 
 class Piece(NamedTuple):
-    """``text`` instead of the characters from start to end of the original; ``span`` is the expression it belongs
+    """``text`` replaces the characters from start to end of the original; ``span`` is the expression that it belongs
     to."""
 
     start: int
@@ -35,12 +35,12 @@ class Piece(NamedTuple):
     text: str
     span: tuple[int, int]
     order: int = 0
-    """Which came first, of two around the same expression: the first is the inner one."""
+    """Order of edits around the same expression: the first is the inner one."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One edit in terms of the original text."""
+    """One edit, with positions in the original text."""
 
     file: str
     pieces: tuple[Piece, ...]
@@ -51,8 +51,8 @@ class Unpatchable(ValueError):
 
 
 @dataclass
-class Sheet:
-    """One file: its original text, the changes to it, and the text that they make."""
+class PatchedFile:
+    """One file: its original text, the changes to it, and the patched text."""
 
     file: str
     original: str
@@ -61,8 +61,8 @@ class Sheet:
     pieces: list[Piece] = field(default_factory=list)
 
     @classmethod
-    def read(cls, file: str, program: ProgramText) -> Sheet:
-        """Raises Unpatchable where the program has no text that could be patched."""
+    def read(cls, file: str, program: ProgramText) -> PatchedFile:
+        """Raises Unpatchable where the program has no text that can be patched."""
         data = program.raw(file)
         if data is None:
             raise Unpatchable(f"{file}: there is no source to patch")
@@ -84,7 +84,7 @@ class Sheet:
     def _sorted(self) -> list[Piece]:
         def place(piece: Piece) -> tuple[int, ...]:
             closes = piece.start == piece.end == piece.span[1]
-            # where several stand at one place, closings come first, from the inside out; openings from the outside in
+            # several at one place: closings come first, from the inside out; then openings, from the outside in
             return (
                 piece.start,
                 0 if closes else 1,
@@ -95,7 +95,7 @@ class Sheet:
         return sorted(self.pieces, key=place)
 
     def add(self, change: Change, order: int) -> bool:
-        """Adds a change. False where it conflicts with one that is there; one that is there already stays one."""
+        """Adds a change. Returns False where it conflicts with an existing one. The same change twice counts once."""
         new = [p._replace(order=order) for p in change.pieces]
         known = {p[:4] for p in self.pieces}
         new = [p for p in new if p[:4] not in known]
@@ -119,7 +119,7 @@ class Sheet:
     # ------------------------------------------------------------ positions
 
     def locate(self, edit: Edit) -> Change | None:
-        """An edit of the text as it is now, in terms of the original; None where it changes what a change has made."""
+        """Maps an edit of the patched text to the original text; None where it touches what a change has inserted."""
         text = self.text
         starts = _line_starts(text)
         if not (0 < edit.start[0] <= len(starts) and 0 < edit.end[0] <= len(starts)):
@@ -141,20 +141,19 @@ class Sheet:
         return Change(self.file, tuple(pieces))
 
     def _span_back(self, begin: int, end: int) -> tuple[int, int] | None:
-        """The original places of both ends of a range in the text as it is now, None where a change made one of
-        them."""
+        """Maps both ends of a range in the patched text to the original; None where a change inserted one of them."""
         first, last = self._back(begin, opening=True), self._back(end, opening=False)
         return None if first is None or last is None else (first, last)
 
-    def made(self, line: int, column: int) -> Piece | None:
-        """The change that put the character at a place of the text as it is now there, None for one of the
-        original's."""
+    def insertion_at(self, line: int, column: int) -> Piece | None:
+        """The change that inserted the character at a position of the patched text; None for a character of the
+        original."""
         offset = _offset(self.text, line, column)
         return next((piece for piece, begin, end in self._now() if begin <= offset < end), None)
 
-    def told(self, line: int, column: int) -> Piece | None:
-        """The change that put an argument of its own into the call whose closing bracket is at a place of the text as
-        it is now."""
+    def argument_at(self, line: int, column: int) -> Piece | None:
+        """The change that inserted an argument into the call whose closing bracket is at a position of the patched
+        text."""
         text, pieces, depth = self.text, self._now(), 0
         offset = _offset(text, line, column)
         if offset < 0 or text[offset] != ")":
@@ -169,7 +168,7 @@ class Sheet:
         return None
 
     def _now(self) -> list[tuple[Piece, int, int]]:
-        """The changes with where they begin and end in the text as it is now."""
+        """The changes, each with its begin and end in the patched text."""
         found, moved = [], 0
         for piece in self._sorted():
             begin = piece.start + moved
@@ -178,7 +177,7 @@ class Sheet:
         return found
 
     def _back(self, offset: int, *, opening: bool) -> int | None:
-        """The original place of a place in the text as it is now, None inside what a change has put there."""
+        """Maps a position in the patched text to the original; None inside what a change has inserted."""
         moved = 0
         for piece in self._sorted():
             begin = piece.start + moved
@@ -197,13 +196,13 @@ def _line_starts(text: str) -> list[int]:
 
 
 def _offset(text: str, line: int, column: int) -> int:
-    """Where a line's column is in a text, both counted from 1; -1 for nowhere."""
+    """The offset of a line and column (both from 1) in a text; -1 if there is no such position."""
     starts = _line_starts(text)
     return starts[line - 1] + column - 1 if 0 < line <= len(starts) else -1
 
 
 def _cut(before: str, after: str) -> list[tuple[int, int, str]]:
-    """The smallest changes that make one text of the other: around it, or one place within it."""
+    """The smallest changes that turn one text into the other: text added around it, or one place inside it."""
     inside = after.find(before)
     if inside >= 0:
         around = [(0, 0, after[:inside]), (len(before), len(before), after[inside + len(before) :])]
@@ -218,20 +217,20 @@ class Patch:
     """Changes to several files of a program, in the order in which they were found."""
 
     def __init__(self, program: ProgramText = LIVE) -> None:
-        self.sheets: dict[str, Sheet] = {}
+        self.patched_files: dict[str, PatchedFile] = {}
         self._program = program
 
-    def sheet(self, file: str) -> Sheet:
-        if file not in self.sheets:
-            self.sheets[file] = Sheet.read(file, self._program)
-        return self.sheets[file]
+    def patched_file(self, file: str) -> PatchedFile:
+        if file not in self.patched_files:
+            self.patched_files[file] = PatchedFile.read(file, self._program)
+        return self.patched_files[file]
 
     def locate(self, edits: Iterable[Edit]) -> tuple[Change, ...]:
-        """The edits that can be made, in terms of the original texts."""
+        """Maps edits of the present text to the original texts; edits that cannot be made are left out."""
         found = []
         for edit in edits:
             try:
-                change = self.sheet(edit.file).locate(edit)
+                change = self.patched_file(edit.file).locate(edit)
             except Unpatchable:
                 continue
             if change is not None and change.pieces and change not in found:
@@ -239,48 +238,50 @@ class Patch:
         return tuple(found)
 
     def set(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Makes these the changes, and gives those that went together."""
-        for sheet in self.sheets.values():
-            sheet.pieces = []
-        return tuple(change for order, change in enumerate(changes) if self.sheet(change.file).add(change, order))
+        """Replaces all changes by these; returns those that could be combined."""
+        for patched_file in self.patched_files.values():
+            patched_file.pieces = []
+        return tuple(
+            change for order, change in enumerate(changes) if self.patched_file(change.file).add(change, order)
+        )
 
     @property
     def texts(self) -> dict[str, str]:
         """The patched text of each file that changes."""
-        return {file: sheet.text for file, sheet in self.sheets.items() if sheet.pieces}
+        return {file: patched_file.text for file, patched_file in self.patched_files.items() if patched_file.pieces}
 
     def diff(self, folder: str | os.PathLike[str] | None = None) -> str:
-        """The unified diff, its paths relative to a folder (default: the working directory) where they lie in it."""
+        """The unified diff; paths inside a folder (default: the working directory) are relative to it."""
         return "".join(
             line
-            for file, sheet in sorted(self.sheets.items())
-            if sheet.pieces
-            for line in _unified(sheet.original, sheet.text, _named(file, folder))
+            for file, patched_file in sorted(self.patched_files.items())
+            if patched_file.pieces
+            for line in _unified(patched_file.original, patched_file.text, _named(file, folder))
         )
 
     def write(self) -> None:
-        """Writes every file, each whole or not at all, and none where one of them has changed meanwhile.
+        """Writes every file completely, or no file at all if one of them has changed since the run.
 
         Raises Unpatchable where nothing was written, OSError where a file could not be.
         """
         prepared: list[tuple[str, Path]] = []
         try:
-            for file, sheet in self.sheets.items():
-                if not sheet.pieces:
+            for file, patched_file in self.patched_files.items():
+                if not patched_file.pieces:
                     continue
                 path = Path(os.path.realpath(file))
                 for needed in (path, path.parent):
-                    # a user who may write everywhere still means something by taking the permission away
+                    # a user with permission to write everywhere (root) may still have made a file read-only on purpose
                     if not os.access(needed, os.W_OK) or not needed.stat().st_mode & 0o222:
                         raise Unpatchable(
                             f"{needed} is read-only; nothing was written. Make it writable: chmod u+w {needed}"
                         )
                 try:
-                    if hashlib.sha256(path.read_bytes()).hexdigest() != sheet.digest:
+                    if hashlib.sha256(path.read_bytes()).hexdigest() != patched_file.digest:
                         raise Unpatchable(
                             f"{file} has changed since it was run; nothing was written. Run dtypetrace fix again"
                         )
-                    prepared.append((_beside(path, sheet.text.encode(sheet.encoding)), path))
+                    prepared.append((_temporary_copy(path, patched_file.text.encode(patched_file.encoding)), path))
                 except OSError as error:
                     raise Unpatchable(
                         f"{file} cannot be written: {error.strerror or error}; nothing was written. Make "
@@ -295,8 +296,8 @@ class Patch:
                 Path(name).unlink(missing_ok=True)
 
 
-def _beside(path: Path, data: bytes) -> str:
-    """A new file with this content and the permissions of the one it is to replace."""
+def _temporary_copy(path: Path, data: bytes) -> str:
+    """Writes a new file in the same folder, with this content and the permissions of the file that it will replace."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -326,7 +327,7 @@ _GENERATED = re.compile(
 
 
 def objection(file: str, root: str | os.PathLike[str]) -> str | None:
-    """Why a file is not to be patched, in one line with what to do; None where it may be."""
+    """Why a file must not be patched, in one line with what to do; None where it may be."""
     if not os.path.exists(file):
         return f"{file}: there is no source to patch. Put the code into a file"
     real = os.path.realpath(file)

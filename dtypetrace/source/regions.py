@@ -11,7 +11,8 @@ AUTOCAST = "autocast"
 
 
 def body(text: ProgramText, place: Place) -> Place | None:
-    """A place from the frame on that stands in the body of a ``with autocast`` statement; None where none does."""
+    """The place from the first frame that is in the body of a ``with autocast`` statement outwards; None where none
+    is."""
     levels = (n for n, frame in enumerate(place.stack) if enclosing_with(text, frame, AUTOCAST) is not None)
     level = next(levels, None)
     return Place(place.stack[level:]) if level is not None else None

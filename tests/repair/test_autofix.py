@@ -597,7 +597,7 @@ def test_a_value_that_nothing_takes_is_not_cast(tmp_path):
     for last in ("y = main()", "main()"):
         patch = Patch()
         (problem,) = gather(healed(tmp_path, text + last).with_text, patch)
-        originals = {c.file: patch.sheets[c.file].original for cs in problem.changes.values() for c in cs}
+        originals = {c.file: patch.patched_files[c.file].original for cs in problem.changes.values() for c in cs}
         pieces = [(c.file, p) for cs in problem.changes.values() for c in cs for p in c.pieces]
         edited[last] = {originals[file].count("\n", 0, p.start) + 1 for file, p in pieces}
     assert edited == {"y = main()": {4, 5}, "main()": {4}}

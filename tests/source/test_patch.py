@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from dtypetrace.records import Edit
-from dtypetrace.source.patch import Patch, Sheet, Unpatchable, objection
+from dtypetrace.source.patch import Patch, PatchedFile, Unpatchable, objection
 from dtypetrace.text import LIVE
 
 
@@ -34,10 +34,10 @@ def patched(file, *edits):
 
 
 def test_an_edit_is_cut_down_to_what_it_changes(file):
-    sheet = Sheet.read(str(file), LIVE)
-    inside = sheet.locate(edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
-    around = sheet.locate(edit(file, 2, "torch.ones(3)", "(torch.ones(3)).to(torch.half)"))
-    word = sheet.locate(edit(file, 3, "x.half()", "x.to(torch.float32)"))
+    patched_file = PatchedFile.read(str(file), LIVE)
+    inside = patched_file.locate(edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
+    around = patched_file.locate(edit(file, 2, "torch.ones(3)", "(torch.ones(3)).to(torch.half)"))
+    word = patched_file.locate(edit(file, 3, "x.half()", "x.to(torch.float32)"))
     assert [p.text for p in inside.pieces] == [", dtype=torch.half"]
     assert [p.text for p in around.pieces] == ["(", ").to(torch.half)"]
     assert [(p.end - p.start, p.text) for p in word.pieces] == [(5, "to(torch.float32")]
@@ -77,16 +77,18 @@ def test_rivals_are_told_and_repeats_are_one(file):
 
 def test_a_later_run_speaks_of_the_patched_text(file):
     patch, _ = patched(file, edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
-    sheet = patch.sheets[str(file)]
-    now = sheet.text.splitlines()[1]
+    patched_file = patch.patched_files[str(file)]
+    now = patched_file.text.splitlines()[1]
     start = now.index("f(")
     end = now.index(")  #") + 1
-    change = sheet.locate(Edit(str(file), (2, start + 1), (2, end + 1), now[start:end], now[start:end] + ".to(h)"))
-    sheet.add(change, 1)
-    assert sheet.text.splitlines()[1] == "x = f(torch.ones(3, dtype=torch.half), 'é').to(h)  # kept"
+    change = patched_file.locate(
+        Edit(str(file), (2, start + 1), (2, end + 1), now[start:end], now[start:end] + ".to(h)")
+    )
+    patched_file.add(change, 1)
+    assert patched_file.text.splitlines()[1] == "x = f(torch.ones(3, dtype=torch.half), 'é').to(h)  # kept"
     # what a change has put there is not to be changed again
     begin = now.index("torch.half")
-    assert sheet.locate(Edit(str(file), (2, begin + 1), (2, begin + 11), "torch.half", "torch.float64")) is None
+    assert patched_file.locate(Edit(str(file), (2, begin + 1), (2, begin + 11), "torch.half", "torch.float64")) is None
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -157,16 +159,19 @@ def test_what_may_not_be_patched(tmp_path):
 
 def test_what_a_change_made_is_known_from_what_was_there(file):
     patch, _ = patched(file, edit(file, 3, "x", "x.to(torch.half)"))
-    sheet = patch.sheets[str(file)]
-    columns = [n for n in range(1, 30) if sheet.made(3, n) is not None]
-    assert sheet.text.splitlines()[2][columns[0] - 1 : columns[-1]] == ".to(torch.half)" and sheet.made(2, 3) is None
+    patched_file = patch.patched_files[str(file)]
+    columns = [n for n in range(1, 30) if patched_file.insertion_at(3, n) is not None]
+    assert (
+        patched_file.text.splitlines()[2][columns[0] - 1 : columns[-1]] == ".to(torch.half)"
+        and patched_file.insertion_at(2, 3) is None
+    )
 
 
 def test_what_a_call_was_told_is_known_at_its_end(file):
     patch, _ = patched(file, edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
-    sheet = patch.sheets[str(file)]
-    line = sheet.text.splitlines()[1]
+    patched_file = patch.patched_files[str(file)]
+    line = patched_file.text.splitlines()[1]
     inner = line.index("half)") + 5
-    assert sheet.told(2, inner) is sheet.pieces[0] and sheet.made(2, inner) is None
-    assert sheet.told(2, line.index("'é')") + 4) is None  # the outer call was told nothing itself
-    assert sheet.told(2, 1) is None and sheet.told(99, 1) is None
+    assert patched_file.argument_at(2, inner) is patched_file.pieces[0] and patched_file.insertion_at(2, inner) is None
+    assert patched_file.argument_at(2, line.index("'é')") + 4) is None  # no argument was inserted into the outer call
+    assert patched_file.argument_at(2, 1) is None and patched_file.argument_at(99, 1) is None

@@ -85,7 +85,7 @@ def test_a_loop_is_not_the_last_call_of_its_body(tmp_path):
 
 
 def test_the_last_call_of_a_chain_over_several_lines(tmp_path):
-    """Where a chain's call is refused, its position begins at the attribute: it is told by its end."""
+    """Where a chain's call is refused, its position begins at the attribute: it is found by its end."""
     text = "x = (thing\n     .a(1)\n     .here(2))\n"
     tree = ast.parse(text)
     whole = tree.body[0].value

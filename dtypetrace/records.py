@@ -72,6 +72,8 @@ class Step:
     """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
     explicit: bool = False
     """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``); else it came from a default."""
+    assigned: tuple[str, ...] = ()
+    """The names that the line of an origin assigns to; found by ``source.facts``."""
     region: int = -1
     """Place of the ``with autocast`` statement around it, where autocast decided the dtype; found by
     ``source.facts``."""

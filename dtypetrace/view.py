@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .records import Chain, Finding, Inserted, Recording, Results
 
 if TYPE_CHECKING:
+    from .foresight import Forecast
     from .rules.precision_plan import PrecisionPlan, StepError
 
 # graph, report and rules are imported on first use: otherwise networkx and rich would be loaded while the script's own
@@ -114,6 +115,22 @@ class View(ABC):
 
     def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
         raise ValueError("a saved trace cannot run anything; leave step out, or use dtypetrace plan script.py")
+
+    def what_if(self, changes: Mapping[str, str], *, autocast: str | None = None) -> WhatIf:
+        """What the run would have done with other dtypes: refused calls, widened results, memory and work by dtype.
+
+        changes: names to dtypes, ``{"vae": "bfloat16", "mask": "float16"}``. A name is a module's, a parameter's, that
+        of a variable on the line that gave a tensor its dtype, or ``file.py:12``. autocast: the dtype that autocast
+        computes in, ``"off"`` for no autocast, None for what was recorded. Nothing is run: the dtypes are carried
+        through the recorded ops by the measured rules of the operators. Raises
+        ``dtypetrace.foresight.UnknownNameError`` (a ValueError) for a name that was not recorded and for what is no
+        floating dtype.
+
+        >>> t.what_if({"vae": "bfloat16"}, autocast="float16")    # doctest: +SKIP
+        """
+        from . import foresight
+
+        return WhatIf(foresight.what_if(self.recording, changes, autocast))
 
     def slice(self, op: int, limit: int = 60) -> Slice:
         """What led to one op, given its number in ``to_dataframe()``: the ``limit`` nearest nodes, drawn in a notebook.
@@ -229,6 +246,23 @@ class Why:
         return notebook.flow_html(
             pictures.Pictures(self._recording).chains(self.chains), "How the dtypes came about", repr(self)
         )
+
+
+class WhatIf:
+    """The answer of ``what_if``: ``forecast`` is the data (``dtypetrace.foresight.Forecast``); its repr is the text."""
+
+    def __init__(self, forecast: Forecast) -> None:
+        self.forecast = forecast
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing would be refused, as far as the rules say."""
+        return self.forecast.clean
+
+    def __repr__(self) -> str:
+        from .render import forecasts
+
+        return forecasts.text(self.forecast)
 
 
 class SavedTrace(View):

@@ -7,9 +7,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..program import UsageError
 from . import arguments
+
+if TYPE_CHECKING:
+    from ..view import View
 
 OWN_FAULT = "dtypetrace: internal error, which costs this output only. Please report this:\n"
 
@@ -18,7 +22,10 @@ class ShowCommand:
     """Look at a saved trace (dtypetrace run --save F) again; torch is not needed for it."""
 
     name = "show"
-    usage = "dtypetrace show TRACE [--html F] [--json F] [--no-source] [--operators] [--fail-on LEVEL]"
+    usage = (
+        "dtypetrace show TRACE [--html F] [--json F] [--no-source] [--operators] [--what-if NAME=DTYPE] "
+        "[--fail-on LEVEL]"
+    )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -32,6 +39,15 @@ class ShowCommand:
         )
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         arguments.add_operators(parser)
+        add(
+            "--what-if",
+            action="append",
+            type=_change,
+            default=[],
+            metavar="NAME=DTYPE",
+            help="print what the run would have done with other dtypes: vae=bfloat16, mask=float16, "
+            "train.py:12=float32, autocast=off; may be given several times",
+        )
         arguments.add_fail_on(parser, "exit with 1 if a finding is this severe or more")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
@@ -49,7 +65,10 @@ class ShowCommand:
             ) from None
         html = arguments.writable("--html", options.html) if options.html else None
         json = arguments.writable("--json", options.json) if options.json else None
-        outputs: list[Callable[[], None]] = [lambda: report.console(trace, file=sys.stdout)]
+        answer = _forecast(trace, dict(options.what_if)) if options.what_if else None
+        outputs: list[Callable[[], None]] = [
+            (lambda: print(answer)) if answer else (lambda: report.console(trace, file=sys.stdout))
+        ]
         if options.operators:
             outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
         if html:
@@ -68,3 +87,21 @@ class ShowCommand:
                 failed = True
                 print(f"{OWN_FAULT}{traceback.format_exc()}", file=sys.stderr)
         return SystemExit(int(failed or arguments.reaches(trace.findings, options.fail_on)))
+
+
+def _change(text: str) -> tuple[str, str]:
+    name, equals, dtype = text.rpartition("=")
+    if not (name and equals and dtype):
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=DTYPE, such as vae=bfloat16")
+    return name, dtype
+
+
+def _forecast(trace: View, changes: dict[str, str]) -> str:
+    """The text of what the run would have done. Raises UsageError for names that were not recorded."""
+    from ..foresight import UnknownNameError
+
+    autocast = changes.pop("autocast", None)
+    try:
+        return repr(trace.what_if(changes, autocast=autocast))
+    except UnknownNameError as error:
+        raise UsageError(str(error)) from None

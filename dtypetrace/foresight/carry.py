@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import graph
-from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged
+from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged, Witness
 from ..tables import autocast, operator_rules
-from ..tables.dtypes import FLOATING, REAL, wider
+from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
 from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, is_cast, name_of
 from ..tables.rule_language import Call, Given, Gives, Prediction, Refuses, Unknown
 from .changes import DtypeChange, Parameters
@@ -325,16 +325,22 @@ def _agrees(outcome: Prediction, outputs: Sequence[str]) -> bool:
     return isinstance(outcome, Gives) and (not outcome.dtypes or _spread(outcome.dtypes, outputs) == tuple(outputs))
 
 
+def operands_of(run: Replay, refused: Refused) -> Iterator[tuple[str, str]]:
+    """The dtypes of a refused call's operands, as recorded and after the change."""
+    for w in sorted(refused.witnesses, key=lambda w: w.index):
+        yield w.dtype, _dtype_after(run, refused, w) if w.dtype in DTYPES else w.dtype
+
+
+def _dtype_after(run: Replay, refused: Refused, w: Witness) -> str:
+    host = Op(refused.op, "", refused.phase, refused.module, refused.place, (), (), 1)
+    return run.dtype_of(host, Input(w.dtype, w.step, w.producer, w.name.rpartition(".")[2], w.holder, w.shape))
+
+
 def refused_again(run: Replay, refused: Refused) -> Prediction:
     """What would happen to a refused call after a change."""
     tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
-    host = Op(refused.op, "", refused.phase, refused.module, refused.place, (), (), 1)
-    given = []
-    for w in tensors:
-        operand = Input(w.dtype, w.step, w.producer, w.name.rpartition(".")[2], w.holder, w.shape)
-        given.append(Given(run.dtype_of(host, operand), len(w.shape), 0 in w.shape))
     before = Call(tuple(Given(w.dtype, len(w.shape), 0 in w.shape) for w in tensors))
-    after = Call(tuple(given))
+    after = Call(tuple(Given(_dtype_after(run, refused, w), len(w.shape), 0 in w.shape) for w in tensors))
     table = operator_rules.table()
     if after == before:
         return Refuses(refused.code)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
 from .. import graph
-from ..records import Input, Op, Parameter, Place, Recording
+from ..records import Input, Op, Parameter, Recording
 from ..tables.dtypes import DTYPES, FLOATING
 
 
@@ -41,8 +40,8 @@ def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | No
     for name, spelled in changes.items():
         dtype = _dtype(spelled)
         full = _modules(recording, name)
-        modules |= dict.fromkeys(full, dtype)
         born = [] if full else list(_births(recording, name))
+        modules |= dict.fromkeys(full, dtype)
         births |= dict.fromkeys(born, dtype)
         if not full and not born:
             raise UnknownNameError(f"nothing called {name!r} was recorded{_near(recording, name)}")
@@ -85,26 +84,15 @@ def _births(recording: Recording, name: str) -> Iterator[int]:
         if colon and line.isdigit():
             if any(f.line == int(line) and f.user and f.file.endswith(file) for f in place.stack):
                 yield number
-        elif name == step.name or name in _assigned(recording, place):
+        elif name == step.name or name in step.assigned:
             yield number
-
-
-_ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
-
-
-def _assigned(recording: Recording, place: Place) -> set[str]:
-    """The names that the line of a birth assigns to, if the trace has its text: the innermost line, and the user's."""
-    frames = {(f.file, f.line) for f in (place.user_frame, *place.stack[:1]) if f is not None}
-    lines = (recording.text.line(*frame) or recording.line(*frame) for frame in frames)
-    found = map(_ASSIGNMENT.match, lines)
-    return {match[1] for match in found if match}
 
 
 def _near(recording: Recording, name: str) -> str:
     known = set(_named(recording))
     for step in recording.steps:
         if step.to in FLOATING:
-            known |= _assigned(recording, graph.place_of(recording, step.place))
+            known |= set(step.assigned)
     near = difflib.get_close_matches(name, sorted(known), 3)
     return f"; did you mean {', '.join(near)}?" if near else ""
 

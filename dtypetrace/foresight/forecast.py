@@ -12,7 +12,7 @@ from ..tables import operator_rules
 from ..tables.dtypes import FLOATING, bytes_of
 from ..tables.operators import flops, is_cast, is_move, result_bytes
 from ..tables.rule_language import Gives
-from .carry import Replay, refusals, refused_again
+from .carry import Replay, operands_of, refusals, refused_again
 from .changes import DtypeChange, resolve
 
 FORWARD = ("forward", "recompute", "other")
@@ -53,6 +53,8 @@ class Forecast:
     """What would have happened, op by op and in total."""
 
     change: DtypeChange
+    names: Mapping[str, str]
+    """The dtypes that were asked for, by the names of what should have them."""
     refused: tuple[Predicted, ...]
     """Calls that ran and would be refused."""
     still: tuple[Predicted, ...]
@@ -89,6 +91,7 @@ def what_if(recording: Recording, changes: Mapping[str, str] | DtypeChange, auto
     mended = (n for n, r in enumerate(recording.refused) if isinstance(refused_again(run, r), Gives))
     return Forecast(
         change,
+        {} if isinstance(changes, DtypeChange) else dict(changes),
         refused=tuple(_of_op(run, a.op, a.code) for a in after if a.op >= 0),
         still=tuple(_of_refused(run, a.refused, a.code) for a in after if a.refused >= 0),
         mended=tuple(_of_refused(run, n, "") for n in mended),
@@ -113,9 +116,9 @@ def _of_refused(run: Replay, number: int, code: str) -> Predicted:
     refused = run.recording.refused[number]
     outcome = refused_again(run, refused)
     gives = outcome.dtypes[0] if isinstance(outcome, Gives) and outcome.dtypes else ""
-    dtypes = tuple(w.dtype for w in refused.witnesses)
+    before, after = zip(*operands_of(run, refused)) if refused.witnesses else ((), ())
     place = graph.place_of(run.recording, refused.place)
-    return Predicted(refused.op, refused.module, refused.phase, place, code, dtypes, dtypes, gives, refused.count)
+    return Predicted(refused.op, refused.module, refused.phase, place, code, before, after, gives, refused.count)
 
 
 def _unknown(run: Replay) -> dict[str, int]:

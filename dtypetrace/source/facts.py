@@ -8,15 +8,18 @@ dtype. The same is true for the name of a tensor from outside, and for the ``wit
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..parts import attempt, collected
 from ..records import Frame, Place, Read, Recording, Step
+from ..tables.dtypes import FLOATING
 from ..text import ProgramText
 from . import regions
 from .expressions import arguments, assignments, call_at, dotted, dtype_argument, expression_at
 
+_ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
 _MOST_FRAMES = 6
 """How far out from a call its dtype argument is followed; in the programs seen, three frames were enough."""
 
@@ -28,6 +31,7 @@ class Known:
     reads: dict[tuple[int, tuple[Read, ...]], tuple[Read, ...]] = field(default_factory=dict)
     names: dict[tuple[int, str], str] = field(default_factory=dict)
     regions: dict[int, Place | None] = field(default_factory=dict)
+    assigned: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def with_facts(recording: Recording, known: Known | None = None) -> Recording:
@@ -56,6 +60,8 @@ class _Finder:
     def step(self, step: Step) -> Step:
         if step.reads:
             step = replace(step, reads=self._reads(step))
+        if not step.parents and step.to in FLOATING:
+            step = replace(step, assigned=self._assigned(step.place))
         if step.how in ("input", "worker"):
             return replace(step, name=self._name(step))
         if step.how == "autocast":
@@ -64,6 +70,15 @@ class _Finder:
 
     def _place(self, number: int) -> Place:
         return self.recording.places[number] if 0 <= number < len(self.recording.places) else Place()
+
+    def _assigned(self, number: int) -> tuple[str, ...]:
+        found = self.known.assigned.get(number)
+        if found is None:
+            place = self._place(number)
+            frames = dict.fromkeys((f.file, f.line) for f in (place.user_frame, *place.stack[:1]) if f is not None)
+            names = (_ASSIGNMENT.match(self.text.line(*frame)) for frame in frames)
+            found = self.known.assigned[number] = tuple(match[1] for match in names if match)
+        return found
 
     def _reads(self, step: Step) -> tuple[Read, ...]:
         found = self.known.reads.get((step.place, step.reads))

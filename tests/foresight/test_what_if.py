@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,11 @@ import dtypetrace
 from dtypetrace.foresight import DtypeChange, UnknownNameError, refused_after, what_if
 from dtypetrace.records import Recording
 
+LINE = next(
+    n
+    for n, line in enumerate(Path(__file__).read_text().splitlines(), 1)
+    if "net(bare *" in line and "enumerate" not in line
+)
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -60,9 +67,8 @@ def watched(action) -> Recording:
             net = action()
     except (RuntimeError, NotImplementedError):
         pass
-    recording = t.unjudged  # with the text, in which assignments name births
     del net
-    return recording
+    return t.recording
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +136,63 @@ def test_no_change_changes_nothing(base):
     assert forecast.clean and not forecast.changed and not forecast.widened and not forecast.unknown
     assert forecast.before == forecast.after
     assert refused_after(base, DtypeChange()) == ()
+
+
+# ---------------------------------------------------------------- as people ask it
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A saved trace of a step in which a float32 mask met float16 weights."""
+    path = tmp_path_factory.mktemp("what_if") / "run.trace"
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t:
+        bare = torch.ones(2, 4)
+        net = nn.Linear(4, 4).half()
+        net(bare * torch.ones(2, 4, dtype=torch.float16))
+    t.save(path)
+    return path
+
+
+def test_a_trace_answers_with_text(saved):
+    trace = dtypetrace.load(saved)
+    answer = trace.what_if({"bare": "float16"})
+    assert answer.clean and answer.forecast.mended
+    assert repr(answer).splitlines()[:3] == [
+        "what if bare is float16",
+        "was refused, and would run:",
+        f"  linear(float16, float16, float16) -> float16 in net at {Path(__file__).relative_to(Path.cwd())}:{LINE}",
+    ]
+    wide = trace.what_if({"bare": "float64"})
+    assert not wide.clean and "and still would be:" in repr(wide)
+    with pytest.raises(ValueError, match="nothing called 'bore' was recorded; did you mean bare"):
+        trace.what_if({"bore": "float16"})
+
+
+def show(saved, *words, capsys):
+    from dtypetrace.__main__ import main
+
+    with pytest.raises(SystemExit) as ended:
+        raise main(["show", str(saved), *words])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_show_answers_what_if(saved, capsys):
+    code, out, _ = show(saved, "--what-if", "net=float32", capsys=capsys)
+    assert code == 0 and out.startswith("what if net is float32\nwas refused, and would run:\n")
+    assert "parameters: 40 B float16, would be 80 B float32" in out
+    code, out, _ = show(saved, "--what-if", "bare=float16", "--what-if", "autocast=off", capsys=capsys)
+    assert code == 0 and out.startswith("what if bare is float16, autocast is off\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("bare", "is no NAME=DTYPE"),
+        ("bare=int3", "'int3' is no floating dtype"),
+        ("bore=float16", "did you mean bare?"),
+        ("autocast=of", "no floating dtype"),
+    ],
+)
+def test_show_refuses_what_it_cannot_answer(saved, change, said, capsys):
+    code, out, error = show(saved, "--what-if", change, capsys=capsys)
+    assert (code, out) == (2, "") and said in error and error.count("\n") == 1

@@ -1,4 +1,4 @@
-"""A finding as the HTML report shows it: its source lines with labels, its flow as drawing and in words, its fix as a
+"""A finding as the HTML report shows it: source lines with labels, the flow as drawing and in words, the fix as a
 diff."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WIDEST = 240
 
 @dataclass
 class Label:
-    """A stretch of a source line that a label belongs to; ``column`` is where the label starts."""
+    """A part of a source line that has a label; ``column`` is where the label starts."""
 
     column: int
     label: str
@@ -30,7 +30,7 @@ class Label:
 
 @dataclass
 class SourceLine:
-    """One line of a source window: its pieces as (text, marked or not), the labels below it."""
+    """One line of a source window: its pieces as (text, marked or not), and the labels below it."""
 
     number: int
     pieces: list[tuple[str, bool]]
@@ -39,7 +39,7 @@ class SourceLine:
 
 @dataclass
 class Window:
-    """Lines of one file, a gap before those that do not follow the line above."""
+    """Lines of one file; None marks a gap between lines that are not consecutive."""
 
     file: str
     lines: list[SourceLine | None]
@@ -47,7 +47,7 @@ class Window:
 
 @dataclass
 class DiffBlock:
-    """An edit as lines of a diff, each with its sign, and as text to be copied."""
+    """An edit as lines of a diff, each with its sign, and as text to copy."""
 
     file: str
     lines: list[tuple[str, str]]
@@ -143,7 +143,7 @@ def _chain(f: Finding) -> list[tuple[str, str, str]]:
 
 
 def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[Window]:
-    """The labelled lines with those around them, file by file in the order of the labels."""
+    """The labelled lines and those around them, file by file in the order of the labels."""
     files: dict[str, dict[int, list[tuple[Frame, str]]]] = {}
     for frame, label in labels:
         files.setdefault(frame.file, {}).setdefault(frame.line, []).append((frame, label))
@@ -158,7 +158,7 @@ def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[W
             if not text and number not in marked:
                 continue
             if before and number == before + 2:
-                lines.append(SourceLine(number - 1, []))  # a blank one
+                lines.append(SourceLine(number - 1, []))  # a blank line
             elif before and number > before + 1:
                 lines.append(None)
             lines.append(_source_line(number, text, marked.get(number, ()), last))
@@ -191,7 +191,7 @@ def _source_line(
 
 
 def change(recording: Recording, edit: Edit) -> DiffBlock | None:
-    """An edit as a diff, None where the program's text is not at hand."""
+    """An edit as a diff, None where the program's text is not available."""
     before = [recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1)]
     if not any(before):
         return None

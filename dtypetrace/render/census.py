@@ -1,6 +1,7 @@
 """Operators by dtype: what ran in which dtype, what autocast did to it, and what could not run in a lower one.
 
-Facts of this run, to set a trainer by: autocast's lists differ between devices, so none is looked up here. Standard
+Facts of this run, for the settings of a trainer. Autocast's lists differ between devices, so none is looked up here.
+Standard
 library only.
 """
 
@@ -23,7 +24,7 @@ _PHASES = {"other": "forward", "recompute": "forward"}
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """One operator in one phase. The counts are of calls, by the dtype of what they gave."""
+    """One operator in one phase. The counts are of calls, by the dtype of their results."""
 
     op: str
     phase: str
@@ -35,14 +36,14 @@ class OperatorRow:
     flops: int
     """Floating point operations of all calls, of a matmul, convolution or attention."""
     autocast: str
-    """What autocast was seen to do to its operands: ``down`` to its dtype, ``up`` to float32, ``promote`` to another
-    operand's, else empty."""
+    """How autocast was seen to cast its operands: ``down`` to its own dtype, ``up`` to float32, ``promote`` to another
+    operand's dtype, else empty."""
     outside: int
-    """Calls in float32 outside autocast, of a matmul or the like, in a run whose matmuls mostly ran under it."""
+    """For matmuls and the like: calls in float32 outside autocast, in a run whose matmuls mostly ran under autocast."""
     no_kernel: str
-    """The dtype for which a call of it was refused, as torch has no kernel."""
+    """The dtype for which a call was refused because torch has no kernel."""
     modules: tuple[str, ...]
-    """The modules of the calls that ``outside`` counts, or that were refused: those need the wider dtype."""
+    """The modules of the calls that ``outside`` counts or that were refused: those need the wider dtype."""
 
     @property
     def calls(self) -> int:
@@ -50,7 +51,7 @@ class OperatorRow:
 
 
 def operators(recording: Recording) -> tuple[OperatorRow, ...]:
-    """One row for each operator and phase, the costliest first; what only moves or casts numbers is left out."""
+    """One row for each operator and phase, the costliest first; ops that only move or cast numbers are left out."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for op in recording.ops:
         if op.outputs:
@@ -70,7 +71,7 @@ def operators(recording: Recording) -> tuple[OperatorRow, ...]:
 
 
 def plain(recording: Recording) -> list[dict[str, Any]]:
-    """The rows as JSON-able dictionaries."""
+    """The rows as dictionaries for JSON."""
     return [{**asdict(row), "modules": list(row.modules)} for row in operators(recording)]
 
 
@@ -79,7 +80,7 @@ def _computes(op: Op) -> bool:
 
 
 def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool, lacking: _Lacking) -> OperatorRow:
-    # one call of `linear` is a transpose, a view and a matmul: the operator that ran most often in a dtype is counted
+    # one call of `linear` is a transpose, a view and a matmul: count the operator that ran most often in a dtype
     calls: dict[str, dict[str, int]] = {}
     for op in filter(_computes, ops):
         counts = calls.setdefault(listings.family(op.outputs[0]), {})
@@ -105,7 +106,7 @@ def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool,
 
 
 def _by_autocast(recording: Recording, ops: list[Op]) -> str:
-    """Which way autocast cast the operands of a function's calls, as far as a cast was seen."""
+    """Which way autocast cast the operands of a function's calls, if a cast was seen."""
     ways = set()
     for op in ops:
         if op.autocast and is_cast(op) and op.op not in NAMED_CASTS and op.inputs and op.inputs[0].dtype in REAL:
@@ -134,20 +135,20 @@ def _mostly_autocast(recording: Recording) -> bool:
 
 
 def _lacking(recording: Recording) -> _Lacking:
-    """The operators that a call was refused to for want of a kernel: the dtype, and the modules that called."""
+    """The operators that were refused because they have no kernel: the dtype, and the modules that called them."""
     found: dict[str, tuple[str, list[str]]] = {}
     for r in recording.refused:
         if r.wants == "kernel":
-            told = dict(r.dtypes).get("found") or next((w.dtype for w in r.witnesses if w.dtype in REAL), "")
-            if told:
-                modules = found.setdefault(r.op, (told, []))[1]
+            found_dtype = dict(r.dtypes).get("found") or next((w.dtype for w in r.witnesses if w.dtype in REAL), "")
+            if found_dtype:
+                modules = found.setdefault(r.op, (found_dtype, []))[1]
                 if r.module and r.module not in modules:
                     modules.append(r.module)
     return {name: (dtype, tuple(modules)) for name, (dtype, modules) in found.items()}
 
 
 def text(recording: Recording, most: int = 40) -> str:
-    """The rows as a table for the console, and below it what ran outside autocast and what has no kernel."""
+    """The rows as a table for the console; below it, what ran outside autocast and what has no kernel."""
     rows = operators(recording)
     if not rows:
         return "operators by dtype: nothing computed"

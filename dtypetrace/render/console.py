@@ -18,9 +18,9 @@ from .layout import NARROWEST, Display, columns
 MOST_BLOCKS = 10
 """Findings that are printed: more would scroll the first ones off the screen."""
 _MOST_NAMED = 3
-"""Tensors of one story that ``why`` names; the others are counted."""
+"""Tensors with the same chain that ``why`` names; the others are counted."""
 _LONGEST_MESSAGE = 200
-"""Characters of torch's own message: its sentence, without the lists that some messages append."""
+"""Characters of torch's own message that are shown: its sentence, without the lists that some messages append."""
 _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
@@ -28,7 +28,7 @@ _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> None:
     """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it.
 
-    ``program``: what to type after ``dtypetrace fix`` to repair the program that was traced; the last line says so.
+    ``program``: what to type after ``dtypetrace fix`` to repair the traced program; the last line says it.
     """
     from rich.console import Console
     from rich.text import Text
@@ -66,7 +66,7 @@ def lines(
         found += styled(display.wrapped("not seen: ", reason), "dim")
     found += styled(display.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
     for step in next_steps(recording, findings, program):
-        found.append((display.printable(step), "bold"))  # a command is never broken: it is there to be copied
+        found.append((display.printable(step), "bold"))  # a command is never wrapped, so that it can be copied
     return found
 
 
@@ -80,7 +80,7 @@ def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
 
 
 def next_steps(recording: Recording, findings: Sequence[Finding], program: str = "") -> list[str]:
-    """The commands to type next, the most useful one last: it stands where the eye is."""
+    """The commands to type next, the most useful one last, because the last line is read first."""
     if not findings:
         return []
     steps = [f"What it means: dtypetrace explain {findings[0].code}"]
@@ -98,7 +98,7 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
 
 def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLine]:
     labels = wording.labels(f)
-    # wide enough for the line numbers of the edits, too
+    # the gutter must also be wide enough for the line numbers of the edits
     numbers = [frame.line for frame, _ in labels] + [edit.end[0] for edit in (f.fix.edits if f.fix else ())]
     excerpt = Excerpt(display, recording, max((len(str(number)) for number in numbers), default=2))
     bar = (excerpt.gutter.rstrip(), "")
@@ -114,7 +114,7 @@ def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLin
 
 
 def _header(display: Display, f: Finding) -> list[str]:
-    """Where it hurts, in which module and phase: on one line where that fits."""
+    """Where the problem appears, in which module and phase: on one line if that fits."""
     phase = f"({f.phase})" if f.phase != "other" else ""
     at, rest = wording.at(f.site), "   ".join(part for part in (f.module, phase) if part)
     whole = display.printable("  --> " + "   ".join(part for part in (at, rest) if part))
@@ -124,7 +124,7 @@ def _header(display: Display, f: Finding) -> list[str]:
 
 
 def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
-    """The labelled lines; a line in another file than the one above it says so."""
+    """The labelled lines; if a line is in another file than the one above it, the file is named."""
     shown: list[StyledLine] = []
     file = f.site.user_frame.file if f.site.user_frame else ""
     above: Span | None = None
@@ -167,7 +167,7 @@ def _one_line(message: str) -> str:
 
 
 def why_text(chains: Sequence[Chain]) -> str:
-    """The answer of ``why`` as text: one paragraph a tensor, those of the same story together."""
+    """The answer of ``why`` as text: one paragraph for each chain, with all tensors that have it."""
     stories: dict[tuple[Any, ...], list[str]] = {}
     for c in chains:
         stories.setdefault((c.dtype, c.origin.kind, c.flow), []).append(c.name)
@@ -187,7 +187,7 @@ def why_text(chains: Sequence[Chain]) -> str:
 
 
 def notes_for(finding: Finding) -> list[str]:
-    """Three short notes for the exception that leaves: what and where born, where it meets, what to change."""
+    """Three short notes for the exception that ends the block: what was born where, where it meets, what to change."""
     notes = [f"dtypetrace {finding.code}: {finding.title}"]
     if finding.culprit is not None:
         origin = finding.culprit.origin

@@ -1,8 +1,8 @@
-"""The picture of a retraining, as SVG text: how far each step moved the weights, against what their dtype can hold,
-and the losses.
+"""The drawing of a retraining, as SVG text: how far each step moved the weights, compared with what their dtype can
+represent, and the losses.
 
-Plain attributes, so it shows in a notebook and by itself; the text takes the page's colour. Each line has its dtype's
-family as its class, so that a page can colour it as it colours that dtype elsewhere."""
+It uses plain attributes, so it works in a notebook and by itself, and the text takes the page's colour. Each line has
+its dtype's family as its class, so a page can use the colours that the dtypes have elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS = 5
 """Labels on an axis: more would touch each other at this height."""
 _DASHED, _DOTTED = "6 3", "2 3"
 _FLOOR = 1e-12
-"""Of the logarithmic axis: a change of zero is drawn below it."""
+"""For the logarithmic axis: a change of zero is drawn below this."""
 
 
 def curves(result: Retraining) -> str:
@@ -33,7 +33,7 @@ def curves(result: Retraining) -> str:
 
 
 def panels(result: Retraining) -> tuple[str, str]:
-    """The same as two pictures, each 378 by 250 units, for a page that lays them out itself."""
+    """The same as two pictures, each 378 by 250 units, for a page that arranges them itself."""
     return _drawing(result, _LEFT + _WIDTH + 10, _updates(result, _LEFT)), _drawing(
         result, _LEFT + _WIDTH + 10, _losses(result, _LEFT)
     )
@@ -51,7 +51,8 @@ def _drawing(result: Retraining, width: int, *parts: str) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve: its name, a number for each step, the dtype that colours it, dashes for a colour that is taken."""
+    """One curve: its name, a number for each step, the dtype whose colour it has, and dashes if that colour is already
+    used."""
 
     label: str
     numbers: tuple[float, ...]
@@ -70,7 +71,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Scale:
-    """The vertical axis: values, or their powers of ten, from the lowest to the highest that is drawn."""
+    """The vertical axis: values or their powers of ten, from the lowest to the highest."""
 
     low: float
     high: float
@@ -85,13 +86,13 @@ class Scale:
         return _TOP + _HEIGHT * (1 - (position - self.low) / (self.high - self.low))
 
     def marks(self) -> list[tuple[float, str]]:
-        """Where the axis is labelled, and with what."""
+        """The labels of the axis and where they are."""
         if self.logarithmic:
             low, high = int(self.low), int(self.high)
             every = max(1, -(-(high - low) // _MARKS))
             return [(low, "0"), *((n, f"1e{n}") for n in range(high, low, -every))]
         apart = (self.high - self.low) / (_MARKS - 1)
-        # so many digits that neighbours differ
+        # enough digits that neighbouring labels differ
         digits = max(4, 1 - math.floor(math.log10(apart / max(abs(self.low), abs(self.high)))))
         return [(at, f"{at:.{digits}g}") for at in (self.low + apart * n for n in range(_MARKS))]
 
@@ -170,7 +171,7 @@ def _axes(x: int, title: str, scale: Scale, steps: int) -> str:
 def _level(x: int, level: Level, scale: Scale, ends: Sequence[float]) -> str:
     y = scale.y(level.value)
     nearest = min(ends, key=lambda end: abs(scale.y(end) - y), default=0.0)
-    side = 12 if nearest >= level.value else -4  # the one on which the nearest curve does not end
+    side = 12 if nearest >= level.value else -4  # the side on which the nearest curve does not end
     return (
         f'<path d="M{x} {y:.1f}h{_WIDTH}" {_inked(level.dtype)} stroke-dasharray="1 4" stroke-width="2"/>'
         f'<text x="{x + _WIDTH - 4}" y="{y + side:.1f}" text-anchor="end" {_inked(level.dtype, "fill")}>'
@@ -179,7 +180,7 @@ def _level(x: int, level: Level, scale: Scale, ends: Sequence[float]) -> str:
 
 
 def _curve(x: int, row: int, series: Series, scale: Scale, steps: int) -> str:
-    """A curve as far as its numbers are finite, and its line in the legend."""
+    """A curve up to its first number that is not finite, and its line in the legend."""
     finite = next((n for n, v in enumerate(series.numbers) if not math.isfinite(v)), len(series.numbers))
     broken = f" (not finite from step {finite + 1} on)" if finite < len(series.numbers) else ""
     points = " ".join(

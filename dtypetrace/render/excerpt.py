@@ -1,4 +1,4 @@
-"""Source lines on the console: numbered, with a marked span and its label below, or as an edit leaves them."""
+"""Source lines on the console: numbered, with a marked span and its label below, or as they are after an edit."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ StyledLine = tuple[str, str]
 """One line of text, and rich's name of its style."""
 
 _LEAST_LABEL = 40
-"""Columns that a label below its marks has at least: narrower text is hard to read."""
+"""The least number of columns for a label below its marks: narrower text is hard to read."""
 _MOST_CHANGED_LINES = 4
-"""Lines of one edit that are printed: enough for a call that is written over several lines."""
+"""Lines of one edit that are printed: enough for a call written over several lines."""
 _WORD = re.compile(r"\w+|\W")
 
 
 @dataclass(frozen=True)
 class Span:
-    """A line of code as it is shown, and which columns of it are marked."""
+    """A line of code as it is shown, and which of its columns are marked."""
 
     frame: Frame
     line: str
@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """How lines of one recording's source are shown: where, and how many columns the line numbers take."""
+    """How lines of one recording's source are shown: the display, and the columns that line numbers take."""
 
     display: Display
     recording: Recording
@@ -49,7 +49,7 @@ class Excerpt:
 
     @property
     def room(self) -> int:
-        """Columns that are left for code."""
+        """Columns left for code."""
         return self.display.width - len(self.gutter)
 
     def _numbered(self, number: int, line: str) -> str:
@@ -61,7 +61,7 @@ class Excerpt:
     # ------------------------------------------------------------ labelled spans
 
     def span(self, frame: Frame) -> Span:
-        """The line of a frame, cut so that its span is in view."""
+        """The line of a frame, cut so that its span is visible."""
         written = self.recording.line(frame.file, frame.line)
         if not self._fits(written):
             written = _without_comment(written)
@@ -85,19 +85,19 @@ class Excerpt:
         label = self.display.printable(label)
         if span.before + len(marks) + 1 + columns(label) <= self.room:
             return [*shown, (f"{self.gutter}{' ' * span.before}{marks} {label}", style)]
-        # below the marks, from where they begin; further left where too little room would remain
+        # the label goes below the marks, from their first column; further left where there would be too little room
         if not (repeated and above is not None and (span.before, span.marks) == (above.before, above.marks)):
             shown.append((f"{self.gutter}{' ' * span.before}{marks}", style))
         indent = self.gutter + " " * max(0, min(span.before, self.room - _LEAST_LABEL))
         return [*shown, *styled(self.display.wrapped(indent, label, indent), style)]
 
     def _lead(self, frame: Frame) -> list[StyledLine]:
-        """The first line of an expression that spans several, where the marked line is only its end."""
+        """The first line of an expression over several lines, if the marked line is only its end."""
         begin = self.recording.sources.begin(frame)
         return self._first_line(frame.file, begin, frame.line) if begin is not None else []
 
     def _first_line(self, file: str, begin: int, line: int) -> list[StyledLine]:
-        """The line on which something begins that goes on to another line, and dots for the lines between."""
+        """The line on which a longer expression begins, and dots for the lines between."""
         first, _, _ = self.display.clipped(self.display.printable(self.recording.line(file, begin)), 0, 1, self.room)
         between = [(f"{'.' * 3:>{self.margin}}", "blue")] if line - begin > 1 else []
         return [(self._numbered(begin, first), ""), *between]
@@ -105,7 +105,7 @@ class Excerpt:
     # ------------------------------------------------------------ edits
 
     def edited(self, edit: Edit) -> list[StyledLine]:
-        """The lines that an edit touches, as they read after it; what is new is underlined."""
+        """The lines that an edit touches, as they are after it; new text is underlined."""
         before = tuple(self.recording.line(edit.file, number) for number in range(edit.start[0], edit.end[0] + 1))
         if not any(before):
             return []
@@ -128,14 +128,14 @@ class Excerpt:
             mark = "+" if set(marks.strip()) == {"+"} else "~"
             marks = " " * columns(line[: span[0]]) + mark * columns(line[span[0] : span[1]])
         shown = [(self._numbered(number, line), "green")]
-        if marks.strip():  # nothing is new where something was only taken out
+        if marks.strip():  # an edit that only removes text adds nothing to mark
             shown.append((self.gutter + marks, "green"))
         return shown
 
     def _marks(self, old: str, new: str) -> str:
-        """What stands under a changed line: ``+`` below what is new, ``~`` below what replaces something else."""
+        """The marks under a changed line: ``+`` below added text, ``~`` below replaced text."""
         olds, news = _WORD.findall(old), _WORD.findall(new)
-        # a common end is the same text, whatever else would match: of two brackets the outer one was there before
+        # a common end is the same text, even if the rest matches too: of two brackets, the outer one was there before
         shorter = min(len(olds), len(news))
         tail = next((n for n, (a, b) in enumerate(zip(olds[::-1], news[::-1])) if a != b), shorter)
         head = next((n for n, (a, b) in enumerate(zip(olds, news)) if a != b), shorter)
@@ -170,7 +170,7 @@ def _without_comment(line: str) -> str:
 
 
 def joined(recording: Recording, edits: Sequence[Edit]) -> Iterator[Edit]:
-    """The edits in order, those that change the same lines as one: a line is shown as it is in the end."""
+    """The edits in order; those that change the same lines become one, which shows the final lines."""
     groups: list[list[Edit]] = []
     for edit in edits:
         if groups and _touch(groups[-1], edit):
@@ -189,11 +189,11 @@ def _touch(group: Sequence[Edit], edit: Edit) -> bool:
 
 
 def _as_one(recording: Recording, group: Sequence[Edit]) -> Edit | None:
-    """Several edits of the same lines as one edit of these lines, None where they cannot be applied together."""
+    """Several edits of the same lines as one edit; None where they cannot be applied together."""
     file, first, end = group[0].file, min(e.start[0] for e in group), max(e.end[0] for e in group)
     before = "\n".join(recording.line(file, number) for number in range(first, end + 1))
     patched_file = PatchedFile(file, before, "", "")
-    changes = [patched_file.locate(_moved(edit, first - 1)) for edit in group]  # all of them in the unchanged text
+    changes = [patched_file.locate(_moved(edit, first - 1)) for edit in group]  # positions are in the unchanged text
     for order, change in enumerate(changes):
         if change is None or not patched_file.add(change, order):
             return None
@@ -201,5 +201,5 @@ def _as_one(recording: Recording, group: Sequence[Edit]) -> Edit | None:
 
 
 def _moved(edit: Edit, up: int) -> Edit:
-    """The same edit so many lines further up."""
+    """The same edit, this many lines further up."""
     return replace(edit, start=(edit.start[0] - up, edit.start[1]), end=(edit.end[0] - up, edit.end[1]))

@@ -1,4 +1,4 @@
-"""The trace as pandas frames, for questions that no report asks. Their columns are told in :func:`frame`."""
+"""The trace as pandas frames, for questions that no report answers. :func:`frame` documents their columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     ``parameters``, indexed by name: module, dtype, size (numbers), bytes, origin (kind), file, line (where the dtype
     was decided).
 
-    ``gradients``, indexed by name: what the optimizer's steps met and did, one row for each parameter that it holds:
+    ``gradients``, indexed by name: the gradients that the optimizer's steps got and what the steps did, one row for
+    each parameter:
     module, dtype, gradient_dtype (empty: it had none), differs, optimizer, steps, absent and zero (steps without a
     gradient, or with one that is all zeros), broken (steps whose gradient held an infinity or NaN), peak (the
     gradient's greatest magnitude), subnormal (share of the gradient below float16's normal range), moved (share of
@@ -58,7 +59,7 @@ def _where(places: Sequence[Place], *, function: bool = False) -> dict[str, list
 
 
 def _frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
-    """The frame of some columns; those with few values become categories, empty frames keep their types."""
+    """The frame of some columns; those with few values become categories. Empty frames keep their types."""
     import pandas as pd
 
     made = pd.DataFrame(columns, index=index)
@@ -79,7 +80,7 @@ def _frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
 
 
 def _integers(column: Any) -> Any:
-    """A column of integers; Python's own where a sum is beyond what 64 bits hold."""
+    """A column of integers; Python's own type where a sum does not fit 64 bits."""
     try:
         return column.astype("int64")
     except OverflowError:

@@ -1,4 +1,5 @@
-"""The HTML report: first a plain view of everything it shows, then one template that renders it to one offline file."""
+"""The HTML report: first a view of its contents as plain data, then one template that renders the view to one offline
+file."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from .cards import Card, card
 from .pictures import Pictures
 
 _DRAWN = 30
-"""Findings with a drawing and source; the ones after it have their notes only, which keeps the file small."""
+"""Findings with a drawing and source; later ones only have their notes, which keeps the file small."""
 
 # ---------------------------------------------------------------- the view
 
 
 @dataclass
 class AdapterSection:
-    """What retraining the adapters showed."""
+    """The result of retraining the adapters."""
 
     headline: str
     confirmed: bool
@@ -58,8 +59,8 @@ class Page:
 def page(
     recording: Recording, findings: Sequence[Finding], *, source: bool = True, retraining: Retraining | None = None
 ) -> Page:
-    """The view of a trace, less the parts that failed. ``source=False`` leaves the program's text out; ``retraining``
-    is shown as well, or alone where nothing was traced."""
+    """The view of a trace, without the parts that failed. ``source=False`` leaves the program's text out;
+    ``retraining`` is added, or shown alone where nothing was traced."""
     with collected() as failed:
         shown = _page(recording, findings, source=source, retraining=retraining)
     shown.not_seen += [sentence for sentence in failed if sentence not in shown.not_seen]
@@ -150,7 +151,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     born = ""
     if culprit is not None and culprit.origin.place.stack:
         born = f" {culprit.shown} is {culprit.dtype} because of {wording.at(_outermost(culprit.origin.place))}."
-    return f"{first.title}.{born}"  # as it is: it may begin with a module's name
+    return f"{first.title}.{born}"  # not capitalised: it may begin with a module's name
 
 
 def _outermost(place: Place) -> Place:

@@ -1,5 +1,5 @@
-"""The pieces of HTML that the report and the notebook share: templates, colours of dtypes, characters that stay
-harmless."""
+"""What the report and the notebook share for HTML: templates, colours of dtypes, and the removal of harmful
+characters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .svg import shortened
 
 _FOLDER = Path(__file__).with_name("templates")
 _BREAKABLE = 24
-"""Characters from which on a name or path may be broken at its dots and slashes."""
+"""Names and paths of at least this many characters may be broken at dots and slashes."""
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def script_hash(script: str) -> str:
 
 
 def json_data(tables: Sequence[dict[str, Any]]) -> Any:
-    """JSON for a script element: nothing in it can end that element or begin a comment."""
+    """JSON for a script element: it can neither end that element nor begin a comment."""
     from markupsafe import Markup
 
     return Markup(json.dumps(tables, separators=(",", ":")).replace("<", "\\u003c"))
@@ -72,7 +72,7 @@ _JOINT = re.compile(r"(?<=[./])(?=\w)")
 
 
 def inked(text: str) -> Any:
-    """Words with the dtypes in them in their colours; long names and paths may break at their joints."""
+    """Text with the dtypes in it in their colours; long names and paths may be broken at dots and slashes."""
     from markupsafe import Markup, escape
 
     def plain(part: str) -> Any:
@@ -91,6 +91,6 @@ _UNSEEN = re.compile(
 
 
 def clean(html: str) -> str:
-    """Characters that steer a page or a reader's eye without being seen (controls, bidirectional overrides, halves of
-    a surrogate pair) are written as their numbers."""
+    """The text with invisible characters that change the display (controls, bidirectional overrides, halves of a
+    surrogate pair) written as their numbers."""
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", html)

@@ -1,4 +1,4 @@
-"""Fitting text into a number of columns, in the characters that a stream can print. Knows nothing of findings."""
+"""Fits text into a number of columns, using only characters that a stream can print. Knows nothing about findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = re.compile(r"(?:\[[\d, ]*\]|\S)+")  # a shape is one word
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes: wide characters two, combining ones none.
+    """How many columns of a terminal a text takes: wide characters take two, combining ones none.
 
     >>> columns("naïve"), columns("漢字")
     (5, 4)
@@ -27,13 +27,13 @@ def columns(text: str) -> int:
 
 @dataclass(frozen=True)
 class Display:
-    """Where text is shown: its width in columns and the encoding that the characters have to pass."""
+    """Where text is shown: the width in columns, and the encoding that the characters must fit."""
 
     width: int = 120
     encoding: str = "utf-8"
 
     def printable(self, text: str) -> str:
-        """The text with tabs expanded and with escapes for what the stream cannot print and for what steers a terminal.
+        """The text with tabs expanded, and with escapes for control characters and for what the stream cannot print.
 
         >>> Display(encoding="ascii").printable("é")
         '\\\\xe9'
@@ -41,8 +41,7 @@ class Display:
         return seen(text.expandtabs(4)).encode(self.encoding, "backslashreplace").decode(self.encoding)
 
     def wrapped(self, head: str, text: str, later: str | None = None) -> list[str]:
-        """The text behind its head, over as many lines as it takes; the later ones begin with ``later``, else with
-        blanks.
+        """The text after its head, over as many lines as it needs; later lines begin with ``later``, else with blanks.
 
         >>> Display(20).wrapped("= note: ", "x is float32 [2, 3]")
         ['= note: x is float32', '        [2, 3]']
@@ -63,9 +62,9 @@ class Display:
         return [f"{later if number else head}{line}".rstrip() for number, line in enumerate(lines)]
 
     def clipped(self, text: str, begin: int, end: int, room: int) -> tuple[str, int, int]:
-        """A line of code that fits into the room, and where its span (character offsets) is then.
+        """A line of code cut to fit the room, and the new character offsets of its span.
 
-        Dots stand for what is cut: first what follows the span, then what precedes it, at last the span's own middle.
+        Dots mark what was cut: first what follows the span, then what precedes it, last the middle of the span.
 
         >>> Display().clipped("total = first_value + second_value", 8, 19, 24)
         ('total = first_value +...', 8, 19)
@@ -102,7 +101,7 @@ def _head(text: str, room: int) -> str:
 
 
 def shortened(path: str, room: int) -> str:
-    """A path, with what stands around it, without the first folders that do not fit.
+    """A path (with text around it) without the first folders that do not fit.
 
     >>> shortened("diffusers/models/unets/unet_2d.py:871", 24)
     '.../unets/unet_2d.py:871'

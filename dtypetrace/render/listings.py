@@ -1,6 +1,6 @@
-"""What the tables hold: one row for each distinct op, cast, parameter or gradient, as plain values.
+"""The rows of all tables: one for each distinct op, cast, parameter or gradient, as plain values.
 
-The frames and the HTML report show the same rows, so a number is worked out in one place.
+The frames and the HTML report show the same rows, so each number is computed in one place.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _NOWHERE = Place()
 
 @cache
 def family(dtype: str) -> str:
-    """The group that a dtype is counted and coloured in: f64 f32 bf16 f16 f8 other, ``""`` for none. Complex: its
-    parts'."""
+    """The group in which a dtype is counted and coloured: f64 f32 bf16 f16 f8 other, ``""`` for none. A complex dtype
+    has the group of its parts."""
     if dtype not in FLOATING:
         return dtype and "other"
     return DTYPES[dtype].label
@@ -37,8 +37,8 @@ class OpRow:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     change: str
-    """``cast`` one floating dtype in, another out; ``autocast`` the same, by autocast; ``write`` into a tensor of
-    another dtype; ``promotion`` the result is as wide as the wider operand; else empty."""
+    """``cast``: one floating dtype in, another out; ``autocast``: the same, by autocast; ``write``: into a tensor of
+    another dtype; ``promotion``: the result is as wide as the wider operand; else empty."""
     autocast: str
     count: int
     place: Place
@@ -79,7 +79,7 @@ def change(op: Op) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CastRow:
-    """All casts of one kind at one place. ``round_trip``: the value had just been cast the other way, nothing
+    """All casts of one kind at one place. ``round_trip``: the value was cast the other way just before, and nothing was
     computed between."""
 
     source: str
@@ -96,7 +96,7 @@ class CastRow:
 
 
 def casts(recording: Recording, rows: tuple[OpRow, ...] | None = None) -> tuple[CastRow, ...]:
-    """The cast ledger: every change of a floating dtype that is no promotion, most frequent first."""
+    """The cast ledger: every change of a floating dtype that is not a promotion, the most frequent first."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     rows = ops(recording) if rows is None else rows
     for row in rows:
@@ -112,14 +112,14 @@ def casts(recording: Recording, rows: tuple[OpRow, ...] | None = None) -> tuple[
 
 
 def _ends(row: OpRow) -> tuple[str, str]:
-    """From which dtype to which a cast led."""
+    """The dtypes that a cast leads from and to."""
     to = next(d for d in row.outputs if d in FLOATING)
     into = [d for d in row.inputs if d in FLOATING]
     return next((d for d in into if d != to), into[0]), to
 
 
 def _returns(recording: Recording, rows: tuple[OpRow, ...], row: OpRow) -> bool:
-    """Whether a cast undoes the one before it, with at most ops between that move values."""
+    """Whether a cast undoes the one before it, with only ops between that move values."""
     source, to = _ends(row)
     number = next((i.producer for i in recording.ops[row.number].inputs if i.dtype == source), -1)
     for _ in range(32):
@@ -161,7 +161,7 @@ def parameters(recording: Recording) -> tuple[ParameterRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BackwardRow:
-    """What the backward pass of one module made in one floating dtype, beside the dtypes of its own parameters."""
+    """The floating dtype of what one module's backward pass made, and the dtypes of the module's own parameters."""
 
     module: str
     dtype: str
@@ -189,18 +189,17 @@ def backward(recording: Recording) -> tuple[BackwardRow, ...]:
 
 
 def moved(update: Update) -> float:
-    """Which share of the numbers that had a gradient any step changed; NaN where that was not measured or none had
-    one."""
+    """The share of the numbers with a gradient that any step changed; NaN where nothing was measured or none had a
+    gradient."""
     return update.moved / update.reached if update.reached else float("nan")
 
 
 def values(recording: Recording) -> list[tuple[Value, Op]]:
-    """What was measured of values, for the ops that made or held anything beyond the finite, or flushed numbers to
-    zero."""
+    """The measured values of ops that made or held infinities or NaNs, or that flushed numbers to zero."""
     return [(v, recording.ops[v.op]) for v in recording.values if v.made or v.bad or v.flushed or v.vanished]
 
 
 def user_line(where: Place) -> tuple[str, int]:
-    """File and line of the user's own innermost frame; of the innermost of all where none is the user's."""
+    """File and line of the user's own innermost frame; of the innermost frame where none is the user's."""
     frame = where.user_frame
     return (frame.file, frame.line) if frame is not None else ("", 0)

@@ -1,4 +1,5 @@
-"""The module tree: which dtypes each module holds, takes, gives and makes in backward, folded where nothing changes."""
+"""The module tree: which dtypes each module holds, takes, returns and makes in backward; folded where nothing
+changes."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from ..records import Finding, Op, Recording
 from ..tables.dtypes import FLOATING
 
 _OPEN = 40
-"""Lines that are unfolded at first, at most."""
+"""The most lines that are unfolded at first."""
 _MOST = 600
-"""Lines in all, at most."""
+"""The most lines in total."""
 
 
 @dataclass
 class Module:
-    """One line of the tree; ``same`` are the names of the siblings that look alike and are told by this line."""
+    """One line of the tree; ``same``: the names of similar siblings that this line includes."""
 
     name: str
     full: str
@@ -45,7 +46,7 @@ class Module:
         return f"{self.name} … {self.same[-1]}" if self.same else self.name
 
     def look(self) -> tuple[Any, ...]:
-        """What has to be equal for two siblings to fold into one line."""
+        """The values that must be equal for two siblings to share a line."""
         inside = tuple((c.name, len(c.same), *c.look()) for c in self.children)
         sets = (self.parameters, self.takes, self.gives, self.backward, self.makes)
         return (*(tuple(sorted(s)) for s in sets), bool(self.findings), inside)
@@ -54,7 +55,7 @@ class Module:
 def tree(
     recording: Recording, anchors: Sequence[tuple[str, Finding]] = (), *, most: int = _MOST, unfolded: int = _OPEN
 ) -> list[Module]:
-    """The outermost modules that ran, with those inside them; ``anchors`` name the findings to be linked."""
+    """The outermost modules that ran, with the modules inside them; ``anchors``: names of the findings to link to."""
     known: dict[str, Module] = {}
     roots: list[Module] = []
     ran = {o.module for o in recording.ops if o.module}
@@ -80,14 +81,14 @@ def _enter(known: dict[str, Module], roots: list[Module], full: str) -> Module:
 
 
 def _above(full: str) -> Iterable[str]:
-    """The name and those of the modules around it, innermost first."""
+    """The name and the names of the modules around it, innermost first."""
     while full:
         yield full
         full = full.rpartition(".")[0]
 
 
 def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tuple[str, Finding]]) -> None:
-    """Writes into each module what its parameters, ops and findings are."""
+    """Adds parameters, ops and findings to each module."""
     around = {full: tuple(_above(full)) for full in known}
     around[""] = ()
     for p in recording.parameters:
@@ -113,7 +114,7 @@ def _count(op: Op, own: Sequence[Module]) -> None:
 
 
 def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
-    """Which floating dtypes came into each module in forward, and which went out of it."""
+    """Adds the floating dtypes that came into and went out of each module in forward."""
     used: set[int] = set()
     for op in recording.ops:
         if op.phase != "forward":
@@ -130,13 +131,14 @@ def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[s
                     known[full].gives.add(operand.dtype)
                 used.add(operand.producer)
     for number, op in enumerate(recording.ops):
-        if op.phase == "forward" and number not in used:  # nothing watched used it: it left the model
+        if op.phase == "forward" and number not in used:  # no watched op used it, so it left the model
             for full in around.get(op.module, ()):
                 known[full].gives.update(d for d in op.outputs if d in FLOATING)
 
 
 def _module_of(finding: Finding, known: dict[str, Module]) -> Module | None:
-    """The module that a finding names. The optimizer knows no variable's name and leaves it out."""
+    """The module that a finding names. An optimizer does not know the model's variable, so its names begin without
+    it."""
     if finding.module in known:
         return known[finding.module]
     ending = [m for name, m in known.items() if finding.module and name.endswith(f".{finding.module}")]
@@ -144,7 +146,7 @@ def _module_of(finding: Finding, known: dict[str, Module]) -> Module | None:
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many of the outermost names two chains share."""
+    """How many outermost names two chains share."""
     shared = 0
     while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
         shared += 1
@@ -161,7 +163,7 @@ _NUMBERED = re.compile(r"\d+")
 
 
 def _fold(module: Module) -> None:
-    """Siblings in a row that look alike, and whose names differ in a number only, become one line."""
+    """Merges consecutive siblings that look alike and whose names differ only in a number."""
     for child in module.children:
         _fold(child)
     kept: list[Module] = []
@@ -184,14 +186,14 @@ def _fold(module: Module) -> None:
 
 
 def _add_calls(one: Module, other: Module) -> None:
-    """Counts the calls of a module that looks like another, and of all in it, with that one's."""
+    """Adds the calls of a similar module, and of all modules inside it, to another one's."""
     one.ops += other.ops
     for ours, theirs in zip(one.children, other.children):
         _add_calls(ours, theirs)
 
 
 def _bound(roots: list[Module], most: int) -> None:
-    """Leaves out what lies deepest where the tree is longer than ``most`` lines, modules with findings excepted."""
+    """Leaves out the deepest modules where the tree has more than ``most`` lines, except modules with findings."""
     front, lines = list(roots), len(roots)
     while front:
         below = []
@@ -215,7 +217,7 @@ def _holds_finding(module: Module) -> bool:
 
 
 def _unfold(roots: list[Module], lines: int) -> None:
-    """Opens modules inside which a dtype changes, the outer ones first, and the way to every finding."""
+    """Unfolds modules inside which a dtype changes, the outer ones first, and the way to every finding."""
     front = list(roots)
     shown = len(roots)
     while front:

@@ -1,7 +1,7 @@
-"""In a notebook: what a trace, a finding and a flow show in a cell, and ``t.show()``.
+"""Notebook output: what a trace, a finding and a flow show in a cell, and ``t.show()``.
 
-What a cell shows is static and small, and reads as text where a page strips its style. IPython is imported only where
-it runs already.
+A cell's output is static and small, and is readable as text where a page removes its style. IPython is imported only
+where it is already running.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WIDE = 110
 
 
 def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
-    """Verdict, first findings and folded module tree, under 60 KB: the drawings are left out first, then the
-    modules."""
+    """Verdict, first findings and folded module tree, under 60 KB: if it is larger, first the drawings are left out,
+    then the modules."""
     with collected() as failed:
         return _trace_html(recording, findings, failed)
 
@@ -58,7 +58,7 @@ def _modules(recording: Recording, findings: Sequence[Finding], most: int) -> li
 
 
 def finding_html(finding: Finding) -> str:
-    """One finding by itself, with the lines of the program that came with it."""
+    """One finding by itself, with the program lines that it carries."""
     recording = Recording(sources=finding.sources)
     with collected() as failed:
         one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
@@ -66,8 +66,8 @@ def finding_html(finding: Finding) -> str:
     return _fragment(verdict="", tone=finding.severity, summary="", more=0, modules=[], **shown)
 
 
-def flow_html(graph: Any, title: str, told: str) -> str:
-    """A drawing, and the same in words for whoever cannot see it."""
+def flow_html(graph: Any, title: str, words: str) -> str:
+    """A drawing, and the same in words for readers who cannot see it."""
     return _fragment(
         verdict="",
         tone="",
@@ -77,19 +77,19 @@ def flow_html(graph: Any, title: str, told: str) -> str:
         not_seen=(),
         modules=[],
         drawing=draw(graph, title),
-        told=told,
+        words=words,
     )
 
 
-def _fragment(drawing: str = "", told: str = "", **shown: Any) -> str:
+def _fragment(drawing: str = "", words: str = "", **shown: Any) -> str:
     template = html_text.template("notebook.html.j2")
     return html_text.clean(
-        template.render(css=html_text.asset("notebook.css"), drawing=drawing, told=told, source=_source_text, **shown)
+        template.render(css=html_text.asset("notebook.css"), drawing=drawing, words=words, source=_source_text, **shown)
     )
 
 
 def _source_text(window: cards.Window) -> str:
-    """A source window as text, the labels below what they are about."""
+    """A source window as text, with the labels below the text that they are about."""
     lines = []
     for line in window.lines:
         if line is None:
@@ -109,7 +109,7 @@ def _source_text(window: cards.Window) -> str:
 
 
 def show(html: str) -> None:
-    """Displays the whole report below the cell, in a frame that can reach neither the notebook nor the network.
+    """Displays the whole report below the cell, in a frame that has no access to the notebook or the network.
 
     Raises RuntimeError outside a notebook.
     """

@@ -1,5 +1,5 @@
-"""The tables of the HTML report as compact JSON: columns of numbers into sorted lists of values, so that 20,000 rows
-stay small.
+"""The tables of the HTML report as compact JSON: columns of indices into sorted lists of values, so 20,000 rows stay
+small.
 
 A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text,
 dtypes, number, bytes, flop, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting
@@ -45,8 +45,8 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
 
 
 class _Short:
-    """Places as the two columns of a table, each worked out once: the user's own line, and the one below it that it
-    led to."""
+    """The two columns of a table for a place, each computed once: the user's own line, and the library line below
+    it."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
@@ -79,8 +79,8 @@ def _table(
 def _group(
     columns: Sequence[tuple[str, str]], entries: Sequence[_Entry], written: Callable[[_Entry], Sequence[Any]] = tuple
 ) -> dict[str, Any]:
-    """Rows as numbers into their distinct entries, which are sorted as Python sorts them and then written as the page
-    shows them."""
+    """Rows as indices into their distinct entries. The entries are sorted in Python and then written as the page shows
+    them."""
     distinct = sorted(set(entries))
     index = {e: n for n, e in enumerate(distinct)}
     values = [list(column) for column in zip(*map(written, distinct))]
@@ -117,7 +117,7 @@ def _module(name: str) -> tuple[str]:
 
 
 def _figure(number: float) -> float | None:
-    """Three digits of a number; none for one that JSON cannot hold."""
+    """Three digits of a number; None for a number that JSON cannot hold."""
     return float(f"{number:.3g}") if math.isfinite(number) else None
 
 
@@ -197,7 +197,7 @@ def _casts(recording: Recording, rows: Sequence[listings.OpRow], short: _Short) 
 
 
 def _gradients(recording: Recording) -> dict[str, Any]:
-    """What the optimizer's steps met; the columns of values only where values were measured."""
+    """The gradients that the optimizer's steps got; the columns of values only where values were measured."""
     rows = recording.updates
     groups = [
         _group([("parameter", "text")], [_module(r.name) for r in rows]),

@@ -1,8 +1,8 @@
-"""What a drawing of a flow shows: small networkx graphs of nodes and edges with their words, for ``render.svg`` to
-lay out.
+"""The contents of drawings: small networkx graphs of nodes and edges with their texts, for ``render.svg`` to lay out.
 
-A finding's picture follows its flow from the birth to the place where it hurts, with the other operands beside it. A
-slice's picture is made of ops: runs that keep a dtype contract to one node, casts and promotions never do.
+A finding's picture follows its flow from the birth to the place where the problem appears, with the other operands next
+to it. A slice's picture consists of ops: consecutive ops that keep a dtype become one node; casts and promotions never
+do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pictures:
     # ------------------------------------------------------------ a finding
 
     def finding(self, f: Finding) -> nx.DiGraph:
-        """From the birth to the collision or the damage, the other operands' origins beside it."""
+        """From the birth to the collision or the damage, with the origins of the other operands."""
         graph = nx.DiGraph()
         last = Node("collision" if f.kind == "collision" else _DAMAGE, f.op or f.code, "", _spot(f.site), f.module)
         if f.flow:
@@ -59,9 +59,9 @@ class Pictures:
         else:
             _put(graph, "end", last)
         shown: set[tuple[Any, ...]] = set()
-        told = {f.flow[0].place} if f.flow else set()
+        born = {f.flow[0].place} if f.flow else set()
         for operand in f.operands:
-            if f.flow and (operand is f.culprit or operand.origin.place in told and operand.dtype == f.flow[0].to):
+            if f.flow and (operand is f.culprit or operand.origin.place in born and operand.dtype == f.flow[0].to):
                 continue
             if operand.dtype in FLOATING or not f.flow:
                 self._beside(graph, operand, shown)
@@ -143,7 +143,7 @@ class Pictures:
         ]
         came: dict[int, int] = dict.fromkeys(starts, -1)
         waiting = [n for n in came if n >= 0]
-        for number in waiting:  # grows while it is walked
+        for number in waiting:  # grows during the loop
             if number in goals:
                 way = []
                 number = came[number]
@@ -161,7 +161,7 @@ class Pictures:
     # ------------------------------------------------------------ chains
 
     def chains(self, chains: Iterable[Chain]) -> nx.DiGraph:
-        """How some tensors came by their dtypes; those of one story share it."""
+        """How some tensors got their dtypes; tensors with the same chain share it."""
         graph = nx.DiGraph()
         stories: dict[tuple[Any, ...], list[str]] = {}
         for chain in chains:
@@ -179,7 +179,7 @@ class Pictures:
     # ------------------------------------------------------------ a slice of ops
 
     def ops(self, op: int, limit: int = MOST_NODES) -> nx.DiGraph:
-        """What led to one op, runs of ops that keep a dtype contracted: the ``limit`` nodes that are nearest to it."""
+        """What led to one op: the ``limit`` nearest nodes, with ops that keep their dtype contracted."""
         whole = self._contracted(self._upstream(op), op)
         kept, front = {op: None}, [op]
         while front and len(kept) < limit:
@@ -192,14 +192,14 @@ class Pictures:
         seen, waiting = {op}, [op]
         for number in waiting:
             for operand in self._recording.ops[number].inputs:
-                # an op's first operands were made before it, so this is no loop
+                # an op's first operands were made before it, so this never loops
                 if 0 <= operand.producer < number and operand.producer not in seen and len(seen) < _LOOKED_AT:
                     seen.add(operand.producer)
                     waiting.append(operand.producer)
         return sorted(seen)
 
     def _contracted(self, numbers: Sequence[int], end: int) -> nx.DiGraph:
-        """The graph of some ops, each run of quiet ops as one node; ``end`` is the op that the picture is about."""
+        """The graph of some ops, consecutive quiet ops as one node; ``end`` is the op that the picture is about."""
         ops = self._recording.ops
         node_of, quiet = self._runs(numbers, end)
         members: dict[int, list[int]] = {}
@@ -220,11 +220,11 @@ class Pictures:
         return graph
 
     def _runs(self, numbers: Sequence[int], end: int) -> tuple[dict[int, int], set[int]]:
-        """The node that each op belongs to, named by its first op, and which ops are quiet: they keep the one dtype
-        that they take.
+        """The node that each op belongs to, named by its first op, and which ops are quiet: those that keep their one
+        dtype.
 
-        Quiet ops join the quiet ops that they follow, but only those with as many changes of dtype above them, so that
-        what leaves a run never comes back to it.
+        Quiet ops join the quiet ops that they follow, but only those with the same number of dtype changes above them.
+        So nothing that leaves a group comes back to it.
         """
         ops = self._recording.ops
         changes_above: dict[int, int] = {}
@@ -274,14 +274,13 @@ class Pictures:
 
 
 def _spot(place: Place) -> str:
-    """File and line, the user's first where another's code is below it: ``train.py:88 › embeddings.py:1063``."""
+    """File and line, the user's first if a library's is below it: ``train.py:88 › embeddings.py:1063``."""
     frames = dict.fromkeys(f for f in (place.user_frame, *place.stack[:1]) if f is not None)
     return " › ".join(f"{f.file.rpartition(os.sep)[2]}:{f.line}" for f in frames)
 
 
 def _quiet(op: Op) -> bool:
-    """Whether an op keeps a dtype: that of its floating tensors where it has any, as an index beside them is none of
-    the stream."""
+    """Whether an op keeps a dtype: that of its floating tensors if it has any; an index among them does not count."""
     taken, given = {i.dtype for i in op.inputs}, set(op.outputs)
     if given & FLOATING:
         return len((taken | given) & FLOATING) == 1 and (not taken or bool(taken & FLOATING))
@@ -291,7 +290,7 @@ def _quiet(op: Op) -> bool:
 _BORN = {
     "factory": "made here", "cast": "cast here", "conversion": "converted here", "parameter": "a module's constructor",
     "load": "loaded", "input": "created before tracing", "worker": "from a DataLoader worker",
-    "autocast": "cast by autocast", "reinterpret": "bits viewed so", "promotion": "computed from integers",
+    "autocast": "cast by autocast", "reinterpret": "bits reinterpreted", "promotion": "computed from integers",
 }  # fmt: skip
 
 
@@ -308,13 +307,13 @@ def _step_node(step: FlowStep, index: int) -> Node:
 
 def _run_node(names: Sequence[str], dtype: str) -> Node:
     different = list(dict.fromkeys(names))
-    told = ", ".join(different[:3]) + (", …" if len(different) > 3 else "")
+    words = ", ".join(different[:3]) + (", …" if len(different) > 3 else "")
     return Node(
         "run",
         f"{len(names)} op{'s' if len(names) > 1 else ''} keep{'' if len(names) > 1 else 's'} {dtype or 'it'}",
         dtype,
         "",
-        told,
+        words,
     )
 
 
@@ -327,7 +326,7 @@ def _join(graph: nx.DiGraph, above: Any, below: Any, dtype: str, *, main: bool =
 
 
 def text(graph: nx.DiGraph) -> str:
-    """A picture in words: one line a node, below those that it follows."""
+    """A picture in words: one line for each node, below the nodes that it follows."""
     lines = []
     for name in nx.topological_sort(graph):
         node = graph.nodes[name]["node"]
@@ -336,6 +335,6 @@ def text(graph: nx.DiGraph) -> str:
                 f"{graph.nodes[p]['node'].label} ({graph.edges[p, name]['dtype']})" for p in graph.predecessors(name)
             )
         )
-        told = "  ".join(t for t in (node.label, node.dtype, node.place, node.detail) if t)
-        lines.append(told + (f"  after {above}" if above else ""))
+        words = "  ".join(t for t in (node.label, node.dtype, node.place, node.detail) if t)
+        lines.append(words + (f"  after {above}" if above else ""))
     return "\n".join(map(seen, lines))

@@ -1,4 +1,4 @@
-"""Records as JSON-able data, in the shape of the JSON report (schema 1)."""
+"""Records as data for JSON, in the form of the JSON report (schema 1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_IN_JSON = frozenset({"written", "handed", "sources"})
 
 
 def to_plain(value: Any) -> Any:
-    """A value of this module as JSON-able data, in the shape of schema 1.
+    """A value of ``records`` as data for JSON, in the form of schema 1.
 
     >>> from dtypetrace.records import Raised
     >>> to_plain(Raised("RuntimeError", "no"))

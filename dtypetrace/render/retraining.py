@@ -1,4 +1,4 @@
-"""What a retraining of adapters shows: the verdict in words, as text, as HTML for a notebook, as a frame."""
+"""A retraining of adapters: the verdict in words, as text, as HTML for a notebook, as a frame."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..terminal import seen
 from .curves import curves
 
 NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
-"""What the tables show of an adapter in a run, in the order of ``numbers``."""
+"""The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
 MOST_ROWS = 40
-"""Rows of the tables: adapters to which the same happened share one, so more is rare."""
+"""Rows of the tables: adapters with the same result share a row, so more is rare."""
 _WIDTH = 108
 """Columns of the text: those of its table."""
 
@@ -44,7 +44,7 @@ def over(r: Retraining) -> str:
 
 
 def why(r: Retraining) -> list[str]:
-    """The facts behind the verdict, a sentence each."""
+    """The facts behind the verdict, one sentence each."""
     sentences = list(r.objections)
     if not sentences:
         moved = min(v.after.moved for v in r.adapters)
@@ -79,7 +79,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class AdapterRow:
-    """Adapters to which the same happened in both runs: the first one's name, and how many more there are."""
+    """Adapters with the same result in both runs: the first one's name, and how many more there are."""
 
     name: str
     more: int
@@ -87,7 +87,7 @@ class AdapterRow:
 
 
 def rows(r: Retraining) -> list[AdapterRow]:
-    """What the tables show."""
+    """The rows of the tables."""
     return [_row(members) for members in _alike(r)[:MOST_ROWS]]
 
 
@@ -98,7 +98,7 @@ def _row(members: Sequence[AdapterVerdict]) -> AdapterRow:
 
 
 def _alike(r: Retraining) -> list[list[AdapterVerdict]]:
-    """Adapters to which the same happened in both runs, together."""
+    """Groups of adapters with the same result in both runs."""
     groups: dict[tuple[str, str, str], list[AdapterVerdict]] = {}
     for v in r.adapters:
         groups.setdefault((v.before.verdict, v.before.dtype, v.after.verdict), []).append(v)

@@ -1,7 +1,7 @@
-"""A small layered drawing of a flow, as SVG text: ranks by topological generations, order by barycentres.
+"""A small layered drawing of a flow, as SVG text: ranks by topological generations, ordered by barycentres.
 
-The words come from ``render.pictures``, the colours from the page's style sheet, with plain attributes beneath them so
-that a page which drops the style still shows a drawing.
+The words come from ``render.pictures``, the colours from the page's style sheet. There are plain attributes as well, so
+a page that drops the style still shows a drawing.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ _Edge = tuple[Any, Any]
 _CHARACTER = 7.3
 """Width of a character of the monospaced 12 px font."""
 _SMALL = 6.7
-"""The same of the 11 px font on the edges."""
+"""Width of a character of the 11 px font on the edges."""
 _LONGEST = 46
 _NOTE = 24
 _TITLE = 200
-"""Characters of what a screen reader reads of a node or of the drawing."""
+"""Characters that a screen reader reads for a node or for the drawing."""
 _LINE = 16
 _GAP_X, _GAP_Y = 26, 46
 _SWEEPS = 6
-"""Passes that order the ranks: drawings of 60 nodes change no more after four."""
+"""Passes that order the ranks: drawings of 60 nodes no longer change after four."""
 _PASSING_WIDTH = 14
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """A text of at most so many characters, its middle left out: ends of paths and of module names tell most."""
+    """A text of at most this many characters. Its middle is left out: the ends of paths and module names matter
+    most."""
     if len(text) <= longest:
         return text
     end = longest * 2 // 3
@@ -42,7 +43,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 _PASSING = Node("pass", "", "")
-"""In place of a node, where a long edge passes a rank."""
+"""Used instead of a node where a long edge passes a rank."""
 
 
 @dataclass
@@ -65,7 +66,7 @@ def _box(node: Node, rank: int) -> _Box:
 
 
 def draw(graph: nx.DiGraph, title: str) -> str:
-    """The drawing as an ``<svg>`` element, empty for an empty graph. Edges that close a circle are left out."""
+    """The drawing as an ``<svg>`` element, empty for an empty graph. Edges that close a loop are left out."""
     if not graph:
         return ""
     graph = _without_circles(graph)
@@ -74,7 +75,7 @@ def draw(graph: nx.DiGraph, title: str) -> str:
         for rank, layer in enumerate(nx.topological_generations(graph))
         for n in layer
     }
-    for n in list(nx.topological_sort(graph))[::-1]:  # a source stands just above what it feeds
+    for n in list(nx.topological_sort(graph))[::-1]:  # a source is drawn just above the node that it feeds
         below = [boxes[s].rank for s in graph.successors(n)]
         if below and not graph.in_degree(n):
             boxes[n].rank = min(below) - 1
@@ -103,7 +104,7 @@ def _without_circles(graph: nx.DiGraph) -> nx.DiGraph:
 
 
 def _routes(graph: nx.DiGraph, boxes: dict[Any, _Box]) -> dict[_Edge, list[Any]]:
-    """For each edge the boxes that it passes, stand-ins on the ranks between included."""
+    """For each edge the boxes that it passes, including the placeholders on the ranks between."""
     routes: dict[_Edge, list[Any]] = {}
     for above, below in graph.edges:
         route = [above]
@@ -116,7 +117,7 @@ def _routes(graph: nx.DiGraph, boxes: dict[Any, _Box]) -> dict[_Edge, list[Any]]
 
 
 def _ordered(boxes: dict[Any, _Box], routes: dict[_Edge, list[Any]]) -> list[list[_Box]]:
-    """The ranks, each ordered by the barycentre of its neighbours, sweeping down and up."""
+    """The ranks, each ordered by the barycentre of its neighbours, alternating down and up."""
     names: list[list[Any]] = [[] for _ in range(max(b.rank for b in boxes.values()) + 1)]
     for name, box in boxes.items():
         names[box.rank].append(name)
@@ -137,7 +138,7 @@ def _ordered(boxes: dict[Any, _Box], routes: dict[_Edge, list[Any]]) -> list[lis
 
 
 def _placed(ranks: list[list[_Box]]) -> tuple[float, float]:
-    """Gives every box its place, each rank centred; returns the drawing's width and height in pixels."""
+    """Sets every box's position, with each rank centred; returns the drawing's width and height in pixels."""
     wide = [sum(b.width for b in rank) + _GAP_X * (len(rank) - 1) for rank in ranks]
     whole, y = max(wide), 6.0
     for rank, own in zip(ranks, wide):
@@ -189,7 +190,7 @@ def _shape(box: _Box) -> str:
 
 
 def _points(route: list[_Box]) -> list[tuple[float, float]]:
-    """Where an edge leaves, passes and arrives."""
+    """The points where an edge starts, passes a rank, and ends."""
     first, last = route[0], route[-1]
     between = [(b.x + b.width / 2, b.y) for b in route[1:-1]]
     return [(first.x + first.width / 2, first.y + first.height), *between, (last.x + last.width / 2, last.y)]
@@ -209,9 +210,8 @@ def _edge(data: dict[str, Any], route: list[_Box]) -> str:
 
 
 def _edge_text(data: dict[str, Any]) -> str:
-    note = (
-        data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]
-    )  # the end of a parameter's name tells most
+    # the end of a parameter's name matters most
+    note = data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]
     return " · ".join(t for t in (data["dtype"], note) if t)
 
 
@@ -220,7 +220,7 @@ def _edge_words(data: dict[str, Any], route: list[_Box]) -> str:
     text = _edge_text(data)
     if not text:
         return ""
-    x, y = ax + (bx - ax) * 0.2, ay + 21  # near where it leaves: edges that meet in one box are apart there
+    x, y = ax + (bx - ax) * 0.2, ay + 21  # near the start: edges that end in the same box are apart there
     wide = columns(text) * _SMALL + 10
     return (
         f'<rect class="under" x="{x - wide / 2:.0f}" y="{y - 12:.0f}" width="{wide:.0f}" height="16" rx="3" '

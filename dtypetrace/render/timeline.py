@@ -23,33 +23,34 @@ _HEIGHT = 40
 
 @dataclass
 class Strip:
-    """One phase: its drawing, and in words what stands in it."""
+    """One phase: its drawing, and the same in words."""
 
     phase: str
     ops: int
     calls: int
     drawing: str
-    told: str
+    words: str
     shares: list[tuple[str, int]]
     """(family, percent of the ops), the largest first."""
 
 
 def strips(rows: Sequence[OpRow]) -> list[Strip]:
-    """One strip for each phase that ran, at most so many columns wide, each column split by the dtypes in it."""
+    """One strip for each phase that ran, with at most ``_COLUMNS`` columns; each column is split by the dtypes in
+    it."""
     made = []
     for phase in ("other", "forward", "recompute", "backward", "optimizer"):
         own = [r for r in rows if r.phase == phase]
         if own:
             counted = Counter(_family(r) for r in own)
             shares = [(f, round(100 * n / len(own))) for f, n in counted.most_common()]
-            told = ", ".join(f"{share}% {NAMES[f]}" for f, share in shares if share)
+            words = ", ".join(f"{share}% {NAMES[f]}" for f, share in shares if share)
             made.append(
                 Strip(
                     "outside" if phase == "other" else phase,
                     len(own),
                     sum(r.count for r in own),
-                    _drawing(phase, own, told),
-                    told,
+                    _drawing(phase, own, words),
+                    words,
                     shares,
                 )
             )
@@ -60,7 +61,7 @@ def _family(row: OpRow) -> str:
     return family(row.outputs[0]) if row.outputs else ""
 
 
-def _drawing(phase: str, rows: Sequence[OpRow], told: str) -> str:
+def _drawing(phase: str, rows: Sequence[OpRow], words: str) -> str:
     bars: dict[str, list[str]] = {}
     open_bars: dict[str, list[int]] = {}
     casts: list[int] = []
@@ -96,7 +97,7 @@ def _drawing(phase: str, rows: Sequence[OpRow], told: str) -> str:
     paths = "".join(f'<path class="s {name or "none"}" d="{"".join(parts)}"/>' for name, parts in bars.items())
     ticks = "".join(f"M{c} {_HEIGHT + 3}h1v4h-1z" for c in casts)
     return (
-        f'<svg class="strip" role="img" aria-label="{phase}: {told}" viewBox="0 0 {_COLUMNS} {_HEIGHT + 8}" '
+        f'<svg class="strip" role="img" aria-label="{phase}: {words}" viewBox="0 0 {_COLUMNS} {_HEIGHT + 8}" '
         'preserveAspectRatio="none">'
         f'{paths}<path class="tick" d="{ticks}"/></svg>'
     )

@@ -1,5 +1,4 @@
-"""The words for a finding that every view shares: what its lines are labelled with, where a place is, what the other
-side is."""
+"""The words for a finding that all views share: labels of lines, places, and how the other operands are described."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def labels(f: Finding) -> list[tuple[Frame, str]]:
 
 
 def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
-    """What happens in one step of the flow; ``last`` is the number of the last one."""
+    """The text for one step of the flow; ``last`` is the number of the last step."""
     if step.said:
         return step.said
     if index == last:
@@ -51,7 +50,7 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
 
 
 def _change(f: Finding, step: FlowStep) -> str:
-    """What happens where a silent change is seen."""
+    """The text for the step where a silent change is seen."""
     where = inside(step.place)
     if step.how == "promotion":
         return f"{step.source}: the result widens to {step.to}{where}"
@@ -67,7 +66,7 @@ def _change(f: Finding, step: FlowStep) -> str:
 
 
 def inside(place: Place) -> str:
-    """Which library line it was, where the line that is shown is the user's own further out."""
+    """The library's line, where the line that is shown is the user's own further out."""
     frame = place.stack[0] if place.stack else None
     return (
         f" (in {relative(frame.file)}:{frame.line}, {frame.function})"
@@ -86,18 +85,18 @@ def _birth(f: Finding, step: FlowStep) -> str:
         else f"{step.op} without a dtype"
         if step.op in TAKES_DTYPE
         else f"{step.op} gives {step.to}",
-        "conversion": f"{step.op} got dtype={step.to}" if named else f"{step.op} keeps what it is given",
+        "conversion": f"{step.op} got dtype={step.to}" if named else f"{step.op} keeps its argument's dtype",
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
-        "parameter": "the module's constructor makes its parameters so",
-        "load": "the checkpoint holds it so"
+        "parameter": f"the module's constructor makes {step.to} parameters",
+        "load": f"the checkpoint holds {step.to}"
         if step.op != "from_pretrained"
-        else "the call says so"
+        else f"the call names {step.to}"
         if named
-        else "it is loaded so",
+        else f"it is loaded as {step.to}",
         "cast": f"cast from {step.source}",
         "autocast": f"{step.op} runs under autocast",
         "worker": "it comes from a DataLoader worker",
-        "reinterpret": "its bits are viewed so",
+        "reinterpret": f"its bits are viewed as {step.to}",
     }
     if step.op == "autocast":
         return "autocast computes in it"
@@ -123,16 +122,16 @@ def _meeting(f: Finding) -> str:
 
 
 _ASSIGNED = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
-"""Ops that are no calls."""
+"""Ops that are not calls."""
 
 
 _ALONE = frozenset({"DT108", "DT109"})
-"""Codes of what one operand is by itself, whatever the others are."""
+"""Codes that are about one operand alone, not about a disagreement with others."""
 
 
 def _other(f: Finding) -> Operand | None:
-    """The operand that the culprit disagrees with: a floating one where the culprit floats, as an index beside it is
-    no rival."""
+    """The operand that the culprit disagrees with. If the culprit is floating, the other one is too: an index among the
+    operands does not count."""
     if f.culprit is None:
         return None
     floats = f.culprit.dtype in FLOATING or f.culprit.dtype.startswith("python")
@@ -141,7 +140,7 @@ def _other(f: Finding) -> Operand | None:
 
 
 def operand_notes(f: Finding) -> list[str]:
-    """Where the other side comes from: two operands have no expected side until the run shows one."""
+    """Where the other operand comes from: neither side is the expected one until the run shows it."""
     other = _other(f)
     if other is None or not other.origin.place.stack:
         return []
@@ -151,7 +150,8 @@ def operand_notes(f: Finding) -> list[str]:
 
 
 def times(f: Finding) -> str:
-    """How often a finding was met, in brackets; empty where titles count: an optimizer's steps, a plan's weights."""
+    """How often a finding occurred, in brackets; empty where the title has the count: an optimizer's steps, a plan's
+    weights."""
     return f" ({f.count:,} times)" if f.count > 1 and f.op != "step" and f.kind != "plan" else ""
 
 
@@ -175,7 +175,7 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def relative(file: str) -> str:
-    """A file as people name it: from the working directory, or from where packages are."""
+    """A file as people write it: relative to the working directory, or to the folder of installed packages."""
     if file.startswith("<") or not file:
         return file
     for folder in ("site-packages", "dist-packages"):

@@ -578,7 +578,7 @@ def test_a_conversion_that_names_its_dtype_is_told_so(tmp_path):
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
     for given, told in (
         (", dtype=torch.float32", "tensor got dtype=float32"),
-        ("", "tensor keeps what it is given"),
+        ("", "tensor keeps its argument's dtype"),
     ):
         program = programs.run(tmp_path, text.format(given))
         assert told in report.text(program.recording, program.findings)

@@ -210,9 +210,9 @@ class Model(Scale):
     [
         ("scale = lib.Scale(4)  #!\nscale(x)", "parameter", "in lib.Scale(): the module's constructor makes", "cast what lib.Scale() makes to float16 here", "lib.Scale(4).to(torch.float16)"),
         ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast what lib.table() returns to float16 here", "lib.table(4).to(torch.float16)"),
-        ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded so", "load it as float16, by the dtype argument of lib.Model.from_pretrained()", None),
+        ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded as float32", "load it as float16, by the dtype argument of lib.Model.from_pretrained()", None),
         (
-            "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call says so",
+            "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call names float64",
             "load it as float16", "torch.float16",
         ),
     ],

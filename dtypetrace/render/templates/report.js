@@ -151,7 +151,7 @@
           }
           this.columns.push({ label, kind, at: group.at, values, rank });
         });
-        if (group.values) this.texts.push({ at: group.at, label: group.columns[0][0], told: group.values[0].map((_, i) => group.values.map((v) => v[i]).join(" ").toLowerCase()) });
+        if (group.values) this.texts.push({ at: group.at, label: group.columns[0][0], texts: group.values[0].map((_, i) => group.values.map((v) => v[i]).join(" ").toLowerCase()) });
       }
       [this.column, this.direction] = spec.sort;
       this.page = 0;
@@ -194,7 +194,7 @@
         const name = word.startsWith("module:") ? word.slice(7) : ""; // a module and what is in it, nothing that is called alike
         const asked = name ? this.texts.filter(({ label }) => label === "module") : this.texts;
         const fits = name ? (entry) => entry === name || entry.startsWith(name + ".") : (entry) => entry.includes(word);
-        return asked.map(({ at, told }) => ({ at, hit: told.map(fits) }));
+        return asked.map(({ at, texts }) => ({ at, hit: texts.map(fits) }));
       });
       this.order = [];
       for (let row = 0; row < this.rows; row++) {

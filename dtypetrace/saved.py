@@ -91,8 +91,12 @@ def _without_text(results: Results) -> Results:
     return Results(replace(results.recording, sources=Sources()), findings, results.fixes)
 
 
+_LONGEST_REASON = 120
+"""Characters of an error's reason, so that it fits a line or two."""
+
+
 def _short(error: object) -> str:
-    return seen(" ".join(str(error).split())[:120]) or type(error).__name__
+    return seen(" ".join(str(error).split())[:_LONGEST_REASON]) or type(error).__name__
 
 
 def packed(value: Any) -> Any:

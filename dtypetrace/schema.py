@@ -144,6 +144,10 @@ def _leaves(hint: Any) -> set[Any]:
     return set().union(*map(_leaves, args)) if args else {hint}
 
 
+_LONGEST_QUOTED = 40
+"""Characters of a wrong value that an error quotes."""
+
+
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 3] + "..."

@@ -14,6 +14,8 @@ from ..tables.dtypes import DTYPES, FLOATING, narrower, wider
 from ..tables.operators import NAMED_CASTS, is_cast, is_move, result_bytes, writes
 
 _NOWHERE = Place()
+_MOST_OPS_BACK = 32
+"""So many moves between two casts are looked through; recorded producers can form a loop."""
 
 
 @cache
@@ -122,7 +124,7 @@ def _returns(recording: Recording, rows: tuple[OpRow, ...], row: OpRow) -> bool:
     """Whether a cast undoes the one before it, with only ops between that move values."""
     source, to = _ends(row)
     number = next((i.producer for i in recording.ops[row.number].inputs if i.dtype == source), -1)
-    for _ in range(32):
+    for _ in range(_MOST_OPS_BACK):
         if number < 0:
             return False
         above = rows[number]

@@ -22,6 +22,8 @@ from . import listings
 MOST_NODES = 60
 _LOOKED_AT = 4000
 _DAMAGE = "damage"
+_MOST_BESIDE = 6
+"""Other origins that are drawn next to the flow; more would hide it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Pictures:
 
     def _beside(self, graph: nx.DiGraph, operand: Operand, shown: set[tuple[Any, ...]]) -> None:
         key = (operand.origin.kind, operand.origin.place.stack[:1], operand.dtype)
-        if key in shown or len(shown) >= 6:
+        if key in shown or len(shown) >= _MOST_BESIDE:
             return
         shown.add(key)
         origin = operand.origin

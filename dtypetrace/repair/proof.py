@@ -49,6 +49,9 @@ def _apart(x: float, y: float) -> float:
     return abs(x - y) / max(abs(x), abs(y))
 
 
+_SHOWN_AS_SHARE = 1e-4
+
+
 def percent(share: float) -> str:
     """A share as text; below a hundredth of a per cent by its power of ten."""
-    return "nothing" if share == 0 else f"{share:.2%}" if share >= 1e-4 else f"{share:.0e}"
+    return "nothing" if share == 0 else f"{share:.2%}" if share >= _SHOWN_AS_SHARE else f"{share:.0e}"

@@ -7,18 +7,37 @@ all pairs with ``torch.promote_types`` and ``torch.result_type``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
 
 from .dtypes import DTYPES, HALF
 
 DEFAULT_FLOAT = "float32"
-_CATEGORIES = {"bool": 0, "integer": 1, "float": 2, "complex": 3}
+
+
+class Category(IntEnum):
+    """The kinds of numbers, as promotion ranks them."""
+
+    NONE = -1
+    """No number that torch promotes."""
+    BOOL = 0
+    INTEGER = 1
+    FLOAT = 2
+    COMPLEX = 3
+
+
+_CATEGORIES = {
+    "bool": Category.BOOL,
+    "integer": Category.INTEGER,
+    "float": Category.FLOAT,
+    "complex": Category.COMPLEX,
+}
 _INTEGER_FOR = {"bool": "bool", "int": "int64", "float": DEFAULT_FLOAT, "complex": "complex64"}
 
 
-def category(dtype: str) -> int:
-    """0 for bool, 1 for integers, 2 for floats, 3 for complex numbers, -1 for every other dtype."""
+def category(dtype: str) -> Category:
+    """The category of a dtype."""
     known = DTYPES.get(dtype)
-    return _CATEGORIES.get(known.kind, -1) if known is not None else -1
+    return _CATEGORIES.get(known.kind, Category.NONE) if known is not None else Category.NONE
 
 
 def promote(one: str, other: str) -> str | None:
@@ -30,15 +49,15 @@ def promote(one: str, other: str) -> str | None:
     if one == other:
         return one
     low, high = sorted((one, other), key=lambda d: (category(d), DTYPES[d].bits if d in DTYPES else 0))
-    if category(low) < 0 or _is_small_float(low) or _is_small_float(high):
+    if category(low) is Category.NONE or _is_small_float(low) or _is_small_float(high):
         return None
     if _is_wide_unsigned(low) or _is_wide_unsigned(high):
-        return high if category(high) == 2 else None
-    if category(high) == 3:
+        return high if category(high) == Category.FLOAT else None
+    if category(high) == Category.COMPLEX:
         return _complex(low, high)
     if category(low) < category(high):
         return high
-    if category(high) == 2:
+    if category(high) == Category.FLOAT:
         return DEFAULT_FLOAT if {low, high} == HALF else high
     return _integer(low, high)
 
@@ -52,9 +71,9 @@ def _is_wide_unsigned(dtype: str) -> bool:
 
 
 def _complex(low: str, high: str) -> str | None:
-    if category(low) < 2:
+    if category(low) < Category.FLOAT:
         return high
-    part, other = DTYPES[high].counterpart, low if category(low) == 2 else DTYPES[low].counterpart
+    part, other = DTYPES[high].counterpart, low if category(low) == Category.FLOAT else DTYPES[low].counterpart
     both = promote(part, other)
     return DTYPES[both].counterpart if both is not None else None
 
@@ -106,11 +125,11 @@ def _combined(higher: str | None, lower: str | None) -> str | None:
         return None
     if not higher or not lower:
         return higher or lower
-    if category(higher) == 3:
+    if category(higher) == Category.COMPLEX:
         return higher
-    if category(higher) == 2:
-        return DTYPES[higher].counterpart or _complex_of_half(higher) if category(lower) == 3 else higher
-    if category(higher) == 0 or category(lower) >= 2:
+    if category(higher) == Category.FLOAT:
+        return DTYPES[higher].counterpart or _complex_of_half(higher) if category(lower) == Category.COMPLEX else higher
+    if category(higher) == Category.BOOL or category(lower) >= Category.FLOAT:
         return promote(higher, lower)
     return higher
 

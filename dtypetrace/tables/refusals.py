@@ -214,6 +214,8 @@ _NEVER = frozenset(  # exceptions whose text may name a dtype without refusing o
     ]
 )
 _LONGEST = 20_000
+_LONGEST_UNKNOWN = 2_000
+"""Characters of a message that no row knows and that is still read for dtypes."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -308,7 +310,7 @@ def _generic(message: str, op: str) -> Refusal | None:
     text = message
     if "Traceback (most recent call last)" in text:  # from a worker: its source lines name dtypes too
         text = text.strip().rpartition("\n")[2]
-    if len(text) > 2_000 or not _DTYPE_NAMED.search(text) or _OTHER_REASON.search(text):
+    if len(text) > _LONGEST_UNKNOWN or not _DTYPE_NAMED.search(text) or _OTHER_REASON.search(text):
         return None
     named = [name for name in map(canonical, re.findall(_DTYPE, text)) if name]
     distinct = list(dict.fromkeys(named))

@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from math import inf
 
 from .dtypes import DTYPES, FLOATING, HALF
-from .promotion import category, result_type
+from .promotion import Category, category, result_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,11 @@ def _result_type(flat: tuple[str, ...], point: tuple[str, ...], numbers: tuple[s
     return result_type(flat, point, numbers)
 
 
+_LETTERS = {Category.BOOL: "b", Category.INTEGER: "o", Category.FLOAT: "f", Category.COMPLEX: "c"}
+
+
 def _letter(dtype: str) -> str:
-    return "i" if dtype == "int64" else {0: "b", 1: "o", 2: "f", 3: "c"}.get(category(dtype), "q")
+    return "i" if dtype == "int64" else _LETTERS.get(category(dtype), "q")
 
 
 def kinds(call: Call) -> str:
@@ -125,19 +128,19 @@ _Giving = Callable[[Call], str | None]
 
 
 def _floated(dtype: str | None) -> str | None:
-    return "float32" if dtype is not None and category(dtype) < 2 else dtype
+    return "float32" if dtype is not None and category(dtype) < Category.FLOAT else dtype
 
 
 def _summed(dtype: str | None) -> str | None:
-    return "int64" if dtype is not None and category(dtype) < 2 else dtype
+    return "int64" if dtype is not None and category(dtype) < Category.FLOAT else dtype
 
 
 def _real(dtype: str | None) -> str | None:
-    return DTYPES[dtype].counterpart if dtype is not None and category(dtype) == 3 else dtype
+    return DTYPES[dtype].counterpart if dtype is not None and category(dtype) == Category.COMPLEX else dtype
 
 
 def _complex(dtype: str | None) -> str | None:
-    if dtype is None or category(dtype) == 3:
+    if dtype is None or category(dtype) == Category.COMPLEX:
         return dtype
     return DTYPES[dtype].counterpart or "complex64"
 
@@ -223,9 +226,9 @@ def _at(index: int, holds: Callable[[Given], bool]) -> _Holds:
 
 _KINDS: dict[str, Callable[[Given], bool]] = {
     "floating": lambda g: g.dtype in FLOATING,
-    "real": lambda g: category(g.dtype) == 2,
-    "complex": lambda g: category(g.dtype) == 3,
-    "integer": lambda g: category(g.dtype) in (0, 1),
+    "real": lambda g: category(g.dtype) == Category.FLOAT,
+    "complex": lambda g: category(g.dtype) == Category.COMPLEX,
+    "integer": lambda g: category(g.dtype) in (Category.BOOL, Category.INTEGER),
     "half": lambda g: g.dtype in HALF,
     "index": lambda g: g.dtype in ("int64", "int32"),
     "mask": lambda g: g.dtype in ("bool", "uint8"),

@@ -6,7 +6,7 @@ has succeeded. Otherwise tensors saved by a refused attempt would be counted, bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class SavedTensors:
     def drop(self) -> None:
         """Drops what the running call has saved, because the call was refused."""
         if self._saved is not None:
+            _let_go(self._saved[self._begun[-1] :])
             del self._saved[self._begun[-1] :]
 
     def function_mode(self, base: Any) -> type:
@@ -62,11 +63,24 @@ class SavedTensors:
             return saved[-1]
 
         self._saved, self._begun = saved, [0]
+        handed_on = 0
         try:
             with torch.autograd.graph.saved_tensors_hooks(hold, lambda box: unpack(box[0])):
                 out = call(*what)
+            self._saved = None
+            for box in saved:
+                box[0] = pack(box[0])  # which raises where a checkpoint has recomputed enough
+                handed_on += 1
         finally:
             self._saved = None
-        for box in saved:
-            box[0] = pack(box[0])
+            _let_go(saved[handed_on:])
         return out
+
+
+def _let_go(boxes: Iterable[Box]) -> None:
+    """Empties boxes that nobody will ask for.
+
+    A node that saves its own result holds it through a box: a circle that the collector does not see.
+    """
+    for box in boxes:
+        box.clear()

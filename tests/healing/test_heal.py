@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 
 import pytest
 import torch
@@ -381,3 +383,28 @@ def test_a_task_of_asyncio_is_healed_and_what_the_program_catches_is_not():
         out = asyncio.run(main(task))
         assert asyncio.run(main(caught)) is None
     assert out.dtype is HALF and len(t.fixes) == 1
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["nothing refused", "healed"])
+def test_a_checkpoint_under_healing_keeps_nothing_alive(refused):
+    """What a stopped recompute and a refused attempt had saved is let go: a node that saves its own result holds itself."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.inner(x) @ torch.ones(4, 4, dtype=torch.float64 if refused else None)
+            return y.tanh()
+
+    def step():
+        net = Net()
+        checkpoint(net, torch.ones(2, 4), use_reentrant=False).sum().backward()
+        return [weakref.ref(p) for p in net.parameters()]
+
+    with dtypetrace.trace(autofix=True) as t:
+        references = step()
+    gc.collect()
+    assert bool(t.fixes) == refused
+    assert [r() for r in references if r() is not None] == []

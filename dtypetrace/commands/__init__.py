@@ -1,1 +1,1 @@
-"""The command line and the other public doors: run, fix, show, explain, preflight, the notebook magic."""
+"""The command line and the other public entry points: run, fix, show, explain, preflight, the notebook magic."""

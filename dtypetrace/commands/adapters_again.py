@@ -1,8 +1,8 @@
-"""``dtypetrace fix`` on adapters that do not learn: the program again with them in float32, and both runs compared.
+"""``dtypetrace fix`` for adapters that do not learn: runs the program again with them in float32, and compares both
+runs.
 
-Two more runs are needed: one in which the float32 adapters are trained, and one in which each step on them is taken
-back, whose losses are what the trained ones must not be above. The judgement is ``lora.verdict``'s, as in
-``retrain_lora``."""
+Two more runs are needed. In one, the float32 adapters are trained. In the other, each step on them is undone; the
+losses of the trained run must not be above its losses. ``lora.verdict`` judges, as in ``retrain_lora``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class NotComparable(RuntimeError):
 
 
 def before(repair: Repair, found: Outcome, proven: bool) -> tuple[Outcome, Patch]:
-    """The run in which the adapters are as the program has them, and the patch to run the program with again: the
-    proven one, else none. Where the patch itself puts adapters into float32, that run is the one without it."""
+    """The run with the adapters as the program has them, and the patch to use in the next runs: the proven one, else
+    none. If the patch itself puts adapters into float32, it is the run without the patch."""
     patched = repair.patched if proven else None
     if patched is not None and patched.adapters is not None and narrow(patched.adapters):
         return patched, repair.patch
@@ -40,7 +40,7 @@ def narrow(measured: Measured) -> list[str]:
 
 
 def failing(measured: Measured | None) -> list[str]:
-    """The narrow adapters that do not learn; none where no step was taken and none refused."""
+    """The narrow adapters that do not learn; none where no step was taken and nothing was refused."""
     if measured is None or not (measured.run.losses or measured.run.ended):
         return []
     found = measured.mechanisms
@@ -70,7 +70,7 @@ def again(run: Callable[..., Outcome], patch: Patch, measured: Measured) -> Retr
 
 
 def advice(retraining: Retraining) -> str:
-    """What else to change where float32 alone is not enough, empty where nothing is known."""
+    """What else to change where float32 alone is not enough; empty where nothing is known."""
     quiet = any(v.after.verdict in ("zero gradient", "gradient underflow") for v in retraining.adapters)
     if retraining.computes == "float16" and not retraining.after.scale and quiet:
         return (

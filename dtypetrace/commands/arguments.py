@@ -1,4 +1,4 @@
-"""What the commands share: the protocol that each of them follows, options' values, files that reports go to."""
+"""Shared by the commands: their protocol, the values of options, the files that reports are written to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEVERITIES = ("note", "warning", "error")
 
 
 class Command(Protocol):
-    """One command of the command line. Its docstring is its help; its first line stands in the list of commands."""
+    """One command of the command line. Its docstring is its help; the first line is shown in the list of commands."""
 
     name: str
     usage: str
@@ -25,7 +25,8 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
-        """Does it and returns what ends the process. Raises UsageError for what cannot be done."""
+        """Runs the command and returns the exception that ends the process. Raises UsageError for what cannot be
+        done."""
         ...
 
 
@@ -58,8 +59,8 @@ def add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def codes(text: str) -> list[str]:
-    """The codes in ``DT201,DT301``. Raises UsageError for a code that no finding has: a typing mistake would otherwise
-    silence nothing, and nobody would notice."""
+    """The codes in ``DT201,DT301``. Raises UsageError for a code that no finding has: otherwise a typing mistake would
+    have no effect, and nobody would notice."""
     found = [code.strip().upper() for code in text.split(",")]
     for code in found:
         if not re.fullmatch(r"DT\d{3}", code):
@@ -89,7 +90,7 @@ def reaches(findings: Sequence[Any], level: str | None) -> bool:
 
 
 def source_folder(options: argparse.Namespace) -> Path | None:
-    """The folder that ``--source`` names, None without it. Raises UsageError where there is none."""
+    """The folder that ``--source`` names, None without the option. Raises UsageError if there is no such folder."""
     folder: Path | None = options.source
     if folder and not folder.is_dir():
         raise UsageError(f"--source {folder}: no such folder. Give the folder that holds your own code")
@@ -97,12 +98,12 @@ def source_folder(options: argparse.Namespace) -> Path | None:
 
 
 def writable(option: str, file: Path) -> Path:
-    """The file's absolute path. Raises UsageError where a report could not be written there at the end."""
+    """The file's absolute path. Raises UsageError if a report could not be written there at the end."""
     file = Path(os.path.abspath(file))
     if file.is_dir():
         raise UsageError(f"{option} needs a file, and {file} is a folder. Name a file in it")
     if file.exists() and not file.is_file():
-        raise UsageError(f"{option} needs a regular file, and {file} is none. Choose another name")
+        raise UsageError(f"{option} needs a regular file, and {file} is not one. Choose another name")
     if not file.parent.is_dir():
         raise UsageError(f"{option} {file}: no such folder: {file.parent}. Create it first")
     if not os.access(file.parent, os.W_OK):
@@ -114,7 +115,7 @@ def writable(option: str, file: Path) -> Path:
 
 
 def program(options: argparse.Namespace, usage: str) -> Program:
-    """The program that the words after the options name. Raises UsageError where that cannot be run or watched."""
+    """The program that the words after the options name. Raises UsageError if it cannot be run or watched."""
     words, as_module = options.words, options.as_module
     if words[:1] == ["--"]:
         words = words[1:]
@@ -137,7 +138,7 @@ def program(options: argparse.Namespace, usage: str) -> Program:
 
 
 def _launcher(words: list[str], as_module: bool) -> str | None:
-    """The launcher of several ranks that these words would start, if they would."""
+    """The launcher of several ranks that these words would start, else None."""
     name = words[0] if as_module else os.path.basename(words[0])
     if name in ("torchrun", "torch.distributed.run", "torch.distributed.launch"):
         return "torchrun"

@@ -1,7 +1,7 @@
-"""The pages of the finding codes: what one means, a program that fails, the same one repaired, where it is met.
+"""The pages of the finding codes: what a code means, a program that fails, the repaired program, where it occurs.
 
-The texts lie in ``tables/code_pages/``, one Markdown file for each code, and ``tables.codes.TITLES`` has their
-titles. Standard library only."""
+The texts are in ``tables/code_pages/``, one Markdown file for each code; their titles are in ``tables.codes.TITLES``.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = Path(__file__).parents[1] / "tables" / "code_pages"
 
 
 class UnknownCode(LookupError):
-    """No page explains what was asked for. The text says so in one line, with what can be asked instead."""
+    """No page explains the request. The text says so in one line, with what can be asked instead."""
 
 
 @dataclass(frozen=True)
@@ -67,5 +67,5 @@ def page(code: str) -> CodePage:
 
 
 def listing() -> str:
-    """All codes with their titles, one a line."""
+    """All codes with their titles, one on each line."""
     return "\n".join(f"{code}  {title}" for code, title in sorted(TITLES.items()))

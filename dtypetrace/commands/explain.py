@@ -1,6 +1,6 @@
-"""``dtypetrace explain``: what a finding's code, or an error message, means.
+"""``dtypetrace explain``: the meaning of a finding's code or of an error message.
 
-Standard library only; ``rich`` is imported where a page is drawn on a terminal.
+Standard library only; ``rich`` is imported only to draw a page on a terminal.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ExplainCommand:
 
 
 def explain(what: str | BaseException = "") -> str:
-    """What a finding's code means, as Markdown. An error, or its message, is looked up; nothing lists all codes.
+    """What a finding's code means, as Markdown. An error, or its message, is looked up. Without an argument: all codes.
 
     Raises UnknownCode (a LookupError) for a code that does not exist and a message that is not about a dtype, TypeError
-    for what is neither.
+    for any other type.
 
     >>> explain("DT110").splitlines()[0]
     '# DT110: a Python scalar does not fit the dtype that is to hold it'
@@ -57,7 +57,7 @@ def explain(what: str | BaseException = "") -> str:
 
 
 def _looked_up(what: str | BaseException) -> tuple[str, CodePage | None]:
-    """What to say first, and the page."""
+    """The text to show first, and the page."""
     if not isinstance(what, (str, BaseException)):
         raise TypeError(
             f'explain() takes a code, as in explain("DT101"), or an error message, not {type(what).__name__}'
@@ -86,23 +86,24 @@ def _looked_up(what: str | BaseException) -> tuple[str, CodePage | None]:
 
 _DECORATION = re.compile(
     r"\x1b\[[0-9;]*m"  # colours
-    r"|^(?:\[rank\d+\]:|\[default\d+\]:|E  |>) ?",  # what torchrun, pytest and mail put before each line
+    r"|^(?:\[rank\d+\]:|\[default\d+\]:|E  |>) ?",  # what torchrun, pytest and mail programs put before each line
     re.MULTILINE,
 )
 _OLD_TENSORS = re.compile(r"expected (?:torch\.)?(\w+)Tensor but found (?:torch\.)?(\w+)Tensor", re.IGNORECASE)
-"""How torch named a dtype before 1.0, which shortened messages in threads still do."""
+"""How torch named a dtype before 1.0; shortened messages in forums still do."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning|Interrupt))(?:: ?|$)", re.MULTILINE)
 _CALLED = re.compile(r"\b(\w+)\(")
 
 
 def _unwrapped(text: str) -> str:
-    """A pasted text without what terminals, launchers and mail put around a message, in today's wording."""
+    """A pasted text without what terminals, launchers and mail programs add to a message, in today's wording."""
     text = _DECORATION.sub("", text).strip()
     return _OLD_TENSORS.sub(r"expected scalar type \1 but found \2", text)
 
 
 def _recognised(text: str) -> Refusal | None:
-    """The refusal that a message speaks of: the message alone, with its exception's name, or a whole traceback."""
+    """The refusal that a message is about. It may be the message alone, with its exception's name, or a whole
+    traceback."""
     raised = max(_RAISED.finditer(text), key=lambda match: match.start(), default=None)
     if raised is None:
         return recognise(text)
@@ -126,20 +127,20 @@ _ASKED = {
 
 
 def _said(refusal: Refusal) -> str:
-    """What the message gives away: the dtypes that it names, and what is asked of them."""
+    """What the message says: the dtypes that it names, and what the operation wants."""
     several = len(refusal.dtypes) > 1
     if not refusal.dtypes:
         return "The message names no dtype. Which operand has which: dtypetrace run script.py"
-    told = in_words(refusal.dtypes)
+    said = in_words(refusal.dtypes)
     if refusal.argument and not several:
-        told += f" for {refusal.argument}"
+        said += f" for {refusal.argument}"
     asked = (
         ", and not what it disagrees with"
         if refusal.wants == "agree" and not several
         else _ASKED.get(refusal.wants, "")
     )
     return (
-        f"The message names {told}{asked}. Which line made {'them' if several else 'it'} so: dtypetrace run script.py"
+        f"The message names {said}{asked}. Which line decided {'them' if several else 'it'}: dtypetrace run script.py"
     )
 
 
@@ -147,7 +148,7 @@ def _said(refusal: Refusal) -> str:
 
 
 def show(what: str, stream: IO[str]) -> None:
-    """Prints the explanation: Markdown as it is where the stream is piped, drawn on a terminal."""
+    """Prints the explanation: plain Markdown where the stream is piped, drawn on a terminal."""
     lead, found = _looked_up(what)
     if not stream.isatty():
         print(explain(what).rstrip("\n"), file=stream, flush=True)

@@ -1,5 +1,4 @@
-"""``dtypetrace fix``: its options. What it does is in ``commands.fixing``, which needs more than the standard
-library."""
+"""``dtypetrace fix``: its options. The work is in ``commands.fixing``, which needs more than the standard library."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ class FixCommand:
     healed, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
     stdout gets the diff. Nothing is written without --write.
 
-    Where adapters (LoRA and kin) in float16 or bfloat16 do not learn, it runs twice more with them in float32, and both
-    runs are compared: what kept each adapter from learning, and whether float32 cures it.
+    Where adapters (LoRA and the like) in float16 or bfloat16 do not learn, it runs twice more with them in float32,
+    and both runs are compared: what kept each adapter from learning, and whether float32 cures it.
 
-    The exit status is 0 when the patch is proven and adapters learn, or nothing is to be done, 1 when not, 2 for bad
+    The exit status is 0 when the patch is proven and adapters learn, or there is nothing to do, 1 when not, 2 for bad
     usage."""
 
     name = "fix"

@@ -1,4 +1,4 @@
-"""``dtypetrace fix``: one repair from start to end, told on stderr, its diff on stdout."""
+"""``dtypetrace fix``: one repair from start to end, with messages on stderr and the diff on stdout."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def fix(
     force: bool,
     html: Path | None = None,
 ) -> int:
-    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to
-    write the report of the run that was healed, with what retraining its adapters showed.
+    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to write
+    the report of the healed run, with the result of retraining its adapters.
 
     Raises UsageError where the program cannot be run more than once.
     """
@@ -66,7 +66,7 @@ def _fix(
         return 1
     status = 0
     if verdict is not None:
-        _tell(repair, verdict)
+        _print_repair(repair, verdict)
         status = int(not verdict.proven)
     proven = verdict is None or verdict.proven
     learns, retraining = attempt(
@@ -87,7 +87,7 @@ def _fix(
 
 
 def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
-    """Writes the report of the healed run; whether that could be done. The patch is worth having all the same."""
+    """Writes the report of the healed run; returns whether that worked. If not, the patch is still worth having."""
     try:
         shown = conclude(healed.recording)
         report.write_html(path, shown.recording, shown.findings, retraining=retraining)
@@ -97,8 +97,8 @@ def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
     return True
 
 
-def _tell(repair: Repair, verdict: Proof) -> None:
-    """Each cause and its change, the diff, whether it is proven."""
+def _print_repair(repair: Repair, verdict: Proof) -> None:
+    """Prints each cause and its change, the diff, and whether it is proven."""
     for problem in repair.problems:
         code = problem.findings[0].code
         for line in attempt(f"what is changed for {code}", partial(describe, problem), [code]):
@@ -112,8 +112,8 @@ def _tell(repair: Repair, verdict: Proof) -> None:
 
 
 def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:
-    """Whether the adapters learn, as they are or in float32, and the comparison of both where they do not as they
-    are, which is printed. ``found``: the first, healed run."""
+    """Whether the adapters learn, as they are or in float32, and, where they do not as they are, the comparison of
+    both, which it prints. ``found``: the first, healed run."""
     outcome, patch = adapters_again.before(repair, found, proven)
     measured = outcome.adapters
     failing = adapters_again.failing(measured)
@@ -141,8 +141,8 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
 
 
 def _written(repair: Repair, verdict: Proof | None, words: list[str], write: bool, force: bool) -> int:
-    """Writes the patch where that was asked for; 1 where it was and could not be done, or there is none. ``words``: the
-    command's, for another time."""
+    """Writes the patch if that was requested. Returns 1 if it could not be written or there is none. ``words``: the
+    command's arguments, to show them."""
     if verdict is None:
         return 0
     changed = sorted(repair.patch.texts)
@@ -152,7 +152,7 @@ def _written(repair: Repair, verdict: Proof | None, words: list[str], write: boo
         _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {shlex.join(words)}")
         return 0
     if not verdict.proven and not force:
-        _say("nothing was written, as the patch is not proven; --force writes it all the same")
+        _say("nothing was written, because the patch is not proven; --force writes it anyway")
         return 1
     try:
         repair.patch.write()
@@ -164,25 +164,26 @@ def _written(repair: Repair, verdict: Proof | None, words: list[str], write: boo
 
 
 def _needs_stdin(name: str, healed: Outcome) -> None:
-    """Raises where the program ends for want of what it reads; else says that it was given none."""
+    """Raises where the program ends because it has no input to read; else notes that it got none."""
     why = (
         f"{name} reads standard input, which cannot be given to it more than once. Let it read a file or its arguments"
     )
     if healed.error is not None and (healed.stdin or healed.error["type"] == "EOFError") and not healed.refused:
         raise UsageError(why)
     if healed.stdin:
-        _say(f"note: {why}; it went on without")
+        _say(f"note: {why}; it ran without any")
 
 
 def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:
-    """What is said of a program that is refused no dtype; ``learning``: nor has adapters that do not learn."""
+    """The message for a program in which no dtype is refused; ``learning``: it has no adapters that fail to learn
+    either."""
     if not learning:
-        _say(f"dtypetrace: nothing to patch, {name} is refused no dtype")
+        _say(f"dtypetrace: nothing to patch: no dtype is refused in {name}")
         return int(healed.error is not None)
     if healed.error is None:
-        _say(f"dtypetrace: nothing to fix, {name} is refused no dtype")
+        _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
         return 0
-    _say(f"dtypetrace: nothing to fix, {name} ends with {healed.error['type']}, and no dtype is the cause")
+    _say(f"dtypetrace: nothing to fix, {name} ends with {healed.error['type']}, but not because of a dtype")
     return 1
 
 

@@ -1,10 +1,9 @@
 """One watched and healed run of a program in a process of its own, with some of its files patched.
 
 ``autofix`` starts ``python -m dtypetrace.commands.healed_run REQUEST.json`` for the run that finds the problems and for
-each that tries a patch. Patched text is compiled under its original path, so that relative imports,
-data files and ``inspect.getsource`` find what they always do; processes that the program spawns see the
-files on disk. What the two runs are compared by is written down: each value that a backward
-pass began from and the norm of the gradients after it.
+each run that tries a patch. Patched text is compiled under its original path, so relative imports, data files and
+``inspect.getsource`` work as usual. Processes that the program spawns see the files on disk. To compare two runs, each
+value that a backward pass began from is written down, with the norm of the gradients after it.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _MOST_VALUES = 10_000
 
 
 class PatchedFiles:
-    """A finder that gives patched modules their patched text."""
+    """A finder that loads patched modules with their patched text."""
 
     def __init__(self, texts: Mapping[str, bytes]) -> None:
         self.texts = texts
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:  # those before it ask it in their turn
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:  # the finders before this one call it, too
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
             if spec is not None:
@@ -59,7 +58,8 @@ class _PatchedLoader(SourceFileLoader):
 
 
 def main() -> None:
-    """Runs the request in ``sys.argv[1]``; its answer says how the program ended and lies beside the saved trace."""
+    """Runs the request in ``sys.argv[1]``. The answer says how the program ended; it is written next to the saved
+    trace."""
     request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     texts: dict[str, str] = request["texts"]
     program = Program(request["words"], as_module=request["as_module"])
@@ -69,13 +69,13 @@ def main() -> None:
     sys.meta_path.insert(0, PatchedFiles(encoded))
     ledger: list[Pass] = []
     run = _HealedRun(request, program, ledger)
-    # a program that draws other numbers in every run could not be compared with itself
+    # a program that draws different numbers in every run could not be compared with itself
     random.seed(0)
     seeds = AfterImport("numpy", lambda: sys.modules["numpy"].random.seed(0))
     seeds.install()
     watch = AfterImport("torch", run.start)
     watch.install()
-    # before the program runs, whose folder may hold a file of any name; healing judges by the rules
+    # imported before the program runs, because its folder may hold a file of any name; healing needs the rules
     from .. import report, saved
 
     asked = _Asked(0, closefd=False)
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 class _Asked(io.FileIO):
-    """Standard input that remembers whether anybody read it."""
+    """Standard input that remembers whether it was read."""
 
     was = False
 
@@ -122,7 +122,7 @@ def _ended(error: BaseException | None) -> Ended | None:
 
 
 class _HealedRun:
-    """The trace of the run, begun once the program has imported torch."""
+    """The trace of the run; it begins once the program has imported torch."""
 
     def __init__(self, request: dict[str, Any], program: Program, ledger: list[Pass]) -> None:
         self.request, self.program, self.ledger = request, program, ledger
@@ -152,11 +152,11 @@ class _HealedRun:
             ),
         )
         self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.step_of)
-        self.adapters.install()  # before the trace: at the last step that it watches it ends the program
+        self.adapters.install()  # before the trace, which ends the program at its last step
         self.trace.start()
 
     def measured(self, error: BaseException | None) -> Any:
-        """What the run did to its adapters, while their tensors are known; None where it trains none."""
+        """What the run did to its adapters, while their tensors are still known; None where it trains none."""
         ended = _ended(error)
         try:
             if self.adapters is not None:
@@ -176,8 +176,8 @@ class _HealedRun:
 
 
 def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, float], None]) -> type:
-    """The healer, which also writes down the value that each backward pass begins from and the gradients' norm after
-    it.
+    """The healer class, extended to write down the value that each backward pass begins from and the norm of the
+    gradients after it.
 
     ``began`` is called with each value, too.
     """
@@ -203,9 +203,10 @@ def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, floa
                     self.depth -= 1
 
         def begun(self, first: Any, values: list[Any]) -> tuple[Pass, list[Any]] | None:
-            """Writes down the value of an outermost backward pass; its entry, and the leaves that get gradients."""
+            """Writes down the value of an outermost backward pass; returns its entry, and the leaves that get
+            gradients."""
             if self.depth > 1 or any(private.of_functorch(v) or v.is_meta for v in values):
-                return None  # inside a transform (torch.func.grad) or on the meta device no number can be read
+                return None  # inside a transform (torch.func.grad) or on the meta device numbers cannot be read
             with torch.no_grad():
                 value = sum(v.detach().double().sum().item() for v in values)
             began(first, value)
@@ -224,7 +225,7 @@ def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, floa
 
 
 def _leaves(values: list[Any]) -> list[Any]:
-    """The tensors into whose ``.grad`` a backward pass from these values will add."""
+    """The tensors to whose ``.grad`` a backward pass from these values will add."""
     found: dict[int, Any] = {}
     seen, waiting = set(), [v.grad_fn for v in values if v.grad_fn is not None]
     while waiting:

@@ -1,4 +1,4 @@
-"""The ``%%dtypetrace`` magic: watches one cell of a notebook and shows what was found."""
+"""The ``%%dtypetrace`` magic: watches one cell of a notebook and shows the findings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..tracing import trace
 
 
 def register(ipython: Any) -> None:
-    """Makes ``%%dtypetrace`` known; called by ``%load_ext dtypetrace``."""
+    """Registers ``%%dtypetrace``; called by ``%load_ext dtypetrace``."""
 
     def dtypetrace(line: str, cell: str) -> None:
         """Watch this cell and show what dtypetrace found. ``%%dtypetrace NAME`` keeps the trace under that name."""
-        __tracebackhide__ = "__ipython_bottom__"  # IPython: this frame and those that called it are none of the user's
+        __tracebackhide__ = "__ipython_bottom__"  # IPython: this frame and its callers are not the user's
         _watch_cell(ipython, line.strip(), cell)
 
     ipython.register_magic_function(dtypetrace, "cell", "dtypetrace")
@@ -26,7 +26,7 @@ def _watch_cell(ipython: Any, name: str, cell: str) -> None:
 
     if name and not name.isidentifier():
         raise UsageError(f"%%dtypetrace {name}: give a variable's name for the trace, or nothing")
-    # the empty line stands for the magic's own, so that lines count as they are seen
+    # the empty line replaces the magic's own line, so that line numbers are right
     text = "\n" + ipython.transform_cell(cell)
     running = getattr(ipython.displayhook.exec_result, "execution_count", None)
     file = ipython.compile.cache(text, running or ipython.execution_count, raw_code=text)

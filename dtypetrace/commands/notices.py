@@ -1,6 +1,6 @@
-"""Messages that people paste and that no refusal of torch's prints: libraries' warnings, NaNs, two devices.
+"""Messages that people paste but that are not refusals of torch's: libraries' warnings, NaNs, two devices.
 
-Each has the code whose page helps, where one does, and what the message means in two or three sentences.
+Each has the code of a page that helps, if there is one, and its meaning in two or three sentences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Notice:
-    """A message by its wording, the code of its page (empty: none), what it means and what to do."""
+    """A message by its wording, the code of its page (empty: none), its meaning and what to do."""
 
     pattern: re.Pattern[str]
     code: str
@@ -67,5 +67,5 @@ NOTICES = (
 
 
 def notice_for(text: str) -> Notice | None:
-    """The notice whose wording a text holds, if any."""
+    """The notice whose wording a text contains, if any."""
     return next((notice for notice in NOTICES if notice.pattern.search(text)), None)

@@ -1,4 +1,4 @@
-"""``dtypetrace plan``: which modules of a script's model must compute in float32, searched and verified by running
+"""``dtypetrace plan``: the modules of a script's model that must compute in float32, searched and verified by running
 it."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class PlanCommand:
     """Find the modules that must compute in float32, and verify that keeping those is enough.
 
-    The script runs once with a reference in higher precision beside it, and then again for every choice of modules
+    The script runs once with a reference in higher precision, and then again for every choice of modules
     that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. It
     should seed its random numbers: runs are compared with their own references, so they need not be equal.
 
@@ -66,12 +66,12 @@ def _share(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share between 0 and 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1")
     return value
 
 
 class _Runner:
-    """Runs the script with some modules kept wide, and reads what was measured."""
+    """Runs the script with some modules kept in float32, and reads what was measured."""
 
     def __init__(self, words: list[str], steps: int, trace: Path) -> None:
         self.words, self.steps, self.trace = words, steps, trace
@@ -96,7 +96,7 @@ class _Runner:
             ) from None
 
     def measure(self, keep: tuple[str, ...]) -> StepError:
-        """How far the run with these modules kept wide is from its reference."""
+        """The error of the run with these modules in float32, compared with its reference."""
         from ..rules.precision_plan import step_error
 
         return step_error(self.run(keep))

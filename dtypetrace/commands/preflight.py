@@ -1,7 +1,7 @@
 """Judges a precision plan before the first step.
 
-What an optimizer will do with weights of a dtype is not told by its name: a rehearsal runs its own step on copies of
-a few numbers of each kind of parameter, with gradients of three sizes, and looks at what became of them."""
+An optimizer's name does not say what it does with weights of a dtype. So a rehearsal runs its step on copies of a few
+numbers of each kind of parameter, with gradients of three sizes, and examines the result."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ from ..source.facts import with_facts
 from ..view import SavedTrace
 
 _NUMBERS = 64
-"""Numbers of each kind of parameter that are stepped: enough that one odd weight decides nothing."""
+"""Numbers of each kind of parameter that are stepped: enough that one unusual weight decides nothing."""
 _GRADIENTS = (1e-3, 1e-1)
-"""Sizes of the gradients tried, a small and a usual one; both have to fail."""
+"""Sizes of the gradients tried, a small and a usual one; the step must fail with both."""
 _LARGE = 10.0
-"""The size that shows whether steps grow with the gradient."""
+"""A gradient size that shows whether steps grow with the gradient."""
 _STEPS = 4
-"""So that an average that an optimizer keeps has begun to settle."""
+"""Steps for each size: enough for an optimizer's running averages to begin to settle."""
 _NARROW = (torch.float16, torch.bfloat16)
 
 
 def preflight(
     model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None
 ) -> SavedTrace:
-    """Judges the precision plan before any step: which settings cannot work together, or do not do what they seem to.
+    """Judges the precision plan before any step: finds settings that cannot work together, or that do not do what they
+    seem to.
 
-    model: the module to be trained. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``;
-    its step is rehearsed on copies of a few numbers, itself it stays untouched. scaler: the GradScaler, if one will
-    be used. autocast_dtype: what autocast will compute in, if it will be on. Returns a trace: its ``findings``, its
-    repr the console text. Raises TypeError for a model that is no module and an optimizer without ``param_groups``.
+    model: the module to train. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; its step
+    is rehearsed on copies of a few numbers, the optimizer itself is not changed. scaler: the GradScaler, if one will be
+    used. autocast_dtype: the dtype that autocast will compute in, if it will be on. Returns a trace: its ``findings``;
+    its repr is the console text. Raises TypeError for a model that is not a module and an optimizer without
+    ``param_groups``.
 
     >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP
     """
@@ -82,7 +84,7 @@ def preflight(
         asked=True,
     )
     if watching is not None:
-        watching.plans.append(plan)  # the trace tells it too
+        watching.plans.append(plan)  # the trace judges it too
     seen = snapshot(recorder)
     own = Recording(
         places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,), text=seen.text
@@ -92,7 +94,7 @@ def preflight(
 
 
 def _rehearsal(optimizer: Any, names: dict[int, str]) -> tuple[Trial, ...]:
-    """One trial for each dtype and group of hyperparameters in which narrow weights are trained."""
+    """One trial for each dtype and group of hyperparameters with which narrow weights are trained."""
     with private.unseen():
         return tuple(_trials(optimizer, names))
 
@@ -114,13 +116,14 @@ def _trials(optimizer: Any, names: dict[int, str]) -> Iterable[Trial]:
             small, usual, large = (_try(optimizer, group, parameter, size) for size in (*_GRADIENTS, _LARGE))
             if small is None or usual is None or "healthy" in (small.name, usual.name):
                 continue
-            # what is too small a step for one gradient need not be for a larger one, unless the optimizer normalises it
+            # a step too small for a small gradient may be large enough for a larger one, unless the optimizer
+            # normalises
             if small.name != "below resolution" or large is not None and large.name != "healthy":
                 yield Trial(names.get(id(parameter), ""), dtype_name(dtype), small.name, small.facts)
 
 
 def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradient: float) -> Mechanism | None:
-    """Steps a copy of the optimizer over a copy of a few numbers; None where it cannot be copied so."""
+    """Steps a copy of the optimizer over a copy of a few numbers; None where such a copy cannot be made."""
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         values = parameter.detach().reshape(-1)[:_NUMBERS]
         twin = nn.Parameter(values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8))
@@ -140,26 +143,26 @@ def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradien
                     "params": [twin],
                 }
             ]
-            step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without anybody's hooks
+            step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)  # without any hooks
             for _ in range(_STEPS):
                 twin.grad = (torch.randn(8, 8, generator=generator) * gradient).to(twin.device, twin.dtype)
                 updates.begins(rehearsal, -1)
                 step(rehearsal)
                 updates.ends(rehearsal)
-        except Exception:  # the optimizer's own code, on a copy or a parameter that it did not expect
+        except Exception:  # the optimizer's own code may fail on such a copy
             return None
         (update,) = updates.read()
         return mechanism(_as_written(update))
 
 
 def _as_written(update: Update) -> Update:
-    """A rehearsal has no mode that sees writes through ``.data``; weights that did not move say nothing of who
-    wrote."""
+    """The update, counted as written: a rehearsal has no mode that sees writes through ``.data``, so it cannot know
+    whether weights that did not move were written."""
     return replace(update, written=True)
 
 
 class _Nobody:
-    """In place of a recorder: a rehearsal is recorded nowhere."""
+    """A minimal recorder for ``Updates``: a rehearsal records nothing."""
 
     dtype_name = staticmethod(dtype_name)
 

@@ -1,4 +1,4 @@
-"""The public door to the experiment on a model's adapters, and what it returns."""
+"""The public function for the experiment on a model's adapters, and its result."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def retrain_lora(
     seed: int = 0,
     keep: bool = False,
 ) -> RetrainingResult:
-    """Trains the adapters of a model twice from the same start and seed, as they are and in float32, and says whether
-    they learn and what kept them from it.
+    """Trains the adapters of a model twice from the same start and seed, as they are and in float32, and reports
+    whether they learn and what kept them from it.
 
     model: the module that holds the adapters: PEFT's, any with ``lora_down`` and ``lora_up`` or ``lora_A`` and
-    ``lora_B``, or trainable weights beside frozen ones; ``nn.ModuleList([base, adapters])`` where they lie outside
-    the base. compute_loss: ``compute_loss(model)`` gives the scalar loss of one step; it is called ``3 * steps``
-    times, each time with random numbers seeded by the step, and should draw the same batch for the same seed.
-    make_optimizer: ``make_optimizer(parameters)`` gives an optimizer over a list of trainable parameters; any object
-    with ``param_groups``, ``state`` and ``step()``. Both may leave their argument out. steps: at least 2, since in
-    the first a LoRA's down matrix rightly gets no gradient. autocast_dtype: what the program's autocast computes in,
-    for both runs; without it the run as they are has no autocast, and the float32 one computes in the base's dtype by
-    autocast. scaler: the program's GradScaler, of which each run gets a copy; without it the float32 run gets one
-    where it computes in float16. keep: leave the adapters in float32 and trained, instead of restoring everything
+    ``lora_B``, or trainable weights next to frozen ones; ``nn.ModuleList([base, adapters])`` if they are outside the
+    base. compute_loss: ``compute_loss(model)`` returns the scalar loss of one step. It is called ``3 * steps`` times,
+    each time with random numbers seeded by the step, and should draw the same batch for the same seed. make_optimizer:
+    ``make_optimizer(parameters)`` returns an optimizer for a list of trainable parameters; any object with
+    ``param_groups``, ``state`` and ``step()``. Both functions may take no argument. steps: at least 2, because in the
+    first step a LoRA's down matrix rightly gets no gradient. autocast_dtype: the dtype that the program's autocast
+    computes in, for both runs. Without it, the run as they are has no autocast, and the float32 run computes in the
+    base's dtype by autocast. scaler: the program's GradScaler; each run gets a copy. Without it, the float32 run gets
+    one if it computes in float16. keep: leave the adapters in float32 and trained, instead of restoring everything
     (weights, dtypes, gradients, buffers, modes, random numbers).
 
     Returns a ``RetrainingResult``: ``confirmed``, ``why``, ``adapters`` with their verdicts ``before`` and ``after``,
-    ``to_dataframe()``. An error that ends only one of the runs is told there, one that ends both is raised; the state
-    is restored then, too. Raises ValueError where there are no adapters or too few steps, TypeError for what cannot
-    be called or is no loss.
+    ``to_dataframe()``. An error that ends only one of the runs is reported in the result; one that ends both is raised,
+    after the state is restored. Raises ValueError where there are no adapters or too few steps, TypeError for what
+    cannot be called or is not a loss.
 
-    The float32 run confirms that the adapters learn when in each of them half or more of the numbers that had a
-    gradient moved, otherwise than by weight decay alone (a suitable dtype moves all but a few per cent, an unsuitable
-    one few); when at least two steps were taken, with finite gradients that are zero throughout for no matrix (in the
-    first step the down matrix's is); and when the loss, over the later half of the steps, is not above that of the
-    same batches with untrained weights, by more than two standard errors of the difference plus four roundings of the
-    compute dtype.
+    The float32 run confirms that the adapters learn if three things are true. In each adapter, at least half of the
+    numbers with a gradient moved, and not only by weight decay (with a suitable dtype all but a few per cent move, with
+    an unsuitable one few do). At least two steps were taken, all gradients were finite, and no matrix had a gradient of
+    zero in all steps (in the first step the down matrix's is zero). The loss, over the later half of the steps, is not
+    above that of the same batches with untrained weights, by more than two standard errors of the difference plus four
+    roundings of the compute dtype.
 
     >>> dtypetrace.retrain_lora(unet, lambda m: loss_of(m, batch), make_optimizer=torch.optim.AdamW)    # doctest: +SKIP
     """
@@ -71,14 +71,14 @@ def retrain_lora(
 
 
 class RetrainingResult(Retraining):
-    """The result of ``retrain_lora``: do the adapters learn, as they are and in float32, and what keeps them from
-    it?"""
+    """The result of ``retrain_lora``: whether the adapters learn, as they are and in float32, and what keeps them from
+    it."""
 
     __slots__ = ()
 
     @property
     def why(self) -> str:
-        """The facts behind ``confirmed``, a sentence a line."""
+        """The facts behind ``confirmed``, one sentence on each line."""
         return "\n".join(retraining.why(self))
 
     def to_dataframe(self) -> Any:
@@ -86,7 +86,7 @@ class RetrainingResult(Retraining):
         return retraining.frame(self)
 
     def svg(self) -> str:
-        """The picture of both runs: how far a step moves the weights against their dtype's resolution, and the
+        """The picture of both runs: how far a step moves the weights compared with their dtype's resolution, and the
         losses."""
         return curves.curves(self)
 

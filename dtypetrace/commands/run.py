@@ -1,4 +1,4 @@
-"""``dtypetrace run``: a script run as python would, watched, and reported on when it ends."""
+"""``dtypetrace run``: runs a script as python would, watches it, and reports when it ends."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..terminal import seen_lines
 from . import arguments
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
-"""One file to write at the end: the option that asked for it, the file, and what writes a trace there."""
+"""One file to write at the end: the option that requested it, the file, and the function that writes a trace there."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a report goes: the stream (None except on rank 0), the files. ``quiet``: it prints only errors."""
+    """Where a report goes: the stream (None except on rank 0) and the files. ``quiet``: only errors are printed."""
 
     stream: Any
     files: Sequence[Output] = ()
@@ -72,7 +72,7 @@ class RunCommand:
         add(
             "--autofix",
             action="store_true",
-            help="cast what a dtype would end the run for, and go on: finds all of them in one run",
+            help="insert a cast where a dtype would end the run, and go on: finds all such places in one run",
         )
         add(
             "--steps",
@@ -117,7 +117,7 @@ class RunCommand:
             ),
         )
         arguments.add_source(parser)
-        arguments.add_quiet(parser, "print no report, only errors; files are written all the same")
+        arguments.add_quiet(parser, "print no report, only errors; files are still written")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         program = arguments.program(options, self.usage)
@@ -134,7 +134,7 @@ class RunCommand:
             reference_steps=options.reference_steps,
             keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
         )
-        # sys.stderr as it is now: the script may put another stream there
+        # sys.stderr as it is now: the script may replace it
         outputs = Outputs(
             sys.stderr if rank == 0 else None, _files(options, rank), quiet=options.quiet, operators=options.operators
         )
@@ -157,8 +157,8 @@ class RunCommand:
         with interrupts_held() as late, _apart_from(program, warn=True):
             watch.stop(error)
         ending = show(error)
-        del error  # this frame is among those that its traceback holds, so it would outlive the run
-        if os.getpid() != owner:  # a forked worker that came back through its parent's frames
+        del error  # its traceback holds this frame, so it would outlive the run
+        if os.getpid() != owner:  # a forked worker that returned through its parent's frames
             return ending
         with signals.held(), interrupts_held() as later, _apart_from(program, warn=False):
             findings = watch.report(program, outputs)
@@ -171,7 +171,7 @@ class RunCommand:
 
 
 def _files(options: argparse.Namespace, rank: int) -> list[Output]:
-    """The files that were asked for. Raises UsageError where one could not be written."""
+    """The requested files. Raises UsageError if one could not be written."""
     asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
         ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
         ("--json", options.json, lambda trace, path: trace.to_json(path)),
@@ -197,9 +197,9 @@ def _of_rank(file: Path, rank: int) -> Path:
 
 
 class ScriptWatch:
-    """The trace of one run: it begins once the script has imported torch, and ends with the script.
+    """The trace of one run: it begins when the script has imported torch, and ends with the script.
 
-    A failure of dtypetrace's own is kept for the report, so that it cannot change the run.
+    An error of dtypetrace's own is kept for the report, so that it cannot change the run.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -212,7 +212,7 @@ class ScriptWatch:
         self._import = AfterImport("torch", self._start)
 
     def arm(self) -> None:
-        """From now on the import of torch starts the trace."""
+        """From now on, importing torch starts the trace."""
         self._import.install()
 
     def _start(self) -> None:
@@ -236,7 +236,7 @@ class ScriptWatch:
         return Trace(model=None, whole_script=True, **self._options)
 
     def stop(self, error: BaseException | None) -> None:
-        """Ends the trace. ``error`` is what ended the script."""
+        """Ends the trace. ``error`` is the exception that ended the script."""
         self._import.remove()
         try:
             if self._trace is not None:
@@ -245,7 +245,7 @@ class ScriptWatch:
             self._failure = self._failure or failure
 
     def ended_by(self, name: str) -> None:
-        """Ends the trace because a signal ends the process, whose streams lose what is in their buffers."""
+        """Ends the trace because a signal ends the process; flushes its streams, which would lose their buffers."""
         self._dying = True
         try:
             if self._trace is not None:
@@ -264,7 +264,7 @@ class ScriptWatch:
                     say(to.stream, f"dtypetrace: {program.name} {self._unseen}")
                 if not to.files:
                     return ()
-                self._trace = self._make()  # an empty report still is one
+                self._trace = self._make()  # an empty report is still a report
                 self._trace.stop(None)
             findings: Sequence[Any] = self._trace.findings
         except Exception:
@@ -286,7 +286,7 @@ class ScriptWatch:
             from .. import report
 
             if not self._dying:
-                _flush(sys.stdout)  # so that what the script printed stands above the report
+                _flush(sys.stdout)  # so that the script's output comes before the report
             words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
             report.console(self._trace, file=to.stream, program=shlex.join(words))
             if to.operators:
@@ -302,8 +302,8 @@ _OWN_FAULT = "dtypetrace: internal error; the script itself ran as it would. Ple
 
 @contextmanager
 def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
-    """For dtypetrace's own work after the script: what it needs is found where it was before the script ran, and
-    modules beside the script last; warnings are off."""
+    """A block for dtypetrace's own work after the script: imports search where they did before the script ran, and the
+    script's own folder last; warnings are off."""
     before = list(sys.path)
     sys.path[:] = [folder for folder in dict.fromkeys((*_PATH, *before)) if folder != program.path0] + [program.path0]
     with warnings.catch_warnings() if not warn else nullcontext():
@@ -316,7 +316,7 @@ def _apart_from(program: Program, *, warn: bool) -> Iterator[None]:
 
 
 def say(stream: Any, text: str) -> None:
-    """Prints a line; a stream that is None, closed or broken takes nothing."""
+    """Prints a line; does nothing where the stream is None, closed or broken."""
     try:
         print(seen_lines(text), file=stream) if stream is not None else None
     except (OSError, ValueError):
@@ -326,5 +326,5 @@ def say(stream: Any, text: str) -> None:
 def _flush(stream: Any) -> None:
     try:
         stream.flush()
-    except (AttributeError, OSError, ValueError):  # python will say so itself when it exits
+    except (AttributeError, OSError, ValueError):  # python reports it when it exits
         pass

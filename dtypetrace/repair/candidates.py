@@ -1,7 +1,7 @@
-"""The candidates for a repair of each cause that a healed run met, best first, as changes of the source.
+"""The repair candidates for each cause that a healed run met, best first, as changes of the source.
 
-One cause may be refused in many calls. A candidate at its birth is one edit for all of them, a candidate at the
-collision is an edit in each. The candidates are those of ``rules.remedies``; which of them repairs the program is not
+One cause may be refused in many calls. A candidate at its birth is one edit for all of them; a candidate at the
+collision is an edit in each. The candidates come from ``rules.remedies``. Which of them repairs the program is not
 decided here: ``autofix`` tries them in order.
 """
 
@@ -19,7 +19,7 @@ from ..source.patch import Change, Patch
 from ..tables.operators import RANDOM
 
 BEST = "remedy"
-"""The name of each finding's best candidate, whichever strategy proposes it: they are tried together."""
+"""The name of each finding's best candidate, whichever strategy proposes it: these are tried together."""
 _AT_ORIGIN = frozenset({BEST, "birth", "at origin"})
 
 
@@ -36,13 +36,13 @@ class Problem:
     chosen: str | None = None
 
     def offer(self, name: str, fix: Fix, changes: tuple[Change, ...]) -> None:
-        """Adds what a candidate would change. Two candidates that would change the same are one."""
+        """Adds the changes that a candidate would make. Two candidates with the same changes are one."""
         known = self.changes.setdefault(name, [])
         self.fixes.setdefault(name, fix)
         known += [c for c in changes if c not in known]
 
     def remaining(self) -> list[str]:
-        """Candidates that were not tried, best first, each with changes that no candidate before has."""
+        """Candidates that were not tried, best first, each with changes that no earlier candidate has."""
         seen = [tuple(self.changes[name]) for name in self.tried]
         found = []
         for name, changes in self.changes.items():
@@ -52,27 +52,27 @@ class Problem:
         return found
 
     def choose_next(self) -> bool:
-        """Goes on to the next candidate; False where there is none."""
+        """Goes on to the next candidate; returns False where there is none."""
         if self.chosen is not None:
             self.tried.add(self.chosen)
         self.chosen = next(iter(self.remaining()), None)
         return self.chosen is not None
 
     def withdraw(self) -> None:
-        """Takes its candidate back: the next run shows whether it needs another."""
+        """Withdraws the chosen candidate; the next run shows whether the cause needs another."""
         if self.chosen is not None:
             self.tried.add(self.chosen)
         self.chosen = None
 
     @property
     def born(self) -> Place:
-        """Where the dtype was born that was refused, nowhere for a problem without a culprit."""
+        """Where the refused dtype was born; NOWHERE for a problem without a culprit."""
         culprit = self.findings[0].culprit
         return culprit.origin.place if culprit else Place()
 
     @property
     def same_draws(self) -> list[Change]:
-        """Changes that repair it and leave the random numbers as they are: a factory draws others in another dtype."""
+        """Changes that repair it and keep the random numbers the same: a factory draws others in another dtype."""
         culprit = self.findings[0].culprit
         drawn = self.chosen in _AT_ORIGIN and culprit is not None and culprit.origin.op in RANDOM
         return (self.changes.get("own lines") or self.chosen_changes) if drawn else self.chosen_changes
@@ -94,9 +94,10 @@ class Problem:
 
 
 def gather(recording: Recording, patch: Patch) -> list[Problem]:
-    """The causes of a run's refusals, in the order in which they were met; what the program handled itself is none.
+    """The causes of a run's refusals, in the order in which they were met, except those that the program itself
+    handles.
 
-    The text that the recording's places speak of is the patch's present one.
+    The recording's places refer to the present text of the patch.
     """
     found: dict[tuple[object, ...], Problem] = {}
     for refused in recording.refused:
@@ -111,7 +112,7 @@ def gather(recording: Recording, patch: Patch) -> list[Problem]:
 
 
 def _key(refused: Refused, finding: Finding, case: Case | None) -> tuple[object, ...]:
-    """What makes two refusals one problem. One value can be wanted in two dtypes, by two models: those are two."""
+    """What makes two refusals one problem. One value that two models want in two dtypes is two problems."""
     if case is None:
         return (refused.code, *finding.site.stack[:1])
     return (*rules.cause(case.origin, case.culprit.name), elsewhere.target(case) or case.wanted)

@@ -1,4 +1,4 @@
-"""What shows that a patch repairs a program: the values of two runs, compared."""
+"""The proof that a patch repairs a program: the values of two runs, compared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..tables.dtypes import FLOATING
 from .runs import Pass
 
 TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float16": 0.02, "float32": 1e-3}
-"""Relative, by the coarsest dtype that takes part: some ten roundings of it, as the two runs cast at different
-places."""
+"""Relative tolerance, by the coarsest dtype that is used: about ten roundings of it, because the two runs cast at
+different places."""
 _FINEST = 1e-6
-"""For runs in float64 alone, whose sums may still be taken in another order."""
+"""For runs in float64 only, whose sums may still be computed in another order."""
 _MEASURES: tuple[Literal["value", "norm"], ...] = ("value", "norm")
 
 
@@ -29,14 +29,14 @@ class Proof:
 
 
 def tolerance(recording: Recording) -> float:
-    """How far apart, relative, two runs may be whose values agree."""
+    """The largest relative difference between two runs whose values agree."""
     seen = {dtype for op in recording.ops for dtype in (*op.outputs, *(i.dtype for i in op.inputs))} & FLOATING
     return max((TOLERANCE.get(dtype, _FINEST) for dtype in seen), default=_FINEST)
 
 
 def compare(healed: Sequence[Pass], patched: Sequence[Pass]) -> float | None:
-    """The largest relative difference between two runs' values and gradient norms, over the passes that both made;
-    None for none."""
+    """The largest relative difference between two runs' values and gradient norms, over the passes that both made; None
+    where there are none."""
     pairs = [(a[key], b[key]) for a, b in zip(healed, patched) for key in _MEASURES]
     return max((_apart(x, y) for x, y in pairs if x is not None and y is not None), default=None)
 
@@ -53,5 +53,5 @@ _SHOWN_AS_SHARE = 1e-4
 
 
 def percent(share: float) -> str:
-    """A share as text; below a hundredth of a per cent by its power of ten."""
+    """A share as text; below a hundredth of a per cent as a power of ten."""
     return "nothing" if share == 0 else f"{share:.2%}" if share >= _SHOWN_AS_SHARE else f"{share:.0e}"

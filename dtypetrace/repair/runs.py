@@ -1,4 +1,4 @@
-"""Healed runs of a program, each in a process of its own: how one is started, and how it went."""
+"""Healed runs of a program, each in its own process: starts one, and reads how it went."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Outcome:
     adapters: Measured | None = None
     """What the run did to adapters; None where it trains none."""
     stdin: bool = False
-    """Whether it read standard input, of which it is given none."""
+    """Whether it read standard input, which is empty."""
 
     @property
     def left(self) -> bool:
@@ -59,12 +59,12 @@ class Outcome:
 
 
 class RunFailed(RuntimeError):
-    """A run that gave no answer. The text says why."""
+    """A run that returned no answer. The text says why."""
 
 
 @dataclass
 class Runner:
-    """Starts the program in a process of its own. ``words`` and ``as_module`` are what ``dtypetrace run`` takes."""
+    """Starts the program in its own process. ``words`` and ``as_module`` are the arguments of ``dtypetrace run``."""
 
     words: list[str]
     as_module: bool = False
@@ -76,8 +76,8 @@ class Runner:
     def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
         """Runs it with a patch.
 
-        ``shown``: what it prints goes to stderr, else nowhere. ``adapters``: which of the three runs of
-        ``lora.verdict`` this is. Raises RunFailed where the run gives no answer.
+        ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
+        this is. Raises RunFailed where the run returns no answer.
         """
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
@@ -103,7 +103,7 @@ class Runner:
 
 
 def _start(request: Path, shown: bool) -> int:
-    """The exit status of a run, which writes its answer to where the request says."""
+    """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # what -W, -X and the like were
     sys.stderr.flush()
     return subprocess.run(
@@ -116,7 +116,7 @@ def _start(request: Path, shown: bool) -> int:
 
 
 def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
-    """What a run answered. Raises RunFailed where dtypetrace itself failed in it."""
+    """The answer of a run. Raises RunFailed where dtypetrace itself failed in it."""
     if answer["failure"]:
         raise RunFailed(f"internal error; please report this:\n{answer['failure']}")
     recording = _with_text(saved.load(trace).recording, patch) if trace.exists() else Recording()
@@ -132,7 +132,7 @@ def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
 
 
 def _with_text(recording: Recording, patch: Patch) -> Recording:
-    """The recording of a patched run with the text that it ran: files as they are, patched ones as the patch makes
-    them."""
+    """The recording of a patched run with the text that it ran: patched files with their patched text, others as they
+    are."""
     files = {frame.file for place in recording.places for frame in place.stack}
     return replace(recording, text=ProgramText.taken(files, patched=patch.texts))

@@ -1,7 +1,7 @@
-"""The search for a patch: run the program healed, patch each cause, run the patched program, look again.
+"""The search for a patch: run the program with healing, patch each cause, run the patched program, repeat.
 
-A candidate that does not repair its cause makes room for the next one. The search ends when nothing is refused any
-more; then the patched run is compared with the healed one.
+If a candidate does not repair its cause, the next one is tried. The search ends when nothing is refused any more; then
+the patched run is compared with the healed one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from .proof import Proof, compare, percent, tolerance
 from .runs import Ended, Outcome
 
 MOST_ROUNDS = 12
-"""A program with more causes than that, each hidden behind the one before, is repaired in several calls of ``fix``."""
+"""A program with more causes than this, each found only after the one before is repaired, needs several calls of
+``fix``."""
 _SAME_PROGRAM = 0.1
-"""Two runs of one patch that differ by this share of the tolerance: the program itself is not deterministic."""
+"""If two runs of one patch differ by this share of the tolerance, the program itself is not deterministic."""
 
 
 def changes_of(problems: Sequence[Problem]) -> list[Change]:
@@ -37,14 +38,14 @@ class Repair:
     problems: list[Problem] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
     found: Outcome | None = None
-    """The first run, healed and not patched."""
+    """The first run: healed, not patched."""
     healed: Outcome | None = None
-    """The run that patched ones are compared with."""
+    """The run that patched runs are compared with."""
     patched: Outcome | None = None
     """The last run of the patched program."""
 
     def find(self) -> Outcome:
-        """Runs the program healed, once, and gathers the causes that it met."""
+        """Runs the program once with healing, and gathers the causes that it met."""
         self.found = self.healed = self.run(self.patch, shown=True)
         self.problems = self._gather(self.healed)
         return self.healed
@@ -69,14 +70,14 @@ class Repair:
             problem.choose_next()
         for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(changes_of(self.problems))
-            if not self.patch.texts:  # nothing is known, or what did not help was withdrawn: the next candidate, then
+            if not self.patch.texts:  # no candidate is known, or one was withdrawn: try the next
                 chosen = [problem.choose_next() for problem in self.problems]
                 if not any(chosen):
                     return Proof(False, self._without_edit(), number)
                 self.patch.set(changes_of(self.problems))
             patched = self.patched = self.run(self.patch, shown=False)
             if self.healed and self.healed.left and not patched.left and patched.error is None:
-                self.healed = patched  # the first healed run that came to its end is what to compare with
+                self.healed = patched  # compare with the first healed run that came to its end
             if not patched.refused and not self._broken(patched):
                 return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
             if not self._go_on(patched):
@@ -85,7 +86,8 @@ class Repair:
         return Proof(False, f"gave up after {MOST_ROUNDS} runs", MOST_ROUNDS)
 
     def _pruned(self, patched: Outcome, most: int) -> Outcome:
-        """Leaves out the changes that others, found after a candidate that did not help, have made needless."""
+        """Removes changes that are no longer needed because of later ones, found after a candidate that did not
+        help."""
         if not any(p.tried for p in self.problems):
             chosen = []
         else:
@@ -104,7 +106,7 @@ class Repair:
         return patched
 
     def _broken(self, patched: Outcome) -> bool:
-        """Whether it ends with an error of another kind, that the healed run did not end with."""
+        """Whether it ends with an error of another kind than the healed run."""
         if patched.error is None or patched.left:
             return False
         before = self.healed.error if self.healed else None
@@ -112,7 +114,8 @@ class Repair:
         return before is None or (before["type"], before["message"]) != (after["type"], after["message"])
 
     def _go_on(self, patched: Outcome) -> bool:
-        """Takes up what is still wrong: new causes as they are, what its candidate did not repair with its next one."""
+        """Continues with what is still wrong: new causes get their first candidate, causes that are not repaired their
+        next one."""
         if patched.error is not None and self._broken(patched):
             problem = self._at_fault(patched.error)
             if problem is not None:
@@ -123,10 +126,10 @@ class Repair:
         return any(taken_up)
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
-        """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, as it was
+        """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already
         known."""
         own = self._maker(found)
-        if own is not None:  # what the patch itself put there is wrong: it goes, and what it was for is seen anew
+        if own is not None:  # the patch's own change is wrong: remove it; the next run meets its cause again
             own.withdraw()
             return True
         if problem is None:
@@ -134,7 +137,7 @@ class Repair:
             return found.choose_next()
         if problem.chosen is None:
             return problem.choose_next()
-        # more calls that the same candidate repairs, or a candidate that does not help
+        # either more calls that the same candidate repairs, or a candidate that does not help
         before = len(problem.chosen_changes)
         fix = found.fixes.get(problem.chosen, problem.fixes[problem.chosen])
         problem.offer(problem.chosen, fix, tuple(found.changes.get(problem.chosen, ())))
@@ -145,8 +148,8 @@ class Repair:
     # ------------------------------------------------------------ which change is to blame
 
     def _maker(self, found: Problem) -> Problem | None:
-        """The problem whose patch made the expression that gave a tensor its dtype: a cast of the patch's own, or a
-        call whose dtype the patch changed, where that is refused by a call that was right before."""
+        """The problem whose patch made the expression that gave a tensor its dtype: a cast that the patch added, or a
+        call whose dtype it changed, if a call now refuses it that was right before."""
         frame = found.born.stack[0] if found.born.stack else None
         patched_file = self.patch.patched_files.get(frame.file) if frame else None
         if frame is None or patched_file is None or not frame.end_column or not frame.end_line:
@@ -168,14 +171,14 @@ class Repair:
         }
 
     def _refused_before(self, problem: Problem) -> bool:
-        """Whether each of its calls was refused in the first run, too. Edits move no lines."""
+        """Whether each of its calls was also refused in the first run. Edits do not move lines."""
         refused = self.found.recording.refused if self.found else ()
         first = {(r.op, r.module, *_line(graph.place_of(self.found.recording, r.place))) for r in refused if self.found}
         return all((f.op, f.module, *_line(f.site)) in first for f in problem.findings)
 
     def _at_fault(self, error: Ended) -> Problem | None:
-        """The problem whose patch an error most likely comes from: one that changed the innermost line of the traceback
-        that was changed at all."""
+        """The problem whose patch most likely caused an error: the one that changed the innermost changed line of the
+        traceback."""
         for file, line in error["frames"]:
             for problem in reversed(self.problems):
                 for change in problem.chosen_changes:
@@ -186,7 +189,7 @@ class Repair:
         return None
 
     def _tried(self, changes: Sequence[Change]) -> Outcome:
-        """A run with other changes than those that are chosen."""
+        """A run with other changes than the chosen ones."""
         self.patch.set(changes)
         try:
             return self.run(self.patch, shown=False)
@@ -229,8 +232,8 @@ class Repair:
         return Proof(False, f"nothing is refused, but its values differ from the healed run's by {apart}", rounds)
 
     def _with_same_draws(self, healed: Outcome) -> float | None:
-        """How far values are apart where the patch leaves random numbers as they were drawn; None where it does
-        already."""
+        """How far values are apart if the patch keeps the random numbers as they were drawn; None where it already
+        does."""
         same = [c for p in self.problems for c in p.same_draws]
         if same == changes_of(self.problems):
             return None
@@ -243,6 +246,6 @@ def _line(place: Place) -> tuple[object, ...]:
 
 
 def _lines(text: str, pieces: Sequence[Piece]) -> range:
-    """The lines that pieces of a change lie on."""
+    """The lines that the pieces of a change are on."""
     lines = {text.count("\n", 0, p.start) + 1 for p in pieces}
     return range(min(lines), max(lines) + 1)

@@ -170,7 +170,7 @@ def test_where_nothing_is_narrow_or_trained_nothing_is_run_again(tmp_path, text)
     done = fix(tmp_path, text=text)
     assert (
         done.returncode == 0
-        and "nothing to fix, program.py is refused no dtype" in done.stderr
+        and "nothing to fix: no dtype is refused in program.py" in done.stderr
         and "float32, trained" not in done.stderr
     )
 

@@ -1,4 +1,4 @@
-"""Remedies where a dtype was born: it was an oversight there, or everything made from it shall change."""
+"""Remedies where a dtype was born: it was an oversight there, or everything made from it should change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .case import Case, one, short, spell
 
 
 def unknown(case: Case) -> Iterator[Fix]:
-    """Where the run shows no dtype that would do, the words say so."""
+    """Where the run shows no dtype that would work, the words say so."""
     if not case.disagrees:
         why = f"{case.refused.op} does not take {case.culprit.dtype}: make it another dtype here"
         yield Fix("dtype", case.here, (), False, why, case.others)
 
 
 def leaves_autocast(case: Case) -> Iterator[Fix]:
-    """What autocast made is cast where it leaves the region."""
+    """A tensor that autocast made is cast where it leaves the region."""
     body = regions.body(case.recording.text, case.origin.place) if case.origin.kind == "autocast" else None
     if body is None or not case.disagrees or case.born is None:
         return
@@ -29,10 +29,10 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
-    """A default dtype that was set is a matter of the whole program: it is shown, and no edit is made."""
+    """A default dtype set by the program affects all of it: it is shown, and there is no edit."""
     if case.origin.op != "set_default_dtype" or not case.disagrees or case.born is None:
         return
-    # the step after the setting is the factory that fell into it; the last step is the refused call
+    # the step after the setting is the factory that used the default; the last step is the refused call
     made = case.flow[1] if len(case.flow) > 2 else None
     alone = (f"give it dtype={spell(case.born)} where it is made, {short(made.place)}",) if made else ()
     why = f"leave the default dtype alone here, or make it {case.born}"
@@ -48,7 +48,7 @@ def library_value(case: Case) -> Iterator[Fix]:
     own, wanted = editing.from_user(place), case.born
     called = expressions.called(case.recording.text, place)
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
-        # the library only passed the program's cast on
+        # the library only passed on the cast that the program made
         yield Fix("dtype", own, (edit,), True, birth_words("cast", wanted), case.others)
         return
     if case.origin.op == "from_pretrained":
@@ -70,7 +70,7 @@ def library_value(case: Case) -> Iterator[Fix]:
 
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
-    """Where a library's value is in the program's hands, and the edit that casts it there."""
+    """The place where the program gets a library's value, and the edit that casts it there."""
     out = graph.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
     if not out.stack and own.stack and any(editing.assigns(case.recording, own, name) for name in _names(case)):
         out = own
@@ -79,8 +79,8 @@ def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
 
 
 def _names(case: Case) -> list[str]:
-    """How the program writes the value where it uses it first: what is a tensor there is one where its name is
-    assigned."""
+    """How the program writes the value where it first uses it. If the value is a tensor there, it is also one where
+    that name is assigned."""
     steps = (s.place.stack[0] for s in case.flow[1:-1] if s.how == "promotion" and s.place.stack)
     used = next((frame for frame in steps if frame.user), None)
     if used is not None:
@@ -89,7 +89,7 @@ def _names(case: Case) -> list[str]:
 
 
 def before_optimizer(case: Case) -> Iterator[Fix]:
-    """Weights that were cast after their optimizer's state was made: the order of the two is to change, in words."""
+    """Weights that were cast after their optimizer's state was made: the order of the two must change; in words."""
     refused, recording = case.refused, case.recording
     if refused.phase != "optimizer" or refused.wants != "agree" or case.origin.kind != "cast" or not case.disagrees:
         return
@@ -104,7 +104,8 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
 
 
 def ready_table(case: Case) -> Iterator[Fix]:
-    """A table that needs its width while it is computed is cast when it is ready, before it meets the rest."""
+    """A table that needs its precision while it is computed is cast when it is complete, before it meets other
+    tensors."""
     if not case.disagrees or not case.narrows or case.born is None:
         return
     ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)

@@ -16,7 +16,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     """A loss scaler refuses float16 gradients: the trained weights stay in float32 and autocast computes in half."""
     if case.refused.code != "DT116":
         return
-    # where the forward runs under autocast, the cast of the weights is all that keeps them from float32
+    # where the forward runs under autocast, only the cast of the weights keeps them from float32
     edit = None
     if case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
@@ -27,7 +27,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
 def trained_under_autocast(case: Case) -> Iterator[Fix]:
     """Weights that an optimizer trains are not cast: the forward runs under autocast, in words.
 
-    An edit that casts the weights would change what they are trained in.
+    An edit that casts the weights would change the dtype that they are trained in.
     """
     if not case.autocast or not case.witness.trained:
         return
@@ -38,7 +38,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
 
 
 def integer_parameter(case: Case) -> Iterator[Fix]:
-    """An integer that was made on purpose is no trained parameter: it stays out of training."""
+    """An integer that was made on purpose is not a trained parameter: it stays out of training."""
     if not case.passed or case.refused.pattern != "grad.requires_grad_int" or not case.origin.explicit:
         return
     shown = case.culprit.shown
@@ -47,7 +47,7 @@ def integer_parameter(case: Case) -> Iterator[Fix]:
 
 
 def leaves_torch(case: Case) -> Iterator[Fix]:
-    """What numpy or another library has no dtype for is cast as it leaves torch."""
+    """A tensor for whose dtype numpy or another library has no equivalent is cast as it leaves torch."""
     if case.passed and case.refused.code == "DT120" and case.refused.wants == "kernel":
         yield _cast_here(case, "float32", f"cast {case.culprit.shown} to float32 before it leaves torch")
 
@@ -62,8 +62,7 @@ def assigned(case: Case) -> Iterator[Fix]:
 
 
 def right_elsewhere(case: Case) -> Iterator[Fix]:
-    """A value that has its dtype on purpose elsewhere is cast in this call: class numbers, masks, stored formats,
-    indices."""
+    """A value that has its dtype on purpose is cast in this call: class numbers, masks, storage formats, indices."""
     wanted, refused = case.wanted, case.refused
     if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or wanted is None:
         return
@@ -74,7 +73,7 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
 
 
 def _would_stay(case: Case, wanted: str) -> bool:
-    """Whether a value that is born as an integer or boolean would still be one where it is used."""
+    """Whether a value created as an integer or boolean would still be one where it is used."""
     return graph.keeps(case.recording, case.witness.producer, case.witness.step, wanted)
 
 
@@ -83,7 +82,7 @@ def _mask(case: Case) -> bool:
 
 
 def _no_floating_module(case: Case) -> bool:
-    """Whether a parameter is to be of a dtype that no module can be cast to."""
+    """Whether a parameter should have a dtype that no module can be cast to."""
     return case.origin.kind == "parameter" and case.wanted not in FLOATING
 
 
@@ -117,7 +116,7 @@ def _limit(case: Case, number: Operand) -> str:
 def no_kernel(case: Case) -> Iterator[Fix]:
     """Where an operation has no kernel for a dtype, its operand is cast in the call.
 
-    Half precision is computed in float32 and its result comes back; other dtypes do not.
+    Half precision is computed in float32 and its result cast back; the results of other dtypes are not.
     """
     if case.refused.wants != "kernel":
         return
@@ -139,7 +138,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
 
 
 def _without_kernel(case: Case) -> tuple[str, str]:
-    """What to do, and the dtype to cast to in the call where that is all."""
+    """The words, and the dtype to cast to in the call if that is enough."""
     found, op, expected = case.culprit.dtype, case.refused.op, case.verdict.expected
     shown = case.culprit.shown
     if found in COMPLEX:
@@ -155,8 +154,8 @@ def _without_kernel(case: Case) -> tuple[str, str]:
 
 
 def wide_island(case: Case) -> Iterator[Fix]:
-    """What computes wide on purpose stays wide: its result is cast back where it widens the rest, else where it is
-    refused."""
+    """A computation that is wide on purpose stays wide: its result is cast back where it widens other tensors, else
+    where it is refused."""
     wanted = case.wanted
     if not case.island or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
         return
@@ -193,7 +192,8 @@ def kept_wide(case: Case) -> Iterator[Fix]:
 
 
 def frozen_half(case: Case) -> Iterator[Fix]:
-    """The result of weights that are kept in half and not trained is widened where the trained side takes it."""
+    """The result of weights that are kept in half precision and not trained is widened where the trained part takes
+    it."""
     culprit, wanted = case.culprit, case.wanted
     if not case.disagrees or not case.passed or wanted is None or case.writes_into or culprit.holder is not None:
         return

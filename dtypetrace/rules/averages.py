@@ -1,5 +1,4 @@
-"""Lost changes (DT307): averages, sums and counters in a narrow dtype that are changed again and again, and stay as
-they are."""
+"""Lost changes (DT307): averages, sums and counters in a narrow dtype that are updated repeatedly and do not change."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ def _lost(op: Op, v: Value) -> bool:
 
 
 def _streams(recording: Recording, op: Op, kept: int) -> bool:
-    """Whether what an op adds to a tensor, to make a new one, was computed from that very tensor.
+    """Whether the value that an op adds to a tensor, to make a new one, was computed from that same tensor.
 
-    That is a residual, or the step of a sampler.
+    This is a residual, or a step of a sampler.
     """
     if len(op.inputs) < 2 or op.aten.partition(".")[0].endswith("_"):
         return False

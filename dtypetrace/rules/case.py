@@ -1,4 +1,4 @@
-"""The case that a remedy is decided from: a judged collision, with what several strategies ask of it."""
+"""The case from which a remedy is decided: a judged collision, with the facts that several strategies need."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ class Case:
 
     @cached_property
     def wanted(self) -> str | None:
-        """The dtype that the culprit is to have where it is refused; None where the run shows none."""
+        """The dtype that the culprit should have where it is refused; None where the run shows none."""
         return wanted_dtype(self.refused, self.culprit, self.verdict.expected)
 
     @cached_property
     def born(self) -> str | None:
-        """The dtype to be born in: real numbers of that precision, where they became complex between birth and
+        """The dtype to create it in: the real dtype of the same precision if it became complex between birth and
         refusal."""
         became = self.flow and self.wanted in COMPLEX and self.flow[0].to not in COMPLEX
         return COUNTERPART.get(self.wanted, self.wanted) if became and self.wanted else self.wanted
 
     @property
     def disagrees(self) -> bool:
-        """Whether the culprit is to have another dtype than it has."""
+        """Whether the culprit should have another dtype than it has."""
         return self.born is not None and self.born != self.culprit.dtype
 
     @property
     def narrows(self) -> bool:
-        """Whether the culprit is wider than it is to be."""
+        """Whether the culprit is wider than it should be."""
         return narrower(self.born or "", self.culprit.dtype)
 
     # ------------------------------------------------------------ where it can be changed
 
     @cached_property
     def reached(self) -> bool:
-        """Whether a cast in the call can help: it cannot for a gradient, an optimizer's state or a destination."""
+        """Whether a cast in the call can help; for a gradient, an optimizer's state or a destination it cannot."""
         refused = self.refused
         return (
             not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and bool(self.site.stack)
@@ -93,14 +93,14 @@ class Case:
 
     @cached_property
     def kept_wide(self) -> bool:
-        """Whether a weight is wide on purpose where it was made: an average or a sum, changed little by little
-        there."""
+        """Whether a weight is wide on purpose where it was made: an average or a sum that is updated in small steps."""
         held = self.island and self.culprit.holder == "parameter"
         return held and graph.updated(self.recording, self.origin, self.culprit.dtype)
 
     @cached_property
     def call(self) -> tuple[Place, str, str, str, int]:
-        """The refused call as ``source.editing`` takes it: place, operation, module, argument and its number."""
+        """The refused call in the form that ``source.editing`` takes: place, operation, module, argument and its
+        number."""
         w = self.witness
         return self.site, self.refused.op, self.refused.module, w.argument, w.index
 
@@ -109,19 +109,18 @@ class Case:
         given = self.witness.passed, self.witness.position
         return one(editing.at_call(self.recording, *self.call, dtype, given))
 
-    # ------------------------------------------------------------ second best
+    # ------------------------------------------------------------ alternatives
 
     @cached_property
     def at_site(self) -> str:
-        """The second best remedy in words, in the call itself, with what speaks against it; empty where there is
-        none."""
+        """The alternative in the call itself, in words, with its disadvantage; empty where there is none."""
         if not self.passed and not (self.reached and self.culprit.handed):
             return ""
         return _at_site(self)
 
     @cached_property
     def autocast(self) -> str:
-        """The autocast region that would mend it, in words; empty where it is no matter of autocast."""
+        """The autocast region that would repair it, in words; empty where autocast would not."""
         return _under_autocast(self)
 
     @property
@@ -130,10 +129,10 @@ class Case:
 
 
 def wanted_dtype(refused: Refused, culprit: Operand, expected: str | None) -> str | None:
-    """The dtype that an operand is to have; None where the run shows none."""
+    """The dtype that an operand should have; None where the run shows none."""
     if refused.wants == "complex":
         return COUNTERPART.get(culprit.dtype, "complex64")
-    if refused.code == "DT111":  # a destination is to be what is written into it
+    if refused.code == "DT111":  # a destination should have the dtype of what is written into it
         named = dict(refused.dtypes)
         written = (named[k] for k in ("result", "expected", "desired") if named.get(k, culprit.dtype) != culprit.dtype)
         return next(written, expected)
@@ -153,15 +152,15 @@ def _at_site(case: Case) -> str:
         return f"cast {culprit.shown} at the call, {short(case.site)}, which fixes only this call"
     if case.origin.kind in ("parameter", "load"):
         return ""
-    whole = all(p.dtype == culprit.dtype for p in refused.model)  # then one layer of it is not enough
+    whole = all(p.dtype == culprit.dtype for p in refused.model)  # then casting one layer is not enough
     scope = refused.module.partition(".")[0] if whole else refused.module
     return f"cast all of {scope} to {case.wanted} instead, once it is complete, so that nothing in it disagrees"
 
 
 def _under_autocast(case: Case) -> str:
-    """Where trained weights meet half precision: autocast computes in half and leaves the weights in float32.
+    """Where trained weights meet half precision: autocast computes in half and keeps the weights in float32.
 
-    A half weight is as fine as 2**-8 or 2**-11 of itself, and an update smaller than half of that is lost.
+    A half weight has a resolution of 2**-8 or 2**-11 of its size; an update smaller than half of that is lost.
     """
     recording, refused = case.recording, case.refused
     weight = next((w for w in refused.witnesses if w.trained), None)

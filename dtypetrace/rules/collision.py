@@ -1,4 +1,4 @@
-"""The case that the judgement weighs: one refused call, with what several principles ask of it."""
+"""The case that the principles judge: one refused call, with the facts that several of them need."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..records import Recording, Refused, Witness
 from ..tables.dtypes import COUNTERPART, FLOATING
 
 _POINTERS = frozenset({"index", "indices", "offsets", "batch_sizes", "mask", "condition"})
-"""Arguments that are integers or booleans by definition: they take no side where the values disagree."""
+"""Arguments that are integers or booleans by definition: they do not count where values disagree."""
 _MAJORITY = 0.5
-"""The share of all numbers from which on a dtype is that of the model, or of the run."""
+"""A dtype with more than this share of all numbers is the dtype of the model, or of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Majority:
-    """The dtype of most numbers that parameters hold, less those whose dtype is in question."""
+    """The dtype of most numbers in the parameters, without those parameters whose dtype is in question."""
 
     dtype: str
     share: float
     scope: str
     """``model`` or ``run``."""
     shown: str
-    """The dtype as the reason names it: complex operands are judged by the precision of the real weights."""
+    """The dtype as the reason names it; for complex operands it is the real weights' dtype."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,15 @@ class Collision:
         return frozenset(w.dtype for w in self.sides)
 
     def other(self, dtype: str) -> str:
-        """The other of exactly two dtypes that are present."""
+        """The other one of exactly two dtypes that are present."""
         return next(iter(self.present - {dtype}))
 
     @cached_property
     def majority(self) -> Majority | None:
         """The dtype of most parameters of the model, else of the run; None where none has most of them.
 
-        Where two dtypes are present and neither is the majority's, the call stands apart from the model (a loss): None.
+        None, too, where two dtypes are present and neither is the majority's: such a call (a loss) has little to do
+        with the model.
         """
         complexes = len(self.present) > 1 and all(dtype.startswith("complex") for dtype in self.present)
         scope, sizes = "model", self._undisputed(complexes)
@@ -78,10 +79,11 @@ class Collision:
         return Majority(dtype, share, scope, COUNTERPART.get(dtype, dtype) if complexes else dtype)
 
     def _undisputed(self, complexes: bool) -> Counter[str]:
-        """Numbers per dtype of the model's parameters that are no operand here and gave no operand its dtype.
+        """How many numbers of each dtype are in the model's parameters that are no operands here and gave none its
+        dtype.
 
-        A cast that all of the model went through is not an operand's alone and does not exclude a parameter. Casting a
-        module leaves its complex weights as they are: where complex numbers disagree, the real weights speak for them.
+        A parameter still counts if it shares an operand's cast with the whole model. Casting a module leaves its
+        complex weights as they are, so where complex numbers disagree, the real weights are counted.
         """
         disputed = {w.name for w in self.sides if w.name}
         shared = Counter(p.step for p in self.refused.model)
@@ -93,7 +95,7 @@ class Collision:
         return sizes
 
     def _of_run(self) -> Counter[str]:
-        """Numbers per dtype of every parameter that was alive, less those that are operands here."""
+        """How many numbers of each dtype all live parameters held, without the operands of this call."""
         sizes = Counter(dict(self.refused.run))
         for w in self.sides:
             if w.holder == "parameter":

@@ -1,4 +1,4 @@
-"""Where several findings have one cause, the earliest stands for it and the others are its consequences."""
+"""Where several findings have one cause, the earliest is kept and its consequences are left out or lowered to notes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..records import Finding, Frame
 
 @dataclass(frozen=True)
 class _Others:
-    """What else was found in the run: the lines where a collision or a narrowing write was born, and what is broken."""
+    """The run's other findings: the lines where a collision or a narrowing write was born, and what is broken."""
 
     silent: tuple[Finding, ...]
     collided: frozenset[tuple[Frame, ...]]
     narrowed: frozenset[tuple[Frame, ...]]
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> bool:
-        """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` narrow it to some phases."""
+        """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` restrict it to some phases."""
         found = (f for f in self.silent if f.code == code and f.severity != "note")
         return any(f.phase == phase or not phase and f.phase != other_than for f in found)
 
@@ -34,17 +34,17 @@ def _before_it_was_refused(f: Finding, others: _Others) -> bool:
 
 
 def _cast_of_a_refusal(f: Finding, others: _Others) -> bool:
-    """The cast that a refusal goes back to."""
+    """The cast that caused a refusal."""
     return any(step.how == "cast" and step.place.stack[:1] in others.collided for step in f.flow)
 
 
 def _predicted_and_measured(f: Finding, others: _Others) -> bool:
-    """What a run has measured is not predicted again."""
+    """A prediction about something that the run has measured."""
     return f.code == "DT503" and any(o.code in ("DT303", "DT304") for o in others.silent)
 
 
 def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
-    """A write that narrows is the cause of what it rounds away."""
+    """Rounding that is caused by a narrowing write."""
     return f.code in ("DT307", "DT308") and _birth(f) in others.narrowed
 
 
@@ -52,18 +52,18 @@ def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
 
 
 def _starved(f: Finding, others: _Others) -> bool:
-    """Gradients that were flushed to zero are why the weights do not move."""
+    """Weights do not move because their gradients were flushed to zero."""
     stays = f.code in ("DT304", "DT305") and f.phase == "optimizer"
     return stays and others.harmful("DT302", phase="backward")
 
 
 def _divided_by_infinity(f: Finding, others: _Others) -> bool:
-    """Gradients are zero since they were divided by an infinity."""
+    """Gradients are zero because they were divided by an infinity."""
     return f.code == "DT305" and f.phase == "optimizer" and others.harmful("DT301", other_than="optimizer")
 
 
 def _of_broken_weights(f: Finding, others: _Others) -> bool:
-    """No gradient of weights that are NaN is worth having."""
+    """Gradients of weights that are already NaN."""
     broken = any(o.code == "DT303" and o.severity == "error" for o in others.silent)
     return f.code == "DT302" and f.phase == "backward" and broken
 
@@ -78,7 +78,8 @@ _NOTES: tuple[_Rule, ...] = (_starved, _divided_by_infinity, _of_broken_weights)
 
 
 def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:
-    """The silent findings with a cause of their own; what only follows from another is left out, or a note."""
+    """The silent findings that have a cause of their own; consequences of another finding are left out, or become
+    notes."""
     found = tuple(silent)
     others = _Others(found, _births(refused), _births(f for f in found if f.code == "DT203"))
     kept = (f for f in found if not any(rule(f, others) for rule in _LEFT_OUT))

@@ -1,10 +1,10 @@
-"""Silent downcasts (DT203): wider values that a write narrowed, since its destination keeps the dtype it has.
+"""Silent downcasts (DT203): a write narrowed wider values, because its destination keeps its dtype.
 
-What a program casts itself, it knows of. A write casts without a word: ``x += y``, ``buffer[i] = y``, ``copy_``,
-``load_state_dict``. It is a warning where the destination is narrower than what the model and autocast compute in;
-where increments are added up in it call after call, as each loses what the sum cannot hold; and where weights that a
-load narrowed are widened again later, as their digits are gone. It is a note where a destination that has the right
-dtype stores a value once. The engine brings a gradient to the dtype of the value that it belongs to: that is a note.
+A program's own casts are not reported. But a write casts silently: ``x += y``, ``buffer[i] = y``, ``copy_``,
+``load_state_dict``. It is a warning in three situations: the destination is narrower than the dtype that the model and
+autocast compute in; many calls add increments to it, and each increment loses what the sum cannot represent; a load
+narrowed weights that are widened again later, with their digits lost. It is a note where a destination with the right
+dtype stores a value once, and where the engine casts a gradient to the dtype of its value.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .silent import Run
 
 
 def find(run: Run) -> list[Finding]:
-    """One finding for each destination that a line narrowed values into, and one for the gradients that the engine
-    cast."""
+    """One finding for each destination into which a line wrote narrowed values, and one for the gradients that the
+    engine cast."""
     found: dict[tuple[object, ...], Finding] = {}
     for number, op in enumerate(run.ops):
         f = _written(run, number, op) if writes(op) else None
@@ -44,14 +44,14 @@ def _merged(one: Finding, other: Finding) -> Finding:
 
 def _written(run: Run, number: int, op: Op) -> Finding | None:
     at, index = destination(op), _wide_value(op)
-    # what a step does to weights and its own state is judged by what it did to them
+    # an optimizer's writes to weights and its own state are judged by their effect
     if op.phase in ("backward", "optimizer") or index < 0:
         return None
     target, value = op.inputs[at], op.inputs[index]
     expected = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
     why = _harm(run, number, op, target, expected)
     if not why and _was_narrow(run, op, index):
-        return None  # master copies of the weights are brought back so
+        return None  # this is how master copies of the weights are copied back
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     flow = graph.flow(run.recording, target.step, expected)
@@ -74,7 +74,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
 
 
 def _wide_value(op: Op) -> int:
-    """Index of the operand that a write narrows, -1 where it narrows none."""
+    """Index of the operand that a write narrows; -1 where it narrows none."""
     at = destination(op)
     target = op.inputs[at]
     if target.dtype not in REAL:
@@ -84,8 +84,8 @@ def _wide_value(op: Op) -> int:
 
 
 def _by_the_engine(run: Run) -> list[Finding]:
-    """The casts of gradients that no cast of the program's and no promotion stands for: a backward gave another
-    dtype."""
+    """The engine's casts of gradients where the program neither cast nor promoted in forward: a backward returned
+    another dtype."""
     casts = [op for op in run.ops if op.phase == "backward" and is_cast(op) and op.of >= 0 and _unmirrored(run, op)]
     if not casts:
         return []
@@ -119,7 +119,7 @@ def _by_the_engine(run: Run) -> list[Finding]:
 
 
 def _unmirrored(run: Run, op: Op) -> bool:
-    """Whether a gradient was narrowed although forward neither cast the value up there nor mixed dtypes."""
+    """Whether a gradient was narrowed although forward neither widened the value there nor mixed dtypes."""
     forward = run.ops[op.of]
     narrowed = op.inputs and {op.inputs[0].dtype, op.outputs[0]} <= REAL and wider(op.inputs[0].dtype, op.outputs[0])
     if forward.autocast or not narrowed:
@@ -135,7 +135,7 @@ def _whose(run: Run, op: Op) -> str:
 
 
 def _of_the_written(run: Run, op: Op) -> str:
-    """The dtype of most of what the same line writes into: a load fills a whole model, which agrees with itself."""
+    """The dtype of most of what the same line writes into: a load fills a whole model, whose weights should agree."""
     sizes: Counter[str] = Counter()
     for other in run.ops:
         if other.place == op.place and writes(other):
@@ -152,7 +152,7 @@ def _was_narrow(run: Run, op: Op, index: int) -> bool:
 
 
 def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) -> str:
-    """What is lost beyond one rounding, empty where nothing is."""
+    """What is lost beyond a single rounding; empty where nothing is."""
     adds = name_of(op).removeprefix("_foreach_") not in STORES and destination(op) == 0
     if adds and _lasts(run, op, target):
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
@@ -166,9 +166,9 @@ def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) ->
 
 
 def _lasts(run: Run, op: Op, target: Input) -> bool:
-    """Whether calls of an op add to one tensor again and again.
+    """Whether calls of an op add to one tensor repeatedly.
 
-    Weights that one line adds to, one after the other, as adapters are merged, may each be written once.
+    A line that adds to many weights in turn, as when adapters are merged, may write each only once.
     """
     made = run.ops[target.producer] if target.producer >= 0 else None
     while made is not None and (writes(made) or is_move(made)) and made.inputs:  # `mean.mul_(d).add_(x)`

@@ -1,7 +1,7 @@
-"""Further remedies, which ``dtypetrace fix`` tries where the best one does not repair the program.
+"""Further remedies: ``dtypetrace fix`` tries them if the best one does not repair the program.
 
-Each changes one place on the value's path, from its birth to the refused call and the calls around it. They are not
-shown as advice: whether they are right is found by running them.
+Each changes one place on the value's path, from its birth to the refused call and the calls around it. Findings do not
+show them: only running them shows whether they are right.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from ..tables.dtypes import FLOATING
 from .case import SHARED, Case, one, short
 
 MOST_FRAMES = 4
-"""So many of the program's own calls around a library's value are tried: further out, a value is part of something
-larger."""
+"""How many of the program's own calls around a library's value are tried: further out, the value is only a part of
+something larger."""
 
 
 def target(case: Case) -> str | None:
-    """The dtype to repair with; None where nothing is known to try."""
+    """The dtype to repair with; None where there is nothing to try."""
     if case.refused.wants == "kernel" or case.refused.code == "DT116":
         wanted: str | None = "float32"
     else:
         wanted = case.wanted
-    # a Python number has no dtype to change; narrowing an average would lose what it gathers
+    # a Python number has no dtype to change; narrowing an average would lose what it accumulates
     if wanted == case.culprit.dtype or case.culprit.dtype.startswith("python") or case.kept_wide:
         return None
     return wanted
 
 
 def computed_in_float32(case: Case) -> Iterator[Fix]:
-    """An operation without a kernel is computed in float32, and its result cast back."""
+    """An operation without a kernel is computed in float32, and its result is cast back."""
     wanted = target(case)
     if wanted is None or case.refused.wants != "kernel":
         return
@@ -41,7 +41,7 @@ def computed_in_float32(case: Case) -> Iterator[Fix]:
 
 
 def at_origin(case: Case) -> Iterator[Fix]:
-    """The value is made in the wanted dtype, whatever speaks for leaving it."""
+    """The value is made in the wanted dtype, even if there are reasons to keep its dtype there."""
     wanted, place = target(case), case.origin.place
     if wanted is None or not place.stack or not place.stack[0].user:
         return
@@ -63,7 +63,7 @@ def on_its_path(case: Case) -> Iterator[Fix]:
 
 
 def written_value(case: Case) -> Iterator[Fix]:
-    """Where the culprit is written into, the value that is written is cast to its dtype."""
+    """If the culprit is the destination, the value that is written is cast to its dtype."""
     if target(case) is None or not case.writes_into:
         return
     dtype, refused = case.culprit.dtype, case.refused
@@ -85,7 +85,7 @@ def at_call(case: Case) -> Iterator[Fix]:
 
 
 def like_the_other(case: Case) -> Iterator[Fix]:
-    """The operand is cast in the refused call to the dtype of the other operand, whatever that is."""
+    """The operand is cast in the refused call to the dtype of the other operand, whichever dtype that is."""
     wanted, witness = target(case), case.witness
     if wanted is None or case.writes_into or witness.passed:
         return
@@ -96,7 +96,7 @@ def like_the_other(case: Case) -> Iterator[Fix]:
 
 
 def at_callers(case: Case) -> Iterator[Fix]:
-    """The value is cast further out, where the program passes it on to the line that is refused."""
+    """The value is cast further out, where the program passes it to the refused line."""
     wanted = target(case)
     if wanted is None or case.writes_into:
         return
@@ -115,7 +115,7 @@ def loaded_values(case: Case) -> Iterator[Fix]:
 
 
 def own_lines(case: Case) -> Iterator[Fix]:
-    """What one of the program's own lines gets from a library is cast there, the innermost line first."""
+    """The result that one of the program's own lines gets from a library is cast there, the innermost line first."""
     wanted = target(case)
     if wanted is None:
         return

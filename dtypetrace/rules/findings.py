@@ -28,14 +28,14 @@ from .silent import Run
 
 _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 _AGREEING = ("agree", "kernel", "other", "fits")
-"""What an operation can want of its operands together; else it wants one of them to be of a kind."""
+"""What an operation can require of its operands together; other requirements are about the kind of one operand."""
 
 
 def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """All findings of a recording: the one that ended the run first, then by severity and count."""
     collisions = [refused for refused in recording.refused if refused.left or not _asked_only(refused)]
     healed = any(refused.healed for refused in collisions)
-    if healed:  # what the program handles by itself did not need healing
+    if healed:  # exceptions that the program handles itself did not need healing
         collisions = [refused for refused in collisions if refused.healed or refused.left]
     found = _grouped((judge(recording, refused) for refused in collisions), healed)
     silent = attempt("what nothing refused", lambda: _silent(recording), [])
@@ -46,7 +46,7 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
 
 
 def _silent(recording: Recording) -> list[Finding]:
-    """What each rule finds; one that fails costs only its own findings."""
+    """The findings of all rules; a rule that fails only loses its own findings."""
     run = Run(recording)
     found: list[Finding] = []
     for rule in RULES:
@@ -60,7 +60,7 @@ def _found_by(rule: Rule, run: Run) -> list[Finding]:
 
 
 def _order(f: Finding) -> tuple[float, ...]:
-    """What ended the run first; collisions, then settings, which are older than what they do; then by severity and
+    """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity and
     reach."""
     reach = f.reach or Reach(0, 0, 0)
     rank = (f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, -f.count)
@@ -68,12 +68,14 @@ def _order(f: Finding) -> tuple[float, ...]:
 
 
 def _asked_only(refused: Refused) -> bool:
-    """Whether torch only asked a tensor if it can be an index: it takes no for an answer and tries other overloads."""
+    """Whether torch only tested whether a tensor can be an index: then it ignores the exception and tries other
+    overloads."""
     return refused.op == "index" and refused.aten is None and refused.exception == "TypeError"
 
 
 def _silenced(recording: Recording, finding: Finding) -> bool:
-    """Whether a line of the finding says ``# dtypetrace: ignore[DT101]``: where it was born or where it hurts."""
+    """Whether a line of the finding has ``# dtypetrace: ignore[DT101]``: the line of its birth or the line of its
+    site."""
     places = (finding.site, finding.culprit.origin.place if finding.culprit else graph.NOWHERE)
     frames = {frame for place in places for frame in (*place.stack[:1], place.user_frame) if frame is not None}
     return any(
@@ -87,19 +89,19 @@ _IGNORE = re.compile(r"#\s*dtypetrace:\s*ignore\[([^\]]*)\]")
 
 
 def cause(origin: Origin, name: str = "") -> tuple[object, ...]:
-    """What tells one cause from another: the user's own line of the birth and, below it, the library's function."""
+    """The key of a cause: the user's own line of the birth and, below it, the library's function."""
     user, inner = origin.place.user_frame, origin.place.stack[0] if origin.place.stack else None
     if inner is None or user is None:
         return (origin.kind, origin.name or name)
-    if user is inner or origin.kind in ("parameter", "load"):  # all of a model is made by one line
+    if user is inner or origin.kind in ("parameter", "load"):  # one line makes the whole model
         return user.file, user.line
     return user.file, user.line, inner.file, inner.function
 
 
 def _grouped(findings: Iterable[Finding], healed: bool) -> list[Finding]:
-    """One finding per cause: the same refusal with the same culprit and origin, counted.
+    """One finding for each cause: the same refusal with the same culprit and origin, counted.
 
-    A run that was healed meets what one cause does in one call after another: that is one finding.
+    In a healed run, one cause is met in one call after another: that is one finding.
     """
     kept: dict[tuple[object, ...], Finding] = {}
     for f in findings:
@@ -134,7 +136,7 @@ class Judged:
 
 
 def judged(recording: Recording, refused: Refused) -> Judged:
-    """Verdict, operands and, where an operand is the culprit, the case that its remedy is decided from."""
+    """The verdict, the operands and, if one of them is the culprit, the case for its remedy."""
     site = graph.place_of(recording, refused.place)
     return attempt(
         f"who is the culprit in {refused.op}",
@@ -160,9 +162,9 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
 
 
 def _measure(refused: Refused, chosen: Witness | None, expected: str | None) -> str | None:
-    """The dtype against which a lineage is followed: an index that became floating is wrong by its own cast."""
+    """The dtype against which a lineage is followed. For an index that became floating, its own cast is wrong."""
     dtype = chosen.dtype if chosen is not None else ""
-    # alone and yet refused for being complex, or for being real
+    # the only operand, and still refused because it is complex, or because it is real
     if dtype in COUNTERPART and (refused.wants == "complex" or dtype == expected and dtype in COMPLEX):
         return COUNTERPART[dtype]
     if refused.wants in _AGREEING:
@@ -178,7 +180,7 @@ def judge(recording: Recording, refused: Refused) -> Finding:
 def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Finding:
     """The finding of a refused call that was judged."""
     case = judged.case
-    # what an optimizer compares are weights, gradients and its own state, whichever function does it
+    # an optimizer compares weights, gradients and its own state, in whichever function
     code = "DT115" if refused.phase == "optimizer" and refused.wants == "agree" else refused.code
     return Finding(
         code=code,
@@ -203,7 +205,7 @@ def finding_of(recording: Recording, refused: Refused, judged: Judged) -> Findin
 
 
 def _severity(recording: Recording, refused: Refused) -> str:
-    """An error where it ended or would have ended the run; a warning where the program handles it in every step."""
+    """An error if it ended the run or would have; a warning if the program handles it in every step; else a note."""
     if refused.left or refused.healed:
         return "error"
     in_every_step = refused.count > 1 and 1 < int(recording.meta.get("steps", 0)) <= refused.count
@@ -237,8 +239,8 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
 
 
 def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Refused) -> tuple[str, str]:
-    """How an operand of a library's call is written: there, and in the program's own call that passed it on, if any
-    did."""
+    """How an operand of a library's call is written: there, and in the program's own call that passed it on, if there
+    is one."""
     text, frame = recording.text, site.stack[0]
     if witness.passed:
         node = operands.passed_node(text, frame, witness.passed, witness.position)
@@ -272,7 +274,7 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
 
 
 def _others(case: Case, operands: tuple[Operand, ...]) -> Iterable[str]:
-    """Operands of a wrong dtype by another birth: each has to be changed, too."""
+    """Operands whose dtype is also wrong but that have another birth: each has to be changed, too."""
     culprit = case.culprit
     others = {
         (o.shown, o.dtype, o.origin)

@@ -1,4 +1,4 @@
-"""What healing asks of the rules: which operands of a refused call to cast, and to which dtype."""
+"""The rules' answer for healing: which operands of a refused call to cast, and to which dtype."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .findings import cause
 
 
 def ruling(recording: Recording, refused: Refused) -> Ruling:
-    """The ruling on one refusal, the same that its finding will state."""
+    """The ruling on one refusal: the same that its finding will state."""
     expected = judgement.verdict(recording, refused).expected
     culprit = judgement.culprit(refused, expected)
     causes = {

@@ -1,4 +1,4 @@
-"""Who is the culprit of a collision: the verdict of the first principle that answers, and the operand that it
+"""Which operand of a collision is the culprit: the verdict of the first principle that has one, and the operand that it
 blames."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..tables.dtypes import FLOATING
 from .collision import Collision
 from .principles import PRINCIPLES, Verdict, name_of
 
-_ROLES = {  # the arguments that are most often meant come first
+_ROLES = {  # the arguments that a message usually means come first
     "integer": ("index", "indices", "target", "labels", "tensor_indices_or_sections", "input"),
     "bool": ("mask", "condition", "attn_mask"),
     "float": ("target", "input", "self"),
@@ -18,7 +18,7 @@ _ROLES = {  # the arguments that are most often meant come first
 
 
 def verdict(recording: Recording, refused: Refused) -> Verdict:
-    """The dtype that the run was meant to have at a refused call, with the fact and the principle that say so."""
+    """The dtype that the run was meant to have at a refused call, with the fact and the principle that show it."""
     case = Collision(recording, refused)
     for principle in PRINCIPLES:
         found = principle(case)
@@ -33,7 +33,7 @@ def contenders(refused: Refused) -> tuple[Witness, ...]:
 
 
 def culprit(refused: Refused, expected: str | None) -> Witness | None:
-    """The operand to blame, by what the operation wanted; ``expected`` is the verdict's dtype."""
+    """The operand to blame, given what the operation wanted; ``expected`` is the verdict's dtype."""
     if not refused.witnesses:
         return None
     if refused.wants == "fits":
@@ -53,7 +53,7 @@ def _named(refused: Refused) -> list[Witness]:
 
 
 def _without_kernel(refused: Refused) -> list[Witness]:
-    """The operands of a dtype that the exception says there is no kernel for, else the floating ones."""
+    """The operands of the dtype that has no kernel according to the exception, else the floating operands."""
     said = {dtype for _, dtype in refused.dtypes}
     found = [w for w in refused.witnesses if ("found", w.dtype) in refused.dtypes]
     found = found or [w for w in refused.witnesses if w.dtype in said]

@@ -1,12 +1,12 @@
-"""Where what a run loses began, from the measurements of a run that had higher precision beside it.
+"""Where a measured loss began, in a run that was also computed in higher precision.
 
-The ordinary rounding of bfloat16 training is the yardstick. Rounding each result once in bfloat16 leaves it off by 0.2%
-at most; after a deep network, and on the way back, by a few per cent. Damage is where a result keeps no more than half
-of what it should hold, or is infinite where the reference is not, and that result is one that counts: a gradient that
-meets its weight, an update, an average, a number that the program reads, an output.
+The ordinary rounding of bfloat16 training is the yardstick. Rounding each result once in bfloat16 gives an error of at
+most 0.2%; after a deep network, and on the way back, a few per cent. There is damage where a result keeps at most half
+of what it should hold, or is infinite while the reference is not, and the result counts: a gradient that meets its
+weight, an update, an average, a number that the program reads, an output.
 
 From there the loss is followed back along the operands, to the op that made it: by its own rounding (numbers that
-became zero, infinite, or were absorbed), or by amplifying what is ordinary in its operands (differences of near
+became zero, became infinite, or were absorbed), or by amplifying ordinary errors of its operands (differences of close
 numbers, functions of large angles).
 """
 
@@ -23,27 +23,27 @@ from .silent import FORWARD, Run
 ROUNDING = 2.0**-8
 """One rounding of bfloat16, relative to the number."""
 LOST = 0.5
-"""Half of what a tensor should hold: what is off by as much has not one digit right."""
+"""Half of what a tensor should hold: with such an error not one digit is right."""
 ORDINARY = 4 * ROUNDING
-"""Less than this is what a few ops of bfloat16 are off by."""
+"""An error below this is usual after a few ops in bfloat16."""
 _KEPT = 0.25
-"""An operand that is a quarter as bad as the result is where the loss came through."""
+"""The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
-"""An op that makes its operands' error so many times larger, in one go, is no link in a chain of ordinary ones."""
+"""If an op multiplies its operands' error by at least this, it is not one of many ordinary ops."""
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
-"""What cancels to so little of itself is rounding of the reference, which is float32 beside 16 bits, and float64 beside
-float32."""
+"""If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
+float64 for float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Where a loss began."""
+    """The op at which a loss began."""
 
     op: int
     how: str
     """``flushed``, ``infinite``, ``rounded`` (its own doing), or ``amplified``."""
     rounded: int = -1
-    """Of what was amplified: the op whose ordinary rounding it was, -1 where that is not known."""
+    """For an amplified error: the op whose ordinary rounding it was, -1 where unknown."""
 
 
 class Losses:
@@ -62,14 +62,14 @@ class Losses:
         return 1.0 if p.spoiled else max(p.lost_in_all, min(p.total, 1.0), calls)
 
     def own(self, number: int) -> bool:
-        """Whether the op itself lost most of what is lost of its result."""
+        """Whether the op itself lost most of what is missing from its result."""
         p = self.of[number]
         if p.spoiled:
             return p.infinite >= LOST * p.spoiled
         return max(p.lost, min(p.introduced, 1.0)) >= LOST * max(p.lost_in_all, min(p.total, 1.0))
 
     def sources(self, number: int) -> list[int]:
-        """The measured ops that made an op's operands, seen through those that only move numbers."""
+        """The measured ops that made an op's operands, skipping ops that only move numbers."""
         found: list[int] = []
         seen = {number}
         waiting = [i.producer for i in self.run.ops[number].inputs]
@@ -101,7 +101,7 @@ class Losses:
             at = worst
 
     def _rounded(self, number: int) -> int:
-        """The op whose own rounding makes up most of what an op's operands are off by."""
+        """The op whose own rounding makes up most of the error of an op's operands."""
         seen = {number}
         at = number
         while True:
@@ -115,12 +115,11 @@ class Losses:
                 return at
 
     def jumps(self, number: int) -> bool:
-        """Whether an op's result is much worse than anything that went in."""
+        """Whether an op's result is much worse than all of its operands."""
         return self.of[number].total >= JUMP * max((self.of[n].total for n in self.sources(number)), default=0.0)
 
     def cancels(self, number: int) -> bool:
-        """Whether what an op gives is zero by structure: even in higher precision nothing is left of it but
-        rounding."""
+        """Whether an op's result is zero by structure: even in higher precision nothing is left of it but rounding."""
         above = self.sources(number)
         half = any(d in HALF for n in (number, *above) for d in self.run.ops[n].outputs)
         op = self.run.ops[number]
@@ -130,8 +129,7 @@ class Losses:
 
     @cached_property
     def results(self) -> list[int]:
-        """Measured ops of forward whose results count: nothing takes them in, or the program reads or decides by
-        them."""
+        """Measured forward ops whose results count: no op uses them, or the program reads them or decides by them."""
         found: dict[int, None] = {}
         for number, op in enumerate(self.run.ops):
             if op.phase in FORWARD and op.outputs and op.outputs[0] in REAL and self._ends(number):

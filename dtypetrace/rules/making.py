@@ -1,4 +1,4 @@
-"""How the rules for what nothing refused make their findings."""
+"""Makes the findings of rules about what was not refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def silent_finding(
     notes: Iterable[str] = (),
     reach: Reach | None = None,
 ) -> Finding:
-    """A finding of something that nothing refused. The culprit is the first operand where none is named."""
+    """A finding about something that was not refused. The culprit is the first operand where none is named."""
     return Finding(
         code=code,
         kind=kind,

@@ -1,9 +1,9 @@
-"""Damage that was measured, in a run that had higher precision beside it: the value-based kinds, from one comparison.
+"""Measured damage, in a run that was also computed in higher precision: all value-based findings, from one comparison.
 
-Which results count, and where a loss began, is told by :mod:`.losses`. What an op did there gives the kind: it made
-numbers infinite (DT301) or zero (DT302), a gradient zero altogether (DT305), a table too coarse (DT204), or something
-else lost most of what is lost at all (DT308). What optimizer steps did to weights (DT303, DT304), and small changes to
-what is kept (DT307), is compared with what they would have done.
+:mod:`.losses` says which results count and where a loss began. The kind follows from what the op did there: it made
+numbers infinite (DT301) or zero (DT302), a whole gradient zero (DT305), a table too coarse (DT204), or it lost most
+digits in another way (DT308). What optimizer steps did to weights (DT303, DT304), and small changes to tensors that the
+program keeps (DT307), are compared with what they would have done.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _KINDS = {
     "DT308": "precision-loss",
 }
 NOTABLE = 32 * ROUNDING
-"""An eighth: what one op alone takes from a result, in one go. A deep network's roundings together take less."""
+"""An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
 COARSE = 3 * ROUNDING
-"""A table is made of constants, which need be rounded but once."""
+"""A table is made of constants, which need only one rounding."""
 _STRUCTURAL = 1e-3
-"""A gradient this much smaller than the model's largest cancels by structure (a bias before a softmax): what is left is
-noise."""
+"""A gradient smaller than the model's largest by this factor cancels by structure (a bias before a softmax): what is
+left is noise."""
 _NOTHING = 1e-6
-"""Next to the model's largest gradient this is nothing, even where every digit of it is right."""
+"""A gradient smaller than the model's largest by this factor does not count, even if all its digits are right."""
 _MERGED = 0.1
-"""So many entries of a table may fall together with their neighbours at its fine end."""
+"""The share of a table's entries that may be equal to their neighbours, at its fine end."""
 _STATE = 0.05
 _TOO_FAR = 2.0
 _SHOWN = 8
@@ -58,7 +58,7 @@ def find(run: Run) -> Iterable[Finding]:
     yield from averages.find(Run(replace(recording, values=_changes(losses))))
 
 
-# ---------------------------------------------------------------- forward: what the program ends with
+# ---------------------------------------------------------------- forward: the results of the program
 
 
 def _results(recording: Recording, losses: Losses, known: set[tuple[object, ...]]) -> Iterable[Finding]:
@@ -82,7 +82,8 @@ def _results(recording: Recording, losses: Losses, known: set[tuple[object, ...]
 
 
 def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
-    """Whether the loss of a result is damage. What a root or a quotient makes of an infinity is, wherever it goes."""
+    """Whether the loss of a result is damage. A loss that a root or a quotient makes from an infinity is, in any
+    case."""
     p = losses.of[number]
     if not ends:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
@@ -105,7 +106,7 @@ def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
 
 
 def _lost_gradients(recording: Recording) -> list[Compared]:
-    """Gradients of which nothing worth having is left."""
+    """Gradients that have lost so much that they are useless."""
     gradients = [c for c in recording.compared if c.what == "gradient" and c.steps]
     largest = max((c.size for c in gradients), default=0.0)
     found = []
@@ -139,7 +140,7 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
         finding = _at_op(recording, losses, cause, said, gone=gone, named=worst)
         found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
     told: set[str] = set()
-    for finding in found.values():  # one cause in backward starves all that comes after it
+    for finding in found.values():  # one cause in backward affects all gradients after it
         yield finding if finding.code not in told else replace(finding, severity="note")
         told.add(finding.code)
 
@@ -197,8 +198,7 @@ def _at_op(
 
 
 def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
-    """What rounded: the op's result; where that is exact, the narrowest of what went in, which was rounded out of
-    sight."""
+    """The operand that rounded: the op's result; if that is exact, the narrowest operand, which was rounded unseen."""
     op, p = recording.ops[number], losses.of[number]
     made = next((d for d in op.outputs if d in REAL), "")
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
@@ -210,7 +210,7 @@ def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int
 
 
 def _weights(recording: Recording, op: Op, made: str) -> int:
-    """The step that made the weights of an op's model what they are, if it computes in their dtype; -1 otherwise."""
+    """The step that decided the dtype of the weights of an op's model, if the op computes in that dtype; else -1."""
     at = recording.ops[op.of] if op.phase == "backward" and op.of >= 0 else op
     if not at.module or at.autocast:
         return -1
@@ -235,7 +235,7 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
 
 
 def _share(error: float) -> str:
-    """An error relative to the number, in words that stay readable where nothing is right."""
+    """An error relative to the number, in words that are readable even where nothing is right."""
     return f"{error:.0%}" if error < 1 else f"{error:.2g} times the number"
 
 
@@ -264,7 +264,7 @@ def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backwar
 
 
 def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
-    """DT204: what was made of factories and whole numbers alone, and is further off than one rounding explains."""
+    """DT204: tables made of factories and integers only, with a larger error than one rounding explains."""
     found: dict[tuple[object, ...], Finding] = {}
     coarse: set[int] = set()
     for number, p in losses.of.items():
@@ -304,7 +304,7 @@ def _birth(f: Finding) -> tuple[object, ...]:
 
 
 def _changes(losses: Losses) -> tuple[Value, ...]:
-    """How much of the small changes to tensors that are kept arrives, in the form in which numerics would have it."""
+    """How much of the small changes to kept tensors arrives, in the form that numerics uses."""
     found = []
     for number, p in losses.of.items():
         if losses.run.ops[number].phase in FORWARD and p.changed >= 0 and p.arrived < LOST:
@@ -314,7 +314,7 @@ def _changes(losses: Losses) -> tuple[Value, ...]:
 
 
 def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
-    """DT303 and DT304: what steps did to weights, beside what they would have done."""
+    """DT303 and DT304: what steps did to weights, compared with what they would have done."""
     states: dict[str, list[Compared]] = {}
     for c in recording.compared:
         if c.what not in ("gradient", "update") and c.flushed > _STATE:
@@ -341,7 +341,7 @@ def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
 def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:
     if (
         not c.steps
-    ):  # the step decided, by numbers that were lost, to change nothing: the reference decides as the program does
+    ):  # because of lost numbers the step changed nothing, and the reference follows the program's decisions
         return "DT304" if pulled and any(s.flushed >= LOST for s in states) else None
     if c.spoiled:
         return "DT303" if states else "DT301"

@@ -1,7 +1,7 @@
-"""What keeps a parameter from learning, named from measurements alone.
+"""What keeps a parameter from learning, found from measurements alone.
 
-Whether a step wrote, whether weights moved, what the optimizer's state holds, how fine the dtype is next to the
-weights. Which optimizer it was decides nothing.
+The facts: whether a step wrote, whether weights moved, what is in the optimizer's state, how fine the dtype is next to
+the weights. The optimizer's name decides nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ..records import Update
 from ..tables.dtypes import DTYPES, HALF, REAL
 
 LEAST_STEPS = 2
-"""Two, for in the first the gradient of a LoRA's down matrix is rightly zero, and warm-up may begin at zero."""
+"""Two, because in the first step the gradient of a LoRA's down matrix is rightly zero, and warm-up may begin at
+zero."""
 LEAST_MOVED = 0.5
-"""Weights in a dtype that suits them move all but for a few per cent, so half is far from both."""
+"""With a suitable dtype, all but a few per cent of the weights move; half is far below that."""
 STATE_LOST = 0.05
-"""The share of an optimizer's state that is zero where the gradient is not: in a dtype that suits it next to none
-is."""
+"""The share of an optimizer's state that is zero where the gradient is not: with a suitable dtype it is almost none."""
 FAR = 5.0
-"""Steps this many learning rates long, from a state that is partly zero, overshoot: an adaptive step is about one
-long."""
+"""Steps of at least this many learning rates, from a state that is partly zero, overshoot: an adaptive step is about
+one learning rate long."""
 LONGER = 1.5
-"""The same against the steps of the same optimizer with a wide state, which leaves only rounding as another reason."""
+"""The same ratio to the steps of the same optimizer with a wide state: then only rounding can be another reason."""
 _MOST_SAMPLED = 1024
 """Elements of a parameter that are sampled (``capture.updates``)."""
 
@@ -58,12 +58,12 @@ MECHANISMS = (
     "one step",
     "healthy",
 )
-"""What can be wrong with a parameter, in the order in which one of them explains what is seen on others: a LoRA's down
-matrix gets no gradient while its up matrix stays zero, whatever keeps it there."""
+"""What can be wrong with a parameter, ordered so that earlier ones explain later ones: a LoRA's down matrix gets no
+gradient while its up matrix stays zero for any reason."""
 
 
 def mechanism(update: Update) -> Mechanism:
-    """What the steps measured say about one parameter: the first check that answers."""
+    """What the measured steps show for one parameter: the first check that has an answer."""
     return next((found for check in _CHECKS if (found := check(update)) is not None), HEALTHY)
 
 
@@ -163,10 +163,11 @@ _CHECKS: tuple[Callable[[Update], Mechanism | None], ...] = (
 
 
 def of_adapter(judged: Iterable[tuple[Update, Mechanism]]) -> Mechanism:
-    """What is wrong with an adapter: the one of its parameters' mechanisms that explains the others.
+    """What is wrong with an adapter: the mechanism among its parameters' that explains the others.
 
-    Two things explain nothing. A matrix frozen on purpose, while one beside it is trained. And a wide matrix that
-    does not move yet, beside one that began at zero and moves: its gradient is as small as the other still is.
+    Two things explain nothing: a matrix that is frozen on purpose while the other one is trained; and a wide matrix
+    that does not move yet while the other one began at zero and moves: its gradient is as small as the other matrix
+    still is.
     """
     pairs = list(judged)
     begun = any(u.magnitude == 0 and m.name == "healthy" for u, m in pairs)
@@ -179,9 +180,9 @@ _EARLY = ("below resolution", "one step")
 
 
 def compared(narrow: Update, wide: Update) -> Mechanism:
-    """What the steps say about a parameter when the same steps were also taken with it in a wider dtype.
+    """What the steps show for a parameter if the same steps were also taken with it in a wider dtype.
 
-    What was lost only in the narrow one shows against that.
+    The comparison shows what was lost only in the narrow dtype.
     """
     found = mechanism(narrow)
     lost = lost_state(narrow)
@@ -202,12 +203,12 @@ def compared(narrow: Update, wide: Update) -> Mechanism:
 
 
 def vanishes(number: float | None, dtype: str) -> bool:
-    """Whether a positive number is rounded to zero in a dtype."""
+    """Whether a positive number rounds to zero in a dtype."""
     return number is not None and dtype in REAL and 0 < number <= DTYPES[dtype].smallest / 2
 
 
 def lost_state(u: Update) -> tuple[str, ...]:
-    """What shows that the optimizer's own numbers were lost in their dtype."""
+    """The facts that show that the optimizer's own numbers were lost in their dtype."""
     lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     if not lost:
         return ()
@@ -219,7 +220,7 @@ def lost_state(u: Update) -> tuple[str, ...]:
 
 
 def _lost_eps(u: Update) -> tuple[str, ...]:
-    """What shows that a step divided by zero where the gradient was zero."""
+    """The facts that show that a step divided by zero where the gradient was zero."""
     dtypes = [s.dtype for s in u.state if s.dtype in HALF and vanishes(u.eps, s.dtype)]
     return (f"eps={u.eps:g} is 0 in {dtypes[0]}, the dtype of its state",) if dtypes else ()
 

@@ -1,12 +1,13 @@
 """Tables that should be wide and are not (DT204): positions, angles, time steps, cumulative products.
 
-With p bits of precision a dtype tells 2**p neighbouring integers apart: 256 in bfloat16, 2,048 in float16. Beyond that,
-positions coincide; and an angle of that many radians, a position times a frequency, is off by half a radian, whether
-the position was rounded or the frequency. A product of n rounded factors is off by about n halves of the last bit.
+With p bits of precision a dtype can distinguish 2**p neighbouring integers: 256 in bfloat16, 2,048 in float16. Beyond
+that, positions become equal; and an angle of that many radians (a position times a frequency) has an error of half a
+radian, no matter whether the position or the frequency was rounded. A product of n rounded factors has an error of
+about n halves of the last bit.
 
-What is judged is a table: something made from factories and integers alone. Data and weights that pass a sine or a
-cumulative product may be as coarse as the rest of the model. Integers that are cast to such a dtype and back, with
-only moves between, are judged by the largest: token ids in a batch that was halved whole.
+Only tables are judged: values made from factories and integers alone. Data and weights that go through a sine or a
+cumulative product may be as coarse as the rest of the model. Integers that are cast to such a dtype and back, with only
+moves between, are judged by their largest value: token ids in a batch that was cast to half precision as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["floa
 _ANGLES = frozenset({"sin", "cos", "polar"})
 _RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
-"""A cumulative product that may be off by so much of itself is none."""
+"""A cumulative product that may have this relative error is not a table."""
 _NO_TABLE = (
     "empty",
     "new_empty",
@@ -40,29 +41,28 @@ _NO_TABLE = (
     "multinomial",
     "poisson",
 )
-"""What begins with random numbers, or with memory that is filled out of sight, is none."""
+"""What begins with random numbers, or with memory that is filled unseen, is not a table."""
 MEASURED_NO_TABLE = ("lift_fresh", *_NO_TABLE)
-"""The same where values were measured: there, numbers from outside torch are data that nobody counted."""
+"""The same where values were measured: then numbers from outside torch are data of unknown size."""
 _DEEP = 24
-"""So many ops back, a table has begun."""
+"""How many ops back the beginning of a table is searched for."""
 _MOST_COUNTED = 2.0**62
-"""The largest count that is told: a peak may be infinite."""
+"""The largest count that is shown: a peak may be infinite."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a table was made from: whether from nothing but factories and integers, its counts, its narrow operands."""
+    """What a table was made from: whether only from factories and integers, its counts, its narrow operands."""
 
     pure: bool
     counted: int
-    """How many neighbours there were to tell apart: the length of an ``arange``, or the largest integer that was
-    cast."""
+    """How many neighbours must be distinguished: the length of an ``arange``, or the largest integer that was cast."""
     narrow: tuple[tuple[int, int], ...]
-    """The op and operand at which something narrow went in, the first to come last."""
+    """Each op and operand where something narrow was used, the first op last."""
 
 
 def _neighbours(dtype: str) -> float:
-    """How many whole numbers in a row a narrow dtype can tell apart; infinitely many, for our purpose, in any other."""
+    """How many consecutive integers a narrow dtype can represent; for other dtypes infinity is good enough here."""
     return 2.0 ** DTYPES[dtype].digits if dtype in _NARROW else float("inf")
 
 
@@ -79,7 +79,7 @@ def find(run: Run) -> list[Finding]:
 
 
 def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
-    """A table that needs more digits than it was made with."""
+    """A table that needs more digits than its dtype has."""
     name, made = name_of(op), op.outputs[0]
     if name in SEQUENCES:
         if prod(op.shape) > _neighbours(made):
@@ -97,7 +97,7 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
 
 
 def _too_many(name: str, op: Op, counted: int, dtype: str) -> str:
-    """What a table counts beyond its dtype's digits, empty where it does not; ``dtype`` is that of what goes in."""
+    """What a table counts beyond its dtype's digits, empty where it does not; ``dtype`` is that of its operands."""
     made = op.outputs[0]
     if name in _ANGLES and counted > _neighbours(dtype):
         return f"angles of up to {counted:,} positions"
@@ -109,12 +109,12 @@ def _too_many(name: str, op: Op, counted: int, dtype: str) -> str:
 
 
 def _largest(op: Op) -> int:
-    """Of the integers that an op cast, as far as the dtype can tell."""
+    """The largest of the integers that an op cast, as far as the dtype can hold it."""
     return int(min(op.peak or 0, _MOST_COUNTED))
 
 
 def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
-    """An op that makes integers again of integers that a narrow dtype could not hold."""
+    """An op that casts back to integers what a narrow dtype could not hold."""
     if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in _NARROW:
         return
     dtype, above = op.inputs[0].dtype, op.inputs[0].producer
@@ -132,7 +132,7 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
 
 
 def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> Source:
-    """Walks up from an op to what its values were made from; what ``no_table`` names makes no table."""
+    """Walks up from an op to what its values were made from; ``no_table``: origins that make no table."""
     pure, counted, front = True, 0, [(number, 0)]
     narrow: set[tuple[int, int]] = set()
     seen: set[int] = set()
@@ -156,7 +156,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
 
 
 def _counts(run: Run, number: int) -> int:
-    """How many neighbours an op tells apart: the length of a sequence, the largest integer that is cast or summed."""
+    """How many neighbours an op needs: the length of a sequence, or the largest integer that is cast or summed."""
     op = run.ops[number]
     if name_of(op) in SEQUENCES:
         return prod(op.shape)
@@ -168,7 +168,7 @@ def _counts(run: Run, number: int) -> int:
 
 
 def _given(run: Run, i: Input) -> bool:
-    """Whether an operand is a weight or data, of which no table is made."""
+    """Whether an operand is a weight or data, from which no table is made."""
     if i.dtype not in REAL:
         return False
     if i.holder is not None:
@@ -178,22 +178,20 @@ def _given(run: Run, i: Input) -> bool:
 
 @dataclass(frozen=True)
 class Narrow:
-    """Where something narrow goes into a table: the op and its operand, -1 for the op's own result; and what it
-    counts."""
+    """Where something narrow enters a table: the op and its operand, -1 for the op's own result; and what it counts."""
 
     op: int
     operand: int
     what: str
     back: bool = False
-    """Whether these are integers on their way back to integers, and no table."""
+    """Whether these are integers that are cast back to integers, and not a table."""
 
 
 def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     op, index = run.ops[narrow.op], narrow.operand
     dtype = op.inputs[index].dtype if index >= 0 else op.outputs[0]
     place = run.place(table)
-    # a cast to the model's own dtype is right for the stream and wrong for a table: the cast is the cause, not the
-    # model
+    # a cast to the model's own dtype is right for data but wrong for a table: then the cast is the cause, not the model
     culprit = run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
     step = op.inputs[index].step if index >= 0 else run.step_of(narrow.op)
     makes = f"{table.op} makes a table of {dtype} numbers"
@@ -218,11 +216,11 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
 
 
 def _fix(run: Run, culprit: Operand, step: int, place: Place, back: bool) -> Fix:
-    """Make the table wide where it is born; where the same cast is right for weights, keep the table out of it."""
+    """Make the table wide where it is born; if the same cast is right for weights, keep the table out of it."""
     origin = culprit.origin
     shared = any(i.holder == "parameter" and i.step == step for o in run.ops for i in o.inputs)
     at = origin.place if origin.place.stack and not shared else place
-    if back:  # the same cast may be right for what else it casts
+    if back:  # the same cast may be right for the other values
         why = f"leave the integers out of the cast: {short(place)} makes integers of them again"
         return Fix("dtype", at, (), False, why, ())
     if shared:

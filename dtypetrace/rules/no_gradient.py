@@ -1,8 +1,8 @@
 """DT305: parameters of an optimizer that never receive a gradient, and why.
 
-What cuts a parameter off is looked for on the ways from the ops that took it to the ops whose backward ran: a cast to
-integers or booleans, which is harm, for a dtype did it; else a ``detach``, an op that recorded no graph, or no way at
-all, which may be meant and is a note.
+The reason is searched on the paths from the ops that used the parameter to the ops whose backward ran. A cast to
+integers or booleans is harm, because a dtype caused it. A ``detach``, an op that recorded no graph, or no path at all
+may be intended and is a note.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DETACHING = frozenset({"detach", "detach_", "data"})
 
 @dataclass(frozen=True)
 class Cut:
-    """What keeps the gradient from a parameter: the op that does, -1 where none does, and in which way."""
+    """What keeps the gradient from a parameter: the op, -1 where there is none, and the kind."""
 
     op: int
     how: str
@@ -31,7 +31,7 @@ class Cut:
 
 
 def find(recording: Recording) -> Iterator[Finding]:
-    """One finding for each op that cuts parameters off, while others of the same optimizer get their gradients."""
+    """One finding for each op that cuts off parameters while others of the same optimizer get gradients."""
     learning = {u.place for u in recording.updates if u.gradient_dtype}
     groups: dict[tuple[object, ...], list[tuple[Update, Cut]]] = {}
     for u in recording.updates:
@@ -43,15 +43,15 @@ def find(recording: Recording) -> Iterator[Finding]:
 
 
 def _at(recording: Recording, cut: Cut) -> int | Frame | None:
-    """What parameters that one thing cuts off have in common: the cast; else the user's line, behind which many
-    layers may lie."""
+    """What parameters with the same reason have in common: the cast, or else the user's line, behind which there may be
+    many layers."""
     if cut.op < 0 or cut.how == "dtype":
         return cut.op
     return graph.place_of(recording, recording.ops[cut.op].place).user_frame
 
 
 def cut_of(recording: Recording, u: Update) -> Cut:
-    """Why a parameter that no gradient reached got none."""
+    """Why a parameter got no gradient."""
     ops = recording.ops
     mine = _took(recording, u)
     if not mine:
@@ -70,7 +70,8 @@ def cut_of(recording: Recording, u: Update) -> Cut:
 
 
 def _took(recording: Recording, u: Update) -> set[int]:
-    """The ops that computed with the parameter: in its module, else anywhere with one of its birth and shape."""
+    """The ops that computed with the parameter: those in its module, else those with an operand of its birth and
+    shape."""
     module = u.name.rpartition(".")[0]
     like = {n for n, op in enumerate(recording.ops) if _takes(op, u)}
     own = {n for n in like if not module or f".{recording.ops[n].module}".endswith(f".{module}")}
@@ -79,7 +80,7 @@ def _took(recording: Recording, u: Update) -> set[int]:
 
 def _takes(op: Op, u: Update) -> bool:
     """Whether an op of a forward pass computes with a parameter of this birth and shape."""
-    if op.phase in ("backward", "optimizer") or op.aten.partition(".")[0].endswith("_"):  # which fills or changes it
+    if op.phase in ("backward", "optimizer") or op.aten.partition(".")[0].endswith("_"):  # these change it
         return False
     return any(i.holder == "parameter" and i.step == u.step and i.shape == u.shape for i in op.inputs)
 
@@ -94,12 +95,12 @@ def _to_integers(op: Op) -> bool:
 
 
 def _floats_below(recording: Recording, number: int) -> bool:
-    """Whether anything floating was made from what an op made."""
+    """Whether anything floating was made from an op's result."""
     return any(o in FLOATING for n in _below(recording, {number}) for o in recording.ops[n].outputs)
 
 
 def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> set[int]:
-    """These ops and all that took in what they made, at first hand or later. Producers come before consumers but in
+    """These ops and all ops that used their results, directly or later. Producers come before consumers, except in
     loops."""
     found = set(ops)
     for number, op in enumerate(recording.ops):
@@ -149,7 +150,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
 
 
 def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, count: int) -> Finding:
-    """A cast to integers or booleans, through which no gradient passes."""
+    """A cast to integers or booleans, which no gradient passes."""
     source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
     culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, at.site, True))
     said = f"{source} becomes {to}, and no gradient passes through {to}"

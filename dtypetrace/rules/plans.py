@@ -1,8 +1,7 @@
-"""The precision plan (DT401 to DT503): dtypes of weights, autocast, loss scaler and optimizer that cannot work
-together.
+"""The precision plan (DT401 to DT503): settings that cannot work together, or that do not do what they seem to.
 
-Or that do not do what they seem to. Judged from what the objects hold before a step (``preflight``) and from what the
-ops of a run were given. What a run has measured is not predicted again.
+The settings are the dtypes of weights, autocast, loss scaler and optimizer. They are judged from what the objects hold
+before a step (``preflight``) and from the operands of a run's ops. What a run has measured is not predicted again.
 """
 
 from __future__ import annotations

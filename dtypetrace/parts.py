@@ -1,8 +1,8 @@
-"""Parts of dtypetrace's own work: one that fails costs only itself, and the report says which.
+"""Parts of dtypetrace's own work: if one fails, only that part is lost, and the report says which.
 
-A remedy, a drawing or a rule that meets what nobody foresaw must not cost the findings beside it. Whoever makes a whole
-of parts collects what failed (:func:`collected`) and shows it under ``not seen``. Where nobody collects, a failure is
-raised as it is. Standard library only.
+A bug in a remedy, a drawing or a rule must not cost the other findings. The code that combines the parts collects the
+failures (:func:`collected`) and shows them under ``not seen``. Outside such a block, a failure is raised. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _collecting: ContextVar[dict[str, None] | None] = ContextVar("dtypetrace_failed_
 
 @contextmanager
 def collected() -> Iterator[dict[str, None]]:
-    """Within the block a part that fails is left out; its keys are sentences that say what failed.
+    """During the block a part that fails is left out; the keys are sentences that say what failed.
 
     >>> with collected() as failed:
     ...     attempt("the sum", lambda: 1 / 0, 0)
@@ -41,19 +41,19 @@ def collected() -> Iterator[dict[str, None]]:
 
 
 def attempt(part: str, make: Callable[[], _Made], instead: _Other) -> _Made | _Other:
-    """What ``make`` gives; ``instead`` where it fails and somebody collects failures."""
+    """The result of ``make``; ``instead`` if it fails inside :func:`collected`."""
     try:
         return make()
     except Exception as failure:
         failed = _collecting.get()
         if failed is None:
             raise
-        failed[_told(part, failure)] = None
+        failed[_sentence(part, failure)] = None
         return instead
 
 
-def _told(part: str, failure: Exception) -> str:
-    """One sentence: what failed, of what, and where in dtypetrace."""
+def _sentence(part: str, failure: Exception) -> str:
+    """One sentence: what failed, of which part, and where in dtypetrace."""
     own = os.path.dirname(__file__) + os.sep
     frames = [f for f in traceback.extract_tb(failure.__traceback__) if f.filename.startswith(own)]
     at = f" at {frames[-1].filename.removeprefix(own)}:{frames[-1].lineno}" if frames else ""

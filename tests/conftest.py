@@ -68,7 +68,7 @@ def own_failures_are_raised(monkeypatch):
     def raised(part, failure):
         raise failure
 
-    monkeypatch.setattr(parts, "_told", raised)
+    monkeypatch.setattr(parts, "_sentence", raised)
 
 
 @pytest.hookimpl(wrapper=True)

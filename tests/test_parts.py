@@ -8,7 +8,7 @@ from torch import nn
 
 import dtypetrace
 from dtypetrace import parts, report
-from dtypetrace.parts import _told as told
+from dtypetrace.parts import _sentence as sentence
 from dtypetrace.parts import attempt, collected
 from dtypetrace.render import cards, console, html_report, module_tree, page_tables, timeline
 from dtypetrace.rules import findings as findings_module
@@ -16,8 +16,8 @@ from dtypetrace.rules import registry, remedies
 
 
 @pytest.fixture(autouse=True)
-def failures_are_told(monkeypatch):
-    monkeypatch.setattr(parts, "_told", told)  # elsewhere in the tests a failure of our own is raised
+def failures_become_sentences(monkeypatch):
+    monkeypatch.setattr(parts, "_sentence", sentence)  # elsewhere in the tests a failure of our own is raised
 
 
 def test_where_nobody_collects_a_failure_is_raised():

@@ -15,9 +15,9 @@ from ..tables.codes import TITLES
 from . import titles
 
 BULK = 0.5
-"""Of the weights, counted in numbers: below it, a few odd ones (norms kept in another dtype) are no plan."""
+"""Of the weights, counted in numbers: a smaller share (norms kept in another dtype) is not a plan."""
 CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
-"""The operator by which a loss scaler looks at gradients and divides them."""
+"""The operator with which a loss scaler checks gradients and divides them."""
 MOST_SHOWN = 8
 """Operands that a finding about many parameters lists."""
 MOST_SHAPES = 3
@@ -58,7 +58,7 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     names = titles.shared([first], count)
     yield _finding(
         recording, plan, _Case("DT402", "error", (Parameter(first, "int8", 0),)),
-        f"{names}: integers take no gradient, and no trainable matrix lies beside them",
+        f"{names}: integers take no gradient, and there is no trainable matrix next to them",
         "put LoRA adapters on the quantised modules, or load the model without quantisation",
     )  # fmt: skip
 

@@ -1,9 +1,8 @@
-"""Which modules must compute in float32 so that a step stays near what higher precision would give: ranked, searched,
-verified.
+"""Which modules must compute in float32 so that a step stays close to higher precision: ranked, searched, verified.
 
-A run with a reference says what each module's roundings do to the loss and to the gradients; that is the order in which
-modules are tried. What a choice brings is measured by running the step with those modules kept wide. The smallest set
-that stays within the tolerance is the plan.
+A run with a reference shows what each module's rounding does to the loss and to the gradients; modules are tried in
+that order. The step is then run with the chosen modules in float32, and its error is measured. The smallest set that
+stays within the tolerance is the plan.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from .losses import Losses
 from .silent import FORWARD, Run
 
 RUNS = 24
-"""So many runs at most: those that search, and the one that verifies."""
+"""The most runs: those that search, and the one that verifies."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """How far a run is from its reference. Relative root mean squares; infinite where a number that counts was lost to
-    infinity."""
+    """The difference between a run and its reference, as relative root mean squares; infinite where a number that
+    counts became infinite."""
 
     results: float
-    """The worst among the losses and outputs that the program ended with."""
+    """The worst among the losses and outputs of the program."""
     gradients: float
     """All gradients as one vector."""
     updates: float
-    """How much of all updates, as one vector, does not arrive."""
+    """The share of all updates, as one vector, that does not arrive."""
 
     @property
     def worst(self) -> float:
@@ -45,18 +44,18 @@ class StepError:
 
 @dataclass(frozen=True, slots=True)
 class KeptModule:
-    """One module that may be kept wide, with what that does and costs."""
+    """One module that may be kept in float32, with the effect and the cost."""
 
     module: str
     """Its path in the outermost module called."""
     share: float
-    """Its share of what all modules' roundings do to the step, to first order."""
+    """Its share of the effect of all modules' rounding on the step, to first order."""
     infinite: int
     """Numbers that became infinite in it."""
     parameters: int
-    """Numbers that its own weights hold in a narrow dtype, those of its children included."""
+    """Numbers of its own weights in a narrow dtype, including its children's."""
     added_bytes: int
-    """What keeping those in float32 adds."""
+    """Memory that keeping those in float32 adds."""
     flops: int
     """Floating point operations of its matmuls and convolutions, which would run in float32."""
 
@@ -69,20 +68,19 @@ class PrecisionPlan:
     keep: tuple[KeptModule, ...]
     before: StepError
     after: StepError | None
-    """With the plan, measured by running the step under it; None where it was not run."""
+    """With the plan, measured by running the step; None where it was not run."""
     ranked: tuple[KeptModule, ...] = ()
     tried: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), repr=False)
-    """Every choice that was run, and its worst error."""
+    """Every choice that was run, with its worst error."""
 
     @property
     def verified(self) -> bool:
-        """Whether the step was run under the plan and stayed within the tolerance."""
+        """Whether the step was run with the plan and stayed within the tolerance."""
         return self.after is not None and self.after.worst <= self.tolerance
 
     def apply(self, model: Any) -> Any:
-        """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` takes the casts out
-        again."""
-        # by its name: the rules import no torch, and who applies a plan has a model, and so torch
+        """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` removes the casts."""
+        # imported by name, because the rules do not import torch; to apply a plan, the caller has a model and so torch
         keeping = import_module("dtypetrace.reference.keeping")
         return keeping.keep_wide(model, [c.module for c in self.keep])
 
@@ -131,7 +129,7 @@ def _error(error: float) -> str:
 
 
 def step_error(recording: Recording) -> StepError:
-    """How far a recorded run was from its reference. Raises ValueError where it had none."""
+    """How far a recorded run was from its reference. Raises ValueError where it has no reference."""
     if not recording.precisions:
         raise ValueError("this trace has no reference; make it with trace(reference=True) or run --reference")
     losses = Losses(Run(recording))
@@ -163,8 +161,8 @@ def _arrives(recording: Recording) -> float:
 
 
 def candidates(recording: Recording) -> tuple[KeptModule, ...]:
-    """The modules of a recorded run, those that do most to the step first. What the outermost one computes itself is in
-    none."""
+    """The modules of a recorded run, those with the largest effect on the step first. What the outermost module
+    computes itself is in none."""
     run = Run(recording)
     forward, backward = _effects(run)
     infinite: dict[str, int] = defaultdict(int)
@@ -178,9 +176,7 @@ def candidates(recording: Recording) -> tuple[KeptModule, ...]:
             work[above] += flops(op) * op.count
         made = outgrown.get(number, 0)
         for above in _above(path) if made else ():
-            infinite[above] += (
-                made  # cast back where it leaves its module it would be infinite again: those around it may be kept
-            )
+            infinite[above] += made  # cast back at its module's end, it is infinite again: the ones around may be kept
     weights = _weights(recording)
     found = [
         KeptModule(
@@ -196,12 +192,12 @@ def candidates(recording: Recording) -> tuple[KeptModule, ...]:
 
 
 def _order(c: KeptModule) -> tuple[bool, int, float, str]:
-    """What makes finite numbers infinite before all that merely rounds, the innermost first."""
+    """Modules that make finite numbers infinite come before those that only round, the innermost first."""
     return not c.infinite, -c.module.count(".") if c.infinite else 0, -c.share, c.module
 
 
 def _above(path: str) -> list[str]:
-    """A module and those that it lies in, less the outermost one."""
+    """A module and the modules around it, without the outermost one."""
     parts = path.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
@@ -212,7 +208,7 @@ def path_of(module: str) -> str | None:
 
 
 def _effects(run: Run) -> tuple[dict[str, float], dict[str, float]]:
-    """What each module's own roundings do: shares of the effect on the loss, and of the error that backward
+    """The effects of each module's own rounding: shares of the effect on the loss, and of the error that backward
     introduces."""
     forward: dict[str, float] = defaultdict(float)
     backward: dict[str, float] = defaultdict(float)
@@ -252,7 +248,7 @@ def _weights(recording: Recording) -> dict[str, tuple[int, int]]:
 def search(
     recording: Recording, measure: Callable[[tuple[str, ...]], StepError], tolerance: float, *, most: int = RUNS
 ) -> PrecisionPlan:
-    """The smallest set that the search finds. measure: runs the step with some modules kept wide and gives its
+    """The smallest set that the search finds. measure: runs the step with some modules in float32 and returns its
     error."""
     ranked = candidates(recording)
     before = step_error(recording)
@@ -268,8 +264,8 @@ def search(
 
 
 def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
-    """The plan that the measured effects foretell: errors of different modules add up as independent ones do. Nothing
-    is run."""
+    """The plan that follows from the measured effects, assuming that errors of different modules add up as independent
+    ones. Nothing is run."""
     ranked = candidates(recording)
     before = step_error(recording)
     keep: list[KeptModule] = []
@@ -284,7 +280,7 @@ def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
 
 
 class _Tries:
-    """Runs a choice once, and no more than so many choices."""
+    """Runs each choice once, and not more than a given number of choices."""
 
     def __init__(self, measure: Callable[[tuple[str, ...]], StepError], most: int) -> None:
         self.measure = measure
@@ -300,7 +296,7 @@ class _Tries:
 
 
 def _enough(ranked: Sequence[KeptModule], tries: _Tries, tolerance: float) -> int:
-    """How many of the first modules are enough: doubled until they are, then halved in between."""
+    """How many of the first modules are enough: doubled until they are, then searched by halving."""
     low, high = 0, 1
     while high < len(ranked) and tries.of(ranked[:high]).worst > tolerance and tries.left > 2:
         low, high = high, min(2 * high, len(ranked))
@@ -314,7 +310,7 @@ def _enough(ranked: Sequence[KeptModule], tries: _Tries, tolerance: float) -> in
 
 
 def _pruned(keep: list[KeptModule], tries: _Tries, tolerance: float) -> list[KeptModule]:
-    """Leaves out, the least first, what the others make needless."""
+    """Leaves out modules that the others make unnecessary, those with the smallest effect first."""
     if tries.of(keep).worst > tolerance:
         return keep
     for c in reversed(list(keep)):

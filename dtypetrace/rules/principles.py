@@ -1,4 +1,4 @@
-"""The principles by which a refused call is judged, in the order in which they are asked.
+"""The principles by which a refused call is judged, in the order in which they are tried.
 
 Each is a function from a collision to a verdict, or to None where it has nothing to say; the first that answers
 decides. Its first sentence is its reason. What happened comes first (which side changed, what autocast decides here,
@@ -18,7 +18,7 @@ from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from .collision import Collision
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
-"""Kinds of origin that decide a dtype although nobody named one."""
+"""Kinds of origin that decide a dtype without the program naming one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Verdict:
     """The dtype that an operation was meant to have, the fact that shows it, and the principle that says so."""
 
     expected: str | None
-    """None where nothing at all was seen."""
+    """None where no operand was seen."""
     reason: str = ""
     principle: str = ""
 
@@ -48,7 +48,7 @@ def storage_format(case: Collision) -> Verdict | None:
 def changed_later(case: Collision) -> Verdict | None:
     """A tensor whose dtype was changed after another had been made from it is wrong, and what was made before is right.
 
-    An optimizer's state and an average keep the dtype that the weights had.
+    An optimizer's state and an average keep the old dtype of the weights.
     """
     changed = {w.dtype for w in case.sides if w.changed}
     if len(changed) != 1 or len(case.present) != 2:
@@ -74,7 +74,7 @@ def autocast_region(case: Collision) -> Verdict | None:
 def ran_before(case: Collision) -> Verdict | None:
     """Where this very call ran before, the operands that have not changed since are right.
 
-    Where all of them have changed (a model was cast after a first try), the past says nothing.
+    If all of them have changed (a model was cast after a first try), earlier calls show nothing.
     """
     refused, known = case.refused, _past_operands(case)
     old = {w.dtype for w in case.sides if (w.dtype, w.step) in known}
@@ -85,12 +85,12 @@ def ran_before(case: Collision) -> Verdict | None:
 
 
 def _past_operands(case: Collision) -> set[tuple[str, int]]:
-    """Dtype and step of each floating operand with which the refused call ran before."""
+    """Dtype and step of each floating operand of earlier, successful runs of the refused call."""
     recording, refused = case.recording, case.refused
     site = graph.place_of(recording, refused.place).stack[:1]
-    # a healed call runs after it was refused: that is not its past
+    # a healed call runs after it was refused, so it is not an earlier call
     past = list(recording.ops[: refused.after if refused.after >= 0 else None])
-    # nor are the other calls that one line makes inside torch, such as an attention's three projections
+    # nor are other calls that the same line makes inside torch, such as an attention's three projections
     while past and graph.place_of(recording, past[-1].place).stack[:1] == site:
         past.pop()
     known: set[tuple[str, int]] = set()
@@ -100,7 +100,7 @@ def _past_operands(case: Collision) -> set[tuple[str, int]]:
         if op.phase not in ("forward", "recompute"):
             continue
         operands = [(i.dtype, i.step) for i in op.inputs if i.dtype in FLOATING]
-        # a transpose and the like have one operand; they ran as a part of the refused call, too
+        # ops with one operand, such as a transpose, ran as a part of the refused call, too
         if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
             known.update(operands)
     return known
@@ -109,7 +109,7 @@ def _past_operands(case: Collision) -> set[tuple[str, int]]:
 def library_argument(case: Collision) -> Verdict | None:
     """What a library passes to a function of the program's own is right: the library is not the program's to change.
 
-    It counts where the value was born below a call of the program's that has not returned yet.
+    It applies where the value was born inside a call made by the program that has not returned yet.
     """
     stack = graph.place_of(case.recording, case.refused.place).stack
     if len(case.present) != 2 or not stack or not stack[0].user or any(w.holder for w in case.sides):
@@ -133,7 +133,7 @@ def library_argument(case: Collision) -> Verdict | None:
 
 
 def float64_from_numpy(case: Collision) -> Verdict | None:
-    """Parameters that are float64 only because numpy's numbers are do not decide for float64."""
+    """Parameters that are float64 only because numpy made them so do not count."""
     most = case.majority
     if most is None or most.dtype != "float64" or len(case.present) != 2:
         return None
@@ -145,7 +145,7 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
 
 
 def default_yields(case: Collision) -> Verdict | None:
-    """Parameters that are float32 by default only give way to a half dtype that the run decided on in several places.
+    """Parameters that are float32 only by default yield to a half dtype that the run decided on in several places.
 
     One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and
     weights that are trained in float32 beside frozen half ones are meant to be so.
@@ -200,7 +200,7 @@ def most_parameters(case: Collision) -> Verdict | None:
 
 
 def float8_multiplied(case: Collision) -> Verdict | None:
-    """Where an operation does not promote float8, the one dtype beside it is right."""
+    """Where an operation does not promote float8, the only other dtype is right."""
     wide = {dtype for dtype in case.present if not dtype.startswith("float8")}
     if case.refused.code != "DT112" or len(wide) != 1:
         return None
@@ -208,7 +208,7 @@ def float8_multiplied(case: Collision) -> Verdict | None:
 
 
 def destination(case: Collision) -> Verdict | None:
-    """Where the refusal names one argument (a destination, an index), what meets that argument is right."""
+    """Where the refusal names one argument (a destination, an index), the dtype of the other operands is right."""
     refused = case.refused
     if refused.wants != "other":
         return None
@@ -252,7 +252,7 @@ def most_operands(case: Collision) -> Verdict | None:
 
 
 def chosen_on_purpose(case: Collision) -> Verdict | None:
-    """A dtype that the program or autocast chose is right, and one that fell out of a default is not."""
+    """A dtype that the program or autocast chose is right, and one that comes from a default is wrong."""
     chosen = {w.dtype for w in case.sides if _on_purpose(case, w)}
     fallen = case.present - chosen
     if len(chosen) != 1 or not fallen:
@@ -304,7 +304,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     more_operands,
     narrower,
 )
-"""In the order in which they are asked."""
+"""In the order in which they are tried."""
 
 
 def name_of(principle: Principle) -> str:

@@ -1,13 +1,13 @@
-"""Silent promotions (DT201): a stream of lower precision that one wider operand widened, with its reach.
+"""Silent promotions (DT201): one wider operand widened a stream of lower precision; with its reach.
 
-An op is a promotion where its result has the dtype of a wide operand and is wider than another operand with
-dimensions, and wider than what the model computes in. What was made from the result ran wide because of that operand
-for as long as nothing else would have made it wide: not beyond an explicit cast of the stream, nor through a matmul
-whose own weight is wide. So the reach is what would have run in the lower dtype, had the operand been narrow.
+An op is a promotion where its result has the dtype of a wide operand and is wider than another operand with dimensions,
+and wider than what the model computes in. What was made from the result ran wide because of that operand, until
+something else would have made it wide anyway: an explicit cast of the stream, or a matmul whose own weight is wide. So
+the reach is what would have run in the lower dtype if the operand had been narrow.
 
 It is a warning where the harm goes beyond the op: matmuls or convolutions ran wide, or the wide stream went on through
-other modules, or it is float64 that nobody asked for. It is a note where the width was chosen, by an explicit cast of
-the stream itself, or where it ends at once.
+other modules, or it is float64 without the program asking for it. It is a note where the width was chosen, by an
+explicit cast of the stream itself, or where it ends at once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .making import At, silent_finding
 from .silent import FORWARD, Run, quantity
 
 _FAR = 3
-"""So many ops of arithmetic in a row, and in another module, are more than an island that ends at once;"""
+"""A wide stream does not end at once if it goes through this many ops of arithmetic, and into another module."""
 _MUCH = 0.2
-"""two are, where this share of what the model's arithmetic gave ran wide."""
+"""Two ops are enough if at least this share of the model's arithmetic, by result size, ran wide."""
 
 
 _At = tuple[int, Input]
 """An operand and its index."""
 _Key = tuple[object, ...]
-"""What makes two causes one: the line of the birth and the dtype that was made."""
+"""The key of a cause: the line of the birth and the dtype that was made."""
 
 
 @dataclass
@@ -45,10 +45,10 @@ class _Cause:
     operand: int
     expected: str
     chosen: bool
-    """Whether all that is wide comes from an explicit cast of the stream itself, or from autocast."""
+    """Whether everything wide comes from an explicit cast of the stream itself, or from autocast."""
     calls: int = 0
     ran: dict[int, int] = field(default_factory=dict)
-    """What ran wide because of it -> after how many calls of arithmetic, as far as first occurrences tell."""
+    """What ran wide because of it -> after how many calls of arithmetic, judged from first occurrences."""
     left: bool = False
     """Whether it went on into another module of the model."""
     ends: int = -1
@@ -61,16 +61,16 @@ def find(run: Run) -> list[Finding]:
 
 
 class _Walk:
-    """Follows the ops in the order of their first occurrence, which is that of their producers."""
+    """Follows the ops in the order of their first occurrence; producers come before their consumers."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.causes: dict[_Key, _Cause] = {}
         self.because: dict[int, dict[_Key, tuple[int, str]]] = {}
-        """For each op that ran wide because of something: the causes, and for each how far it is away and from which
-        module."""
+        """For each op that ran wide because of something: the causes, each with its distance and the module it came
+        from."""
         self.islands: set[int] = set()
-        """Ops whose result is wide since the stream itself was cast, on purpose or by autocast."""
+        """Ops whose result is wide because the stream itself was cast, on purpose or by autocast."""
         for number, op in enumerate(run.ops):
             if op.phase == "backward":
                 self._backward(number, op)
@@ -88,7 +88,7 @@ class _Walk:
         held = [(index, i) for index, i in operands if i.dtype == made]
         low = [i for _, i in operands if narrower(i.dtype, made)]
         self._ends(number, [i for _, i in operands if wider(i.dtype, made)])
-        if writes(op):  # the destination keeps its dtype, whatever is written
+        if writes(op):  # the destination keeps its dtype
             self._goes_on(number, op, [(index, i) for index, i in held if index == destination(op)])
         elif not is_cast(op) and (low and held or len({i.dtype for i in low}) > 1):
             self._widens(number, op, held, operands)
@@ -98,14 +98,14 @@ class _Walk:
             self.islands.add(number)  # cast, or asked to widen: dtype=torch.float32 of a softmax or a sum
 
     def _ends(self, number: int, narrowed: list[Input]) -> None:
-        """Notes where a wide stream is narrowed again for the first time."""
+        """Records the first op that narrows a wide stream again."""
         for i in narrowed:
             for key in self.because.get(i.producer, ()):
                 cause = self.causes[key]
                 cause.ends = number if cause.ends < 0 else cause.ends
 
     def _goes_on(self, number: int, op: Op, held: list[_At]) -> None:
-        """An op on wide operands only: wide because of a cause, unless something else would have made it wide
+        """An op on wide operands only: it is wide because of a cause, unless something else would have made it wide
         anyway."""
         caused = [i for _, i in held if i.producer in self.because]
         others = [i for _, i in held if i.producer not in self.because]
@@ -164,7 +164,7 @@ class _Walk:
                 self._cause(number, op, pool, expected, bool(chosen) and not others)
 
     def _cause(self, number: int, op: Op, pool: list[_At], expected: str, chosen: bool) -> None:
-        """Notes that one of some wide operands widened an op; what a module holds is named before others."""
+        """Records that one of several wide operands widened an op; operands held by a module are named first."""
         index, operand = next(((n, i) for n, i in pool if i.holder), pool[0])
         origin = self.run.origin(operand.step, expected)
         key = origin.place.stack[:1] or (operand.step,), op.outputs[0]
@@ -176,7 +176,7 @@ class _Walk:
         self.because.setdefault(number, {})[key] = 0, op.module
 
     def _stream(self, low: Input, held: list[_At]) -> bool:
-        """Whether a narrow operand is data or a weight, not a constant that joins a wide table."""
+        """Whether a narrow operand is data or a weight, not a constant that is combined with a wide table."""
         return (
             low.holder is not None
             or self.run.computed(low)
@@ -184,7 +184,7 @@ class _Walk:
         )
 
     def _chosen(self, op: Op) -> str | None:
-        """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one fell out of a
+        """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one comes from a
         default."""
         made, steps = op.outputs[0], self.run.recording.steps
         roots = {
@@ -224,7 +224,7 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
 
 
 def _serious(run: Run, cause: _Cause, culprit: Operand, reach: Reach) -> bool:
-    """Whether the harm goes beyond the op: a matmul ran wide, it is float64 unasked, or it went on through other
+    """Whether the harm goes beyond the op: a matmul ran wide, it is float64 by accident, or it went on through other
     modules."""
     op = run.ops[cause.op]
     ran = [run.ops[n] for n in cause.ran]
@@ -242,7 +242,7 @@ def _deepest(run: Run, cause: _Cause) -> int:
 
 
 def _harmless(run: Run, cause: _Cause) -> bool:
-    """Whether it is an island that ends at once, or inside the very call of torch that made it, or an average."""
+    """Whether it is an island that ends at once, or inside the same torch call that made it, or an average."""
     op = run.ops[cause.op]
     if cause.chosen and _deepest(run, cause) < _FAR:
         return True
@@ -263,7 +263,7 @@ def _accumulates(run: Run, cause: _Cause) -> bool:
 
 
 def _share(run: Run, ran: list[Op], module: str) -> float:
-    """How much of what a model's arithmetic gave in forward, in bytes, ran wide."""
+    """The share of the results of a model's forward arithmetic, in bytes, that ran wide."""
     return sum(map(run.arithmetic, ran)) / max(run.given(module), 1)
 
 
@@ -296,7 +296,7 @@ def _whose(run: Run, cause: _Cause) -> str:
 
 
 def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) -> Fix:
-    """Cast the wide operand where it was born, or the result of what must be computed wide where it joins the
+    """Cast the wide operand where it was born; if it must be computed wide, cast its result where it joins the
     stream."""
     origin = culprit.origin
     ready = graph.table(recording, origin.place, culprit.dtype)

@@ -1,10 +1,10 @@
 """Values that left the range of their dtype (DT301, DT302): what became infinite in it, and what was flushed to zero.
 
-The first op that made an infinity or a NaN out of finite operands is where it began. Whether it matters is shown by
-what came of it: an infinity that the program asked for, or that a later op takes back (1 / inf), does no harm; a NaN
-does, and so does a root: that of a square which outgrew its dtype would have fitted it, as in a norm, where 1 / inf
-erases a row. In a backward pass whose gradients are checked before each step, by a loss scaler or by the program
-itself, infinities are how the scale of the loss is found.
+A problem begins at the first op that made an infinity or a NaN from finite operands. Its consequences show whether it
+matters. An infinity that the program asked for, or that a later op removes (1 / inf), does no harm. A NaN does. So does
+a root of an infinity: the root of a square that left its dtype's range would have fitted, as in a norm, where 1 / inf
+erases a row. If gradients are checked before each step, by a loss scaler or by the program itself, infinities in
+backward are how the scale of the loss is found.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .plans import CHECKS
 from .silent import FORWARD, Run
 
 ROWS_LOST = 0.1
-"""Of the entries of a batch; a loss scaler that does its work loses next to none."""
+"""Share of a batch's entries; with a loss scaler that works, almost none are lost."""
 FORWARD_LOST = 0.5
-"""Of what a cast in forward takes, and of the entries of a batch: small numbers among others are no loss."""
+"""Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
-"""What is infinite at zero: there an operand that was flushed to zero does its harm."""
+"""Functions that are infinite at zero: there an operand that was flushed to zero does harm."""
 _MOST_ABOVE = 64
-"""So many ops above a pole are looked at: what was flushed to zero further up did not stay zero for so long."""
+"""How many ops above such a function are examined: further up, what was flushed to zero did not stay zero."""
 _READS = ("_local_scalar_dense", "ones_like")
-"""By the first a program reads a number, by the second the engine begins."""
+"""With the first a program reads a number, with the second the engine begins."""
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """A run with what was measured of its values."""
+    """A run and the measurements of its values."""
 
     run: Run
 
@@ -52,7 +52,7 @@ class _Measured:
         return scaled(self.recording)
 
     def meant(self, v: Value) -> bool:
-        """Whether an infinity there is how a loss scaler finds its scale."""
+        """Whether an infinity there is part of how a loss scaler finds its scale."""
         return self.scaled and self.run.ops[v.op].phase in ("backward", "optimizer")
 
 
@@ -61,7 +61,7 @@ def find(run: Run) -> Iterator[Finding]:
     measured = _Measured(run)
     made = (v for v in measured.values.values() if v.made and not measured.meant(v))
     first = min(made, key=lambda v: v.first, default=None)
-    # what steps do to weights is judged as a whole (DT303)
+    # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(measured, first)
     flushed = [v for v in measured.values.values() if v.rows and _counts(run.ops[v.op], v)]
@@ -71,14 +71,13 @@ def find(run: Run) -> Iterator[Finding]:
 
 def scaled(recording: Recording) -> bool:
     """Whether gradients are checked before each step, by a loss scaler or by the program, so that infinite ones are
-    left out."""
+    skipped."""
     checks = any(op.aten.startswith(CHECKS) for op in recording.ops)
     return checks or any(refused.code == "DT116" for refused in recording.refused) or looked_at(recording)
 
 
 def looked_at(recording: Recording) -> bool:
-    """Whether steps were taken, and none with a gradient that was infinite or NaN: the program leaves such steps
-    out."""
+    """Whether steps were taken, and none with an infinite or NaN gradient: then the program skips such steps."""
     return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
 
 
@@ -114,7 +113,7 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
 
 
 def _narrow(op: Op) -> bool:
-    """Whether a narrow dtype had part in what an op made: it made float16, or cast to a narrower dtype."""
+    """Whether an op used a narrow dtype: it made float16, or cast to a narrower dtype."""
     return op.outputs[:1] == ("float16",) or _narrows(op)
 
 
@@ -147,8 +146,7 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
 
 
 def keep_wide(run: Run, op: Op, culprit: Operand, site: Place, cast: bool) -> Fix:
-    """Where a cast is the cause, it is what to change; where a float16 model computes as it was set to, the one op
-    is."""
+    """Where a cast is the cause, the cast has to change; where a float16 model computes as configured, only this op."""
     born = culprit.origin.place
     if cast or culprit.dtype != run.dominant(op) or born.stack[:1] == site.stack[:1]:
         scale = ("scale them down before they are cast",) if cast else ()
@@ -162,7 +160,7 @@ def keep_wide(run: Run, op: Op, culprit: Operand, site: Place, cast: bool) -> Fi
 def _stays(measured: _Measured, first: Value) -> bool:
     """Whether an infinity is among what the run ended with.
 
-    Some op made it that no later op took in, or it came as far as what is printed, or what backward() starts from.
+    Either no later op used the infinity's op, or it reached what is printed, or what backward() starts from.
     """
     run, values = measured.run, measured.values
     consumed = {i.producer for op in run.ops for i in op.inputs}
@@ -185,8 +183,8 @@ def _stays(measured: _Measured, first: Value) -> bool:
 
 
 def _rooted(measured: _Measured, number: int) -> Op | None:
-    """The first op that takes the root of an infinity which a float16 product made, as far as it is handed on as
-    one."""
+    """The first op that takes the root of an infinity made by a float16 product, if the infinity is passed on until
+    then."""
     infinite = {number}
     for n, op in enumerate(measured.run.ops[number + 1 :], number + 1):
         if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
@@ -199,7 +197,7 @@ def _rooted(measured: _Measured, number: int) -> Op | None:
 
 
 def _flushed_above(measured: _Measured, number: int) -> int | None:
-    """The nearest op above, along the operands, in which numbers became zero only for want of range."""
+    """The nearest op above, along the operands, in which numbers became zero only because the range is too small."""
     waiting = [i.producer for i in measured.run.ops[number].inputs]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST_ABOVE:
@@ -215,7 +213,7 @@ def _flushed_above(measured: _Measured, number: int) -> int | None:
 
 
 def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
-    """DT302: zeros that were no zeros, and what divides by them."""
+    """DT302: numbers that should not be zero, and the op that divides by them."""
     flushing = run.ops[zero.op]
     dtype, step = flushing.outputs[0], step_of_output(run, zero.op)
     culprit = made_operand(run, flushing, dtype, step)
@@ -279,7 +277,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
 
 
 def step_of_output(run: Run, number: int) -> int:
-    """The step that decided the dtype of what an op made: from an op that took it in, else from its own place or
+    """The step that decided the dtype of an op's result: from an op that used it, else from its own place or
     operand."""
     op = run.ops[number]
     made = op.outputs[0] if op.outputs else ""
@@ -294,7 +292,7 @@ def step_of_output(run: Run, number: int) -> int:
 
 
 def made_operand(run: Run, op: Op, dtype: str, step: int) -> Operand:
-    """What an op made. What was cast to a dtype that is right there left its range by that cast."""
+    """An op's result. If a value was cast to a dtype that is right there, that cast is where it left its range."""
     origin = run.origin(step, run.dominant(op))
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
 

@@ -1,4 +1,5 @@
-"""The rules for what nothing refused, one entry for each family of codes, in the order in which they are asked."""
+"""The rules for damage that torch does not refuse: one entry for each family of codes, in the order in which they
+run."""
 
 from __future__ import annotations
 
@@ -28,17 +29,17 @@ class Rule:
     codes: tuple[str, ...]
     find: Callable[[Run], Iterable[Finding]]
     screens: bool = False
-    """Whether it estimates what a reference in higher precision measures, and is not needed where that ran."""
+    """Whether it estimates what a reference in higher precision measures; not needed where a reference ran."""
     measures: bool = False
     """Whether it judges what the reference measured."""
 
     def applies(self, recording: Recording) -> bool:
-        """Whether a recording holds what the rule judges, and nothing that judges better."""
+        """Whether a recording has what the rule judges, and nothing that judges it better."""
         return not self.screens if recording.precisions else not self.measures
 
 
 def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Iterable[Finding]]:
-    """For a rule that asks nothing but the recording."""
+    """Adapts a rule that only needs the recording."""
     return lambda run: find(run.recording)
 
 

@@ -1,8 +1,8 @@
-"""What to change: the strategies by which a collision is repaired, in order.
+"""What to change: the strategies to repair a collision, in order.
 
-A dtype that was an oversight is changed where it was born, another where it is used. What must stay wide is not
-narrowed where it is computed; its result is cast back. What an optimizer trains is not cast at all. The first
-strategy that answers is the remedy that a finding shows; ``dtypetrace fix`` tries it and then those after it.
+A dtype that was an oversight is changed where it was born, other dtypes where they are used. What must stay wide is not
+narrowed where it is computed; its result is cast back. What an optimizer trains is not cast at all. The first strategy
+with an answer is the remedy that a finding shows; ``dtypetrace fix`` tries it, then those after it.
 """
 
 from __future__ import annotations

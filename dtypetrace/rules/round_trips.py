@@ -1,9 +1,9 @@
-"""Round trips (DT202): a value cast away and back, with nothing between that needed the other dtype; and weights that
-are cast anew at each call (DT205), by the program or by autocast.
+"""Round trips (DT202): a value cast away and back, with nothing between that needed the other dtype. And weights that
+are cast again at each call (DT205), by the program or by autocast.
 
-Between the two casts only copies, views and joins happened: the same numbers came back at the price of two casts and
-twice the memory. A norm, a softmax or a loss in between is arithmetic, and no round trip. Away means to a wider dtype
-here: a detour through a narrower one saves memory, and costs digits that somebody decided to spend.
+Between the two casts there were only copies, views and joins: the same numbers came back, for the price of two casts
+and twice the memory. A norm, a softmax or a loss in between is arithmetic, and then it is no round trip. Here, away
+means to a wider dtype: a detour through a narrower dtype saves memory, and costs digits on purpose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .making import At, silent_finding
 from .silent import FORWARD, Run, quantity
 
 _OFTEN = 3
-"""So many casts of one weight for each time that it can have changed are a habit."""
+"""A habit: at least this many casts of one weight for each time that it can have changed."""
 
 
 def find(run: Run) -> list[Finding]:
@@ -42,21 +42,21 @@ def _detours(run: Run) -> list[Finding]:
 
 
 def _brings_back(run: Run, op: Op, begin: int) -> bool:
-    """Whether an op casts a value to the dtype that it had before ``begin`` widened it.
+    """Whether an op casts a value back to the dtype that it had before ``begin`` widened it.
 
-    In backward too where the program casts by name: what hooks on saved tensors park comes back there.
+    In backward, too, if the program casts by name: values that hooks on saved tensors keep come back there.
     """
     cast = is_cast(op) and (op.phase in FORWARD or op.op in NAMED_CASTS)
     return cast and op.outputs[:1] == (_value(run.ops[begin]).dtype,)
 
 
 def _value(op: Op) -> Input:
-    """What a cast, or a write into a wider tensor, widened."""
+    """The operand that a cast, or a write into a wider tensor, widened."""
     return op.inputs[1 if writes(op) else 0]
 
 
 def _shelves(run: Run) -> dict[int, int]:
-    """The blank tensors that take narrow values only, by copies -> the first such copy. Its views are written one by
+    """The empty tensors that only get narrow values, by copies -> the first such copy. Their views are written one by
     one."""
     blank: dict[int, int] = {}
     first: dict[int, int] = {}
@@ -109,7 +109,7 @@ def _moves_or_casts(op: Op) -> bool:
 
 
 def _used(run: Run, away: dict[int, int]) -> set[int]:
-    """The casts whose wide values took part in anything but copies and the cast back."""
+    """The casts whose wide values were used for anything except copies and the cast back."""
     used: set[int] = set()
     for number, op in enumerate(run.ops):
         for i in op.inputs if number not in away else ():
@@ -130,7 +130,7 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     away, culprit = run.operand(begin, begin.inputs.index(value), low), run.operand(end, 0, low)
     here = culprit.origin.place if writes(begin) else run.place(begin)
     automatic = end.op not in NAMED_CASTS
-    # a library's own habit is nobody's to leave out, whoever brings its value back
+    # the user cannot remove a cast inside a library, even if the user's line casts back
     theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
     serious = not automatic and not theirs and value.holder is None and (calls > 1 or run.computed(value))
     ops = [run.ops[n] for n in {n for pair in pairs for n in pair}]
@@ -158,7 +158,7 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
 
 
 def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> Fix:
-    """Both casts left out: the wide tensor is made narrow, or the cast that widened is taken away."""
+    """Both casts removed: the wide tensor is made narrow, or the widening cast is removed."""
     if writes(begin):
         edit = editing.at_birth(run.recording, culprit.origin.kind, here, low)
     else:
@@ -229,7 +229,7 @@ def _casts_weight(op: Op) -> bool:
 
 
 def _multiplied(run: Run, number: int) -> bool:
-    """Whether a weight's cast copy is a factor of a matmul or a convolution: elsewhere it is small change."""
+    """Whether a weight's cast copy is a factor of a matmul or a convolution: elsewhere its cost does not matter."""
     users = ((user, run.ops[user]) for user in run.users[number])
     return any(flops(op) or is_move(op) and _multiplied(run, user) for user, op in users)
 
@@ -239,17 +239,16 @@ def _again(casts: _Casts, chances: int) -> Finding:
     changed = steps if casts.run.recording.meta.get("steps") else "with no optimizer step between"
     parameters = f"{len(casts.ops)} parameter{'s were' if len(casts.ops) != 1 else ' was'}"
     reach, to = casts.reach, casts.largest.outputs[0]
-    notes = (f"{parameters} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written anew",)
+    notes = (f"{parameters} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written again",)
     return casts.finding("warning", "cast", "", f"cast it to {to} once, before the loop", notes)
 
 
 def _uncached(run: Run) -> list[Finding]:
-    """Weights that autocast casts at each use, since it keeps only casts that a gradient can flow through. One for
-    each model.
+    """Weights that autocast casts at each use, because it caches only casts that a gradient can flow through. One
+    finding for each model.
 
-    A frozen weight never changes, another may at each optimizer step. It is a warning where the casts wrote more
-    bytes than all of the model's arithmetic gave, of weights that the run does not train: those are float32 on
-    purpose.
+    A frozen weight never changes; another one may at each optimizer step. It is a warning if the casts wrote more bytes
+    than all results of the model's arithmetic, for weights that the run does not train: those are float32 on purpose.
     """
     steps = int(run.recording.meta.get("steps", 0))
     models: dict[str, list[int]] = {}
@@ -273,7 +272,7 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
     why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"
     parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
     notes = (
-        f"{parameters} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written anew, "
+        f"{parameters} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written again, "
         f"where the model's own arithmetic gave {quantity(given, 'B')}",
         f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
     )

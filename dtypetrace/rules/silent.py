@@ -1,6 +1,6 @@
-"""What every rule about silent changes asks of a recording.
+"""What all rules about silent changes need from a recording.
 
-A silent change is judged against the dtype that the program was meant to have where it happens: that of most of the
+A silent change is compared with the dtype that the program was meant to have at that place: that of most of the
 parameters of the model that ran there, else of the run.
 """
 
@@ -34,7 +34,7 @@ def quantity(amount: int, unit: str) -> str:
 
 
 class Run:
-    """A recording, and what is asked of it more than once."""
+    """A recording, with facts that several rules need."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -56,8 +56,8 @@ class Run:
 
     @cached_property
     def _sizes(self) -> dict[str | int, Counter[str]]:
-        """Numbers per dtype of the floating parameters that took part in each model's forward, by its name and
-        number."""
+        """How many numbers of each dtype are in the floating parameters used in each model's forward, by the model's
+        name and number."""
         seen: set[tuple[object, ...]] = set()
         sizes: dict[str | int, Counter[str]] = {}
         for op in self.ops:
@@ -85,7 +85,7 @@ class Run:
         return total.most_common(1)[0][0] if total else None
 
     def dominant(self, op: Op) -> str | None:
-        """The dtype of most parameters of the model that an op ran in, else of the run, None where there are none."""
+        """The dtype of most parameters of the model that an op ran in, else of the run; None where there are none."""
         shared = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
         if shared is not None:
             return shared  # FSDP computes with copies of the parameters, in its param_dtype
@@ -93,17 +93,17 @@ class Run:
         return sizes.most_common(1)[0][0] if sizes else self._of_run
 
     def holds(self, module: str) -> bool:
-        """Whether a module belongs to a model that has floating parameters: a loss has none."""
+        """Whether a module belongs to a model with floating parameters; a loss has none."""
         return bool(module) and self.root(module) in self._sizes
 
     def arithmetic(self, op: Op) -> int:
-        """Bytes that the calls of an op gave in forward; 0 for what only moves or casts numbers."""
+        """Bytes of all results of an op in forward; 0 for an op that only moves or casts numbers."""
         if op.phase not in FORWARD or is_move(op) or is_cast(op) or not op.outputs or op.outputs[0] not in REAL:
             return 0
         return result_bytes(op) * op.count
 
     def given(self, module: str) -> int:
-        """Bytes that the arithmetic of a module's whole model gave in forward; of the run's, outside any."""
+        """Bytes of the results of all arithmetic of a module's model in forward; outside any module, of the run."""
         if not self._given:
             for op in self.ops:
                 self._given[self.root(op.module)] += self.arithmetic(op)
@@ -116,12 +116,12 @@ class Run:
 
     @cached_property
     def peaks(self) -> dict[int, float]:
-        """The greatest magnitude among what each op gave, where values were measured."""
+        """The greatest magnitude in each op's results, where values were measured."""
         return {v.op: v.peak for v in self.recording.values}
 
     @cached_property
     def users(self) -> list[list[int]]:
-        """The ops that take each op's result, as far as first occurrences tell."""
+        """The ops that use each op's result, judged from first occurrences."""
         users: list[list[int]] = [[] for _ in self.ops]
         for number, op in enumerate(self.ops):
             for i in op.inputs:
@@ -153,7 +153,7 @@ class Run:
         return f"{module}.{name}" if module else name
 
     def made_like(self, i: Input, expected: str | None) -> Origin | None:
-        """Where an operand was made like another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its origin where x
+        """Where an operand was made like another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its own origin if x
         has the expected dtype, else None."""
         number = i.producer
         while number >= 0:
@@ -171,12 +171,12 @@ class Run:
         return None
 
     def step_of(self, number: int) -> int:
-        """The step of an op's result, as one that took it knows; -1 where none did."""
+        """The step of an op's result, as recorded by an op that used it; -1 where none did."""
         takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
         return next((i.step for i in takers), -1)
 
     def result(self, number: int, expected: str | None) -> Operand:
-        """What an op gave, as an operand of whatever comes next."""
+        """An op's result, as an operand of the next op."""
         op, step = self.ops[number], self.step_of(number)
         origin = self.origin(step, expected) if step >= 0 else Origin("factory", None, op.op, self.place(op))
         return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
@@ -206,7 +206,7 @@ class Run:
 
 
 def _argument(op: Op, index: int) -> str:
-    """What an operator calls an operand."""
+    """The name of an operand in the operator's signature."""
     if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
         return f"tensors[{index}]"
     arguments = _ARGUMENTS.get(name_of(op), ("input", "other", "third"))

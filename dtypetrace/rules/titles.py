@@ -1,7 +1,8 @@
-"""The title of a finding: what happened to whom, in one sentence. It states and never advises.
+"""The title of a finding: what happened to which tensor or module, in one sentence. It states facts and gives no
+advice.
 
-Each family of codes has a small function over the finding alone. Where the facts of a title are missing, the code's
-general title from ``tables.codes`` stands.
+Each family of codes has a small function that uses the finding alone. If a title lacks facts, the code's general title
+from ``tables.codes`` is used.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from ..tables.codes import TITLES
 from ..tables.dtypes import FLOATING
 
 _NAME = 48
-"""Characters of an operand's expression in a title: a longer one is called by its argument's name."""
+"""Characters of an operand's expression in a title: for a longer one the argument's name is used."""
 _SPECIAL = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
-"""Ops that are no calls."""
+"""Ops that are not calls."""
 
 
 def specific(f: Finding) -> str:
     """The title of a finding with its own names and dtypes."""
     if f.title != TITLES.get(f.code, f.title):
-        return f.title  # the rule itself knew more than the finding says
+        return f.title  # the rule has set a better title itself
     made = _MADE.get(f.code)
     return (made(f) if made is not None else None) or TITLES.get(f.code, f.title)
 
@@ -30,7 +31,7 @@ def specific(f: Finding) -> str:
 
 
 def subject(f: Finding) -> str:
-    """Who was refused or acts: the module that torch calls by this op, else the op."""
+    """The subject of the title: the module that torch calls by this op, else the op."""
     name = _module(f.module)
     if f.phase == "backward" and f.op not in ("backward", "grad"):
         return f"the backward pass of {f.op}"
@@ -38,7 +39,7 @@ def subject(f: Finding) -> str:
 
 
 def _module(name: str) -> str:
-    """The end of a module's name that a reader knows it by: ``proj_in``, ``net.0``."""
+    """The part of a module's name by which readers know it: ``proj_in``, ``net.0``."""
     parts = name.split(".")
     return ".".join(parts[-2:] if parts[-1].isdecimal() else parts[-1:])
 
@@ -58,13 +59,13 @@ def _rival(f: Finding) -> Operand | None:
 
 
 def _like_it(f: Finding) -> str:
-    """The operand, and how many share its fate: ``weight and 3 more``."""
+    """The operand, and how many others have the same problem: ``weight and 3 more``."""
     names = list(dict.fromkeys(_named(o) for o in f.operands))
     return shared(names, max(f.count, len(names)) if f.kind == "plan" else len(names))
 
 
 def shared(names: list[str], number: int) -> str:
-    """Several names by the first one: ``...attn1.to_q.lora_B and 31 more``."""
+    """Several names, shown by the first one: ``...attn1.to_q.lora_B and 31 more``."""
     if not names:
         return ""
     first = names[0] if len(names[0]) <= _NAME else "..." + names[0][3 - _NAME :].partition(".")[2]

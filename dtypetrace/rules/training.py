@@ -21,7 +21,7 @@ _KINDS = {"DT301": "overflow", "DT303": "underflow", "DT304": "lost-update", "DT
 
 @dataclass(frozen=True)
 class _Group:
-    """Parameters of one dtype and birth that one optimizer's step does the same to."""
+    """Parameters of one dtype and birth to which one optimizer's step does the same."""
 
     code: str
     members: tuple[tuple[Update, Mechanism], ...]
@@ -57,7 +57,7 @@ def find(recording: Recording) -> Iterator[Finding]:
 
 def _code(u: Update, m: Mechanism) -> str | None:
     if u.dtype not in HALF:
-        return None  # nothing about a wide weight's dtype kept it from moving
+        return None  # a wide weight's dtype did not keep it from moving
     if m.name in ("state underflow", "overshoot", "broken") and (u.broken or m.name == "overshoot"):
         return "DT303"
     if m.name in ("untouched", "state underflow", "below resolution"):
@@ -76,7 +76,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     worst, m = group.worst
     code, updates = group.code, [u for u, _ in group.members]
     if code == "DT303" and not any(lost_state(u) or vanishes(u.eps, u.dtype) for u in updates):
-        code = "DT301"  # nothing was lost on the way: the numbers simply outgrew the dtype
+        code = "DT301"  # no state was lost: the numbers left the dtype's range
     site = graph.place_of(recording, worst.place)
     operands = tuple(
         Operand(n, u.name, u.dtype, u.shape, "", "parameter", born(recording, u))
@@ -117,13 +117,13 @@ def _notes(group: _Group) -> Iterator[str]:
     yield f"{several}: {m.facts[0]}" if m.facts else several
     yield from m.facts[1:]
     if group.quiet:
-        yield f"{group.quiet} more get a gradient of zeros meanwhile, as what they feed does not change"
+        yield f"{group.quiet} more get a gradient of zeros, because the weights that they feed do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of its gradient lies below float16's normal range"
 
 
 def _other(u: Update, m: Mechanism) -> str:
-    """The second best remedy."""
+    """The alternative remedy."""
     if m.name == "zero gradient":
         return "scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16"
     if m.name == "below resolution":
@@ -133,7 +133,7 @@ def _other(u: Update, m: Mechanism) -> str:
 
 
 def birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[FlowStep, ...]:
-    """The first step of a flow, with what is to be said of it; empty where the birth was not seen."""
+    """The first step of a flow, with its text; empty where the birth was not seen."""
     if not origin.place.stack:
         return ()
     flow = graph.flow(recording, step, None)
@@ -145,7 +145,7 @@ def birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[F
 
 
 def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
-    """DT306: gradients of another dtype than their parameters, which nothing refused."""
+    """DT306: gradients whose dtype is not their parameter's, without being refused."""
     groups: dict[tuple[object, ...], list[Update]] = {}
     for u in recording.updates:
         if u.gradient_dtype and u.gradient_dtype != u.dtype and not u.gradient_declared:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from threading import get_ident
+from typing import Any
 
 from torch import nn
 
 from .capture import global_hooks, private, threads
-from .capture.dispatch_mode import DispatchMode
+from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
 from .capture.module_hooks import ModuleHooks
 from .capture.patches import Patches
@@ -36,6 +38,8 @@ class Watch:
 
     hooks: ModuleHooks
     dispatch_mode: private.TorchDispatchMode
+    _before: tuple[list[Any], list[Any]]
+    """The dispatch modes and the function modes that were on before."""
 
     def __init__(
         self,
@@ -63,8 +67,9 @@ class Watch:
         """Installs everything. :meth:`stop` removes it, whatever happens in between. ``opened``: the frame that
         called."""
         self.running = True
+        self._remove_left()
         self.recorder.begin()
-        self._below = (private.dispatch_mode_count(), private.function_mode_count())
+        self._before = private.dispatch_modes(), private.function_modes()
         self.dispatch_mode = DispatchMode(self)
         function_mode: type = FunctionMode
         if self._healing is not None:
@@ -86,16 +91,38 @@ class Watch:
             self.stop()
             raise
 
-    def stop(self) -> None:
-        """Removes every mode, hook, patch and stance, and drops all tensors. Can be called twice."""
+    def stop(self, error: BaseException | None = None) -> None:
+        """Removes every mode, hook, patch and stance, and drops all tensors. Can be called twice. ``error``: the
+        exception that leaves the block, if any."""
         if not self.running:
             return
-        self.running = False
         with ExitStack() as last_first:  # each step runs even if another one fails
-            last_first.callback(self.recorder.forget)
+            last_first.callback(self._forget)
             last_first.callback(self._remove_shared)
-            last_first.callback(private.remove_dispatch_mode, self.dispatch_mode, self._below[0])
-            last_first.callback(private.remove_function_mode, self._function_mode, self._below[1])
+            if self.recorder.thread == get_ident():
+                last_first.callback(private.end_dispatch_mode, self.dispatch_mode, self._before[0], error)
+                last_first.callback(private.end_function_mode, self._function_mode, self._before[1], error)
+                last_first.callback(private.end_interrupted, error)
+            else:  # modes belong to their thread; there they let calls pass until it opens another trace
+                last_first.callback(self._ends_elsewhere)
+
+    def _ends_elsewhere(self) -> None:
+        self.recorder.broken = True
+        self.recorder.not_seen["what came after another thread closed the trace: modes are thread-local"] = None
+
+    def _forget(self) -> None:
+        self.recorder.forget()
+        self._before = [], []
+        self.running = False
+
+    def _remove_left(self) -> None:
+        """Takes modes off this thread whose trace another thread has closed."""
+        for mode in private.function_modes():
+            if isinstance(mode, WatchingFunctionMode) and not mode.watch.running:
+                private.remove_function_mode(mode)
+        for mode in private.dispatch_modes():
+            if isinstance(mode, DispatchMode) and not mode.watch.running:
+                private.remove_dispatch_mode(mode)
 
     def _remove_shared(self) -> None:
         """Removes what acts in all threads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
 from .capture.snapshot import snapshot
 from .hooks import Watch
+from .interrupts import Leaving, held
 from .records import Recording, Results
 from .source.facts import with_facts
 from .view import View
@@ -76,6 +78,7 @@ class Trace(View):
         self._recording: Recording | None = None
         self._results: Results | None = None
         self._thread: int | None = None
+        self.guard: weakref.ref[Any] | None = None
         self._opened_at = ""
 
     # ------------------------------------------------------------ life
@@ -83,6 +86,14 @@ class Trace(View):
     def start(self) -> None:
         """Begins to watch the calling thread. Under ``dtypetrace run``, a trace in the script is a view of the outer
         one."""
+        try:
+            with held():
+                self._start()
+        except BaseException:  # also what a signal's handler raised that was held
+            self.stop()
+            raise
+
+    def _start(self) -> None:
         ident = threading.get_ident()
         other = _open.get(ident)
         if other is not None:
@@ -103,7 +114,7 @@ class Trace(View):
         try:
             self._watch.start(opened)
         except BaseException:
-            del _open[ident]
+            self._close(None)
             raise
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -112,19 +123,15 @@ class Trace(View):
         if self._thread is None:
             return
         recorder = self._watch.recorder
-        if error is not None:
-            try:
-                recorder.leaves(error)
-            except Exception:  # what was recorded before is still worth showing
-                recorder.fail("the exception that ended the block")
         try:
-            self._recording = snapshot(recorder)  # while the tensors are still known
-        except Exception:
-            recorder.fail("the end of the trace")
+            self._last_look(recorder, error)
         finally:
-            _open.pop(self._thread, None)
-            self._thread = None
-            self._watch.stop()
+            try:
+                with held():
+                    self._close(error)
+            except BaseException:  # an interrupt that came first, or was held
+                self._close(error)
+                raise
         if error is not None:
             _unlink_own_frames(error)
             try:
@@ -135,6 +142,30 @@ class Trace(View):
             self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
             if self._results is not None:
                 self._results = replace(self._results, recording=self._recording)
+
+    def _last_look(self, recorder: Recorder, error: BaseException | None) -> None:
+        """Records what only the end of the block shows."""
+        if error is not None:
+            try:
+                recorder.leaves(error)
+            except Exception:  # what was recorded before is still worth showing
+                recorder.fail("the exception that ended the block")
+        try:
+            self._recording = snapshot(recorder)  # while the tensors are still known
+        except Exception:
+            recorder.fail("the end of the trace")
+
+    def _close(self, error: BaseException | None) -> None:
+        """Removes everything. May be called again where an interrupt ended it."""
+        self._watch.stop(error)
+        for ident in [ident for ident, trace in list(_open.items()) if trace is self]:
+            del _open[ident]
+        self._thread = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it watches at this moment."""
+        return self._thread is not None
 
     def not_seen(self, what: str) -> None:
         """Notes a limit of this trace, shown under ``not seen``."""
@@ -152,8 +183,11 @@ class Trace(View):
         self.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def _leave(self, kind: type | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop(error)
+        self.guard = None
+
+    __exit__ = Leaving(_leave)
 
     # ------------------------------------------------------------ views
 

@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "render": JUDGED | {"lora"},
     "report": JUDGED | {"render"},
     "terminal": set(),
+    "interrupts": set(),
     "parts": {"terminal"},
     "schema": {"records", "places", "measurements"},
     "saved": SHOWN | {"schema"},
@@ -48,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
     "view": SHOWN | {"saved"},
     "repair": SHOWN | {"lora", "saved"},
     "autofix": SHOWN | {"lora", "repair", "saved"},
-    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference"},
+    "tracing": SHOWN | {"capture", "interrupts", "hooks", "healing", "view", "results", "saved", "reference"},
     "commands": set(),
 }
 """Which package may import which others. ``commands``, the outermost one, may import all."""

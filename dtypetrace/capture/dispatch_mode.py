@@ -139,6 +139,8 @@ class DispatchMode(private.TorchDispatchMode):
 class WatchingFunctionMode(private.TorchFunctionMode):
     """Base class of dtypetrace's function modes, by which they are recognised."""
 
+    watch: Watching
+
 
 def _unwraps_itself(kind: Any) -> bool:
     """Whether a subclass of Tensor comes with a ``__torch_dispatch__`` that takes it apart.

@@ -167,7 +167,7 @@ def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[
                 inside = f"torch functions inside {op_name(func)} of {kind.__name__}"
                 recorder.not_seen[f"{inside}, which has a __torch_function__ of its own"] = None
                 return func(*args, **kwargs)
-            with mode:
+            with private.function_mode_on(mode):
                 return _BODIES[func](*args, **kwargs)
         except Exception as error:
             if not recorder.refusals.knows(error):  # the inner call is healed; the outer one is never repeated

@@ -106,7 +106,7 @@ class Increments:
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
         if self._changed_before(func, targets[0]):
-            with private.unseen(), torch.no_grad():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 rehearse = self._indexed if func in _INDEXED else self._rehearse
                 self._waiting = rehearse(func, args, kwargs or {}, targets)
 

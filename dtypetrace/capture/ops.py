@@ -105,7 +105,7 @@ class GrowingOp:
     def _read_peak(self) -> float | None:
         """Replaces the peak by a number: in an open trace, reading it again would wait for the device again."""
         if isinstance(self.peak, Tensor):
-            with private.unseen():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch():
                 self.peak = float(self.peak.item())
         return self.peak
 
@@ -192,5 +192,5 @@ def peak_of(integers: Tensor, cast: Tensor) -> Tensor | None:
         return None
     if cast.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
-    with private.unseen():
+    with private.DisableTorchFunction(), private.DisableTorchDispatch():
         return cast.amax()

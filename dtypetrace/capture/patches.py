@@ -64,10 +64,12 @@ class Patches:
         self._over = True
         # traces in several threads need not end in order; what was replaced twice is restored from the top
         while _installed and _installed[-1]._over:
-            patches = _installed.pop()
+            patches = _installed[-1]
             while patches._undo:
-                patches._undo.pop()()
+                patches._undo[-1]()
+                patches._undo.pop()
             patches._eager = False
+            _installed.pop()
 
     def _replace(self, owner: Any, name: str, new: Any) -> None:
         old = getattr(owner, name)

@@ -7,12 +7,15 @@ Tested with torch 2.13 (CPU).
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import _GeneratorContextManager, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
+from torch import overrides
 
 try:
     import torch.nn.modules.module as module_internals
@@ -23,6 +26,9 @@ try:
     )
     from torch._C import (
         _AutoDispatchBelowADInplaceOrView as BelowInplaceOrView,
+    )
+    from torch._C import (
+        _AutoDispatchBelowAutograd as BelowAutograd,
     )
     from torch._C import (
         _current_autograd_node as current_autograd_node,
@@ -44,6 +50,9 @@ try:
     )
     from torch._C import (
         _group_tensors_by_device_and_dtype as _grouping,
+    )
+    from torch._C import (
+        _InferenceMode as InferenceMode,
     )
     from torch._C import (
         _is_any_autocast_enabled as any_autocast_enabled,
@@ -85,11 +94,14 @@ except ImportError as error:  # pragma: no cover - a torch version that was not 
 __all__ = [
     "ANY_GLOBAL_HOOK",
     "ACCUMULATE_SEQUENCE",
+    "BelowAutograd",
+    "BelowInplaceOrView",
     "DisableTorchDispatch",
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "ENGINE_CODE",
     "GROUPING",
+    "InferenceMode",
     "MODULE_CALL",
     "OpOverload",
     "SCRIPTED",
@@ -101,7 +113,6 @@ __all__ = [
     "TorchFunctionMode",
     "answers_torch_functions",
     "any_autocast_enabled",
-    "below_autograd",
     "body_with_modes_on",
     "bucket_facts",
     "current_autograd_node",
@@ -109,6 +120,11 @@ __all__ = [
     "dispatch_mode_count",
     "dispatch_modes",
     "force_eager",
+    "end_interrupted",
+    "function_modes",
+    "function_mode_on",
+    "end_function_mode",
+    "end_dispatch_mode",
     "function_mode_at",
     "function_mode_count",
     "functorch_inner",
@@ -234,7 +250,11 @@ def stance_off() -> Iterator[None]:
 
 
 class unseen:
-    """A block whose torch calls no mode and no subclass sees: neither ours nor the program's."""
+    """A block whose torch calls no mode and no subclass sees: neither ours nor the program's.
+
+    What runs while the program does names the guards themselves: they are written in C, so an interrupt cannot come
+    between what they change and the block.
+    """
 
     __slots__ = ("_guards",)
 
@@ -248,15 +268,33 @@ class unseen:
             guard.__exit__(*error)
 
 
-class below_autograd(unseen):
-    """The same, and below autograd: no version counters change, and tensors from inference mode can be written to."""
+_SUSPENDED = {f.__code__ for f in (_GeneratorContextManager.__enter__, _GeneratorContextManager.__exit__)}
+_SET_ASIDE = {inspect.unwrap(overrides._pop_mode_temporarily).__code__}
 
-    __slots__ = ()
 
-    def __enter__(self) -> None:
-        self._guards = DisableTorchFunction(), DisableTorchDispatch(), BelowInplaceOrView()
-        for guard in self._guards:
-            guard.__enter__()
+def end_interrupted(error: BaseException | None) -> None:
+    """Ends blocks of torch's that an interrupt left open. ``error``: the exception that leaves.
+
+    torch puts modes aside by generators. One that an interrupt left suspended would put its mode back on when the
+    exception is forgotten, long after the trace has ended.
+    """
+    for frame in _frames_of(error):
+        if frame.f_code in _SUSPENDED:
+            generator: Any = getattr(frame.f_locals.get("self"), "gen", None)
+            if getattr(generator, "gi_code", None) in _SET_ASIDE:
+                generator.close()
+
+
+def _frames_of(error: BaseException | None) -> Iterator[FrameType]:
+    """The frames of an exception's traceback and of those in whose handling it was raised."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        tb = error.__traceback__
+        while tb is not None:
+            yield tb.tb_frame
+            tb = tb.tb_next
+        error = error.__context__
 
 
 def sharded_policy(module: Any) -> Any:
@@ -296,36 +334,74 @@ def push_dispatch_mode(mode: TorchDispatchMode) -> None:
     dispatch._push_mode(mode)
 
 
-def remove_function_mode(mode: TorchFunctionMode, below: int = 0) -> bool:
-    """Takes one mode off the function-mode stack, wherever it is; the others keep their order. False where it is gone.
-
-    It is gone where the program left another mode and torch popped the innermost instead (a generator that was dropped
-    inside the block). That other mode was below ours: the last of the ``below`` modes that were there before.
-    """
-    modes = [function_mode_at(i) for i in range(function_mode_count())]
-    found = _without(modes, mode, below)
-    _set_function_modes(modes)
-    return found
+def function_modes() -> list[Any]:
+    """The function modes that are on in this thread, outermost first."""
+    return [function_mode_at(i) for i in range(function_mode_count())]
 
 
-def remove_dispatch_mode(mode: TorchDispatchMode, below: int = 0) -> bool:
+@contextmanager
+def function_mode_on(mode: TorchFunctionMode) -> Iterator[None]:
+    """Puts a function mode on for a block, and takes it off wherever it then lies. It may be gone: an interrupt inside
+    one of torch's own functions that put it aside costs it."""
+    push_function_mode(mode)
+    try:
+        yield
+    finally:
+        remove_function_mode(mode)
+
+
+def remove_function_mode(mode: TorchFunctionMode) -> None:
+    """Takes the innermost occurrence of a mode off the function-mode stack; others keep their order."""
+    modes = function_modes()
+    if modes and modes[-1] is mode:
+        pop_function_mode()
+    elif mode in modes:
+        del modes[_last(modes, mode)]
+        _set_function_modes(modes)
+
+
+def remove_dispatch_mode(mode: TorchDispatchMode) -> None:
     """The same for the dispatch-mode stack."""
-    from torch.utils import _python_dispatch as dispatch
-
-    modes = [dispatch._pop_mode() for _ in range(dispatch_mode_count())][::-1]
-    found = _without(modes, mode, below)
-    for other in modes:
-        dispatch._push_mode(other)
-    return found
+    modes = dispatch_modes()
+    if mode in modes:
+        del modes[_last(modes, mode)]
+        _set_dispatch_modes(modes)
 
 
-def _without(modes: list[Any], mode: object, below: int) -> bool:
-    found = [i for i, other in enumerate(modes) if other is mode]
-    if found:
-        del modes[found[-1]]
-    elif 0 < below <= len(modes):
-        del modes[below - 1]
-    return bool(found)
+def end_function_mode(mode: TorchFunctionMode, before: list[Any], error: BaseException | None) -> None:
+    """Takes every occurrence of a mode off the function-mode stack. ``before``: what was on before it was put there;
+    ``error``: what ends the block."""
+    modes = function_modes()
+    kept = _without(modes, mode, before, error)
+    if kept != modes:
+        _set_function_modes(kept)
+
+
+def end_dispatch_mode(mode: TorchDispatchMode, before: list[Any], error: BaseException | None) -> None:
+    """The same for the dispatch-mode stack."""
+    modes = dispatch_modes()
+    kept = _without(modes, mode, before, error)
+    if kept != modes:
+        _set_dispatch_modes(kept)
+
+
+def _without(modes: list[Any], mode: object, before: list[Any], error: BaseException | None) -> list[Any]:
+    """The modes that should be on after a mode's end, wherever it lies.
+
+    It may be gone, in two ways. Another mode was left meanwhile and torch took the innermost for it (a generator that
+    was dropped inside the block): that other lay below ours, the last of those that were there before. Or an interrupt
+    came while torch had put modes aside, and they never came back; then an error is leaving.
+    """
+    kept = [other for other in modes if other is not mode]
+    if error is not None:
+        return before if len(kept) <= len(before) else kept
+    if len(kept) == len(modes) and 0 < len(before) <= len(kept):
+        del kept[len(before) - 1]
+    return kept
+
+
+def _last(modes: list[Any], mode: object) -> int:
+    return max(i for i, other in enumerate(modes) if other is mode)
 
 
 @contextmanager
@@ -355,6 +431,15 @@ def modes_off(function_kind: type, dispatch_kind: type[TorchDispatchMode]) -> It
             yield
     finally:
         _set_function_modes(modes)
+
+
+def _set_dispatch_modes(modes: list[Any]) -> None:
+    from torch.utils import _python_dispatch as dispatch
+
+    while dispatch_mode_count():
+        dispatch._pop_mode()
+    for mode in modes:
+        dispatch._push_mode(mode)
 
 
 def _set_function_modes(modes: list[Any]) -> None:

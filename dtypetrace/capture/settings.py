@@ -32,7 +32,7 @@ def plan_of(
     ``step_of`` returns the recorded step that decided a tensor's dtype; ``others`` are further models whose parameters
     the optimizer may hold.
     """
-    with private.unseen():
+    with private.DisableTorchFunction(), private.DisableTorchDispatch():
         named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
         floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
         quantised = [

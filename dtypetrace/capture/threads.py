@@ -25,6 +25,7 @@ class Watching(Protocol):
     hooks: ModuleHooks
     healer: Healer | None
     dispatch_mode: private.TorchDispatchMode
+    running: bool
 
 
 _watches: dict[int, Watching] = {}

@@ -68,7 +68,7 @@ class Updates:
             self._optimizers.append(watched)
         if watched.due():
             self.written.clear()
-            with private.unseen(), torch.no_grad():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 watched.begins(optimizer, closure)
 
     def _of(self, optimizer: Any) -> _Optimizer | None:
@@ -83,12 +83,12 @@ class Updates:
         """After a step."""
         watched = self._of(optimizer)
         if watched is not None:
-            with private.unseen(), torch.no_grad():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 watched.ends(optimizer, self.written)
 
     def read(self) -> tuple[Update, ...]:
         """What the steps did, by parameter. Waits for the device."""
-        with private.unseen(), torch.no_grad():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             return tuple(update for watched in self._optimizers for update in watched.read())
 
 

@@ -80,7 +80,7 @@ class Values:
         phase: str,
     ) -> None:
         """Measures one call of op ``number``; ``origins`` holds the marks of live tensors."""
-        with private.unseen():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch():
             changed: Changed | None = self.increments.after(func) if func in WATCHED else None
             if func in FOLLOWED and phase in ("forward", "other") and outputs and inputs:
                 changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
@@ -200,7 +200,7 @@ class Values:
     def read(self) -> tuple[Value, ...]:
         """Everything that was measured, by op. Only this method waits for a device."""
         found: dict[int, Value] = {}
-        with private.unseen(), torch.no_grad():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             for lane in self._lanes.values():
                 for number, row in lane.read().items():
                     known = found.get(number)
@@ -244,9 +244,12 @@ class _Lane:
         if len(self.casts) >= _BATCH:
             self.fold()
 
-    @torch.inference_mode()  # tensors made in inference mode cannot be written to outside it
     def fold(self) -> None:
         """Adds the waiting measurements to the sums."""
+        with private.InferenceMode(True):  # tensors made in inference mode cannot be written to outside it
+            self._fold()
+
+    def _fold(self) -> None:
         rows = [entry for entries in self.waiting.values() for entry in entries]
         highest = max([r[2] for r in rows] + [c[0] for c in self.casts] + [c[0] for c in self.changes], default=-1)
         self._make_room(highest + 1)
@@ -293,10 +296,12 @@ class _Lane:
         for new, old in zip((self.sums, self.first, self.peak, self.lost, self.arrived), olds):
             new[:room] = old[:room]
 
-    @torch.inference_mode()  # like :meth:`fold`, which writes to them
     def _make_tables(self) -> None:
         """One row for each op, and one for tensors that no op made."""
-        rows, device = self._room + 1, self.device
+        with private.InferenceMode(True):  # like :meth:`fold`, which writes to them
+            self._make_rows(self._room + 1, self.device)
+
+    def _make_rows(self, rows: int, device: torch.device) -> None:
         self.sums = torch.zeros(rows, 5, dtype=torch.long, device=device)
         """Columns: measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
         self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)

@@ -93,7 +93,7 @@ class Engine:
                 self.shadows.forget(t)  # written through a view of another dtype
         if kind.how is not RERUN or kind.outs or not tensors:
             return Written(tensors, [], [])
-        with private.below_autograd():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             known = [self.shadows.of_memory(t) is not None for t in tensors]
             if kind.overwrites:
                 for t in tensors:
@@ -124,7 +124,7 @@ class Engine:
         how = kind.how
         if how is VIEW or (how is UNWRITTEN and written is None):
             return
-        with private.below_autograd():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             if how is RERUN and not (kind.dropout >= 0 and argument(args, kwargs or {}, kind.dropout, "dropout_p")):
                 self._rerun(number, func, kind, args, kwargs or {}, out, written)
             else:

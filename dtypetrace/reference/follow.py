@@ -171,7 +171,7 @@ class Reference:
             if isinstance(a, Tensor) and a.shape == shape and a.dtype.is_floating_point:
                 shadow = self._engine.shadows.shadow(a)
                 if shadow is not None and shadow.serial >= self._begun:
-                    with private.below_autograd():
+                    with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
                         gradient = sample(self._engine.shadows.view(shadow, a))
                         self._errors.weigh(number, gradient, error, share)
                     del self._nodes[node._sequence_nr()]
@@ -199,7 +199,7 @@ class Reference:
         numeric = isinstance(data, _GIVEN) and not _holds_tensors(data) or type(data).__module__ == "numpy"
         if not numeric or not shadows.follows(out) or out.dtype is torch.float64 or out.layout is not torch.strided:
             return
-        with private.below_autograd():
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             given = torch.tensor(data, dtype=shadows.wide_of(out.dtype), device=out.device)
             if given.shape == out.shape and shadows.shadow(out) is None:
                 shadows.give(out, given)
@@ -227,7 +227,7 @@ class Reference:
 
     def _guarded(self, what: Callable[[], None]) -> None:
         try:
-            with private.below_autograd():
+            with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
                 what()
         except Exception as error:
             self._fail(error)

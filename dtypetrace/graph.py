@@ -62,7 +62,12 @@ def lineage(recording: Recording, step: int, expected: str | None = None) -> Lin
             reads.append(followed)
             step = followed.step
             continue
-        if current.how == "attribute":  # it changed nothing, and no read is to blame
+        if current.how == "attribute" and wrong and (current.explicit or _unfollowed(recording, current, expected)):
+            steps.append(current)  # it named the dtype: whatever came in, this went out
+            hows.append("cast")
+            reads.append(None)
+            break
+        if current.how == "attribute":  # changed nothing, and nobody else is to blame
             step = current.parents[0] if current.parents else -1
             continue
         steps.append(current)
@@ -106,7 +111,43 @@ def _how(step: Step) -> str:
 def _followed_read(recording: Recording, step: Step, expected: str | None) -> Read | None:
     if not step.reads or step.to == expected or expected is not None and step.to == _most_of_the_run(recording):
         return None
-    return next((r for r in step.reads if r.step >= 0), None)
+    return next((r for r in step.reads if r.step >= 0 and not _chosen_wrongly(recording, r, expected)), None)
+
+
+def _unfollowed(recording: Recording, step: Step, expected: str | None) -> bool:
+    """Whether a cast that changed nothing chose the wrong tensor to be like."""
+    return any(r.step >= 0 and _chosen_wrongly(recording, r, expected) for r in step.reads)
+
+
+def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> bool:
+    """Whether the tensor that a dtype was read from is right as it is: the line that chose it is wrong, then.
+
+    Numbers to count with are integers, whatever is cast like them; a parameter may have been cast since; and what met
+    only tensors of its own dtype is healthy.
+    """
+    if expected is None:
+        return False
+    if expected in FLOATING and read.dtype not in FLOATING:
+        return True
+    held = recording.steps[read.step].how == "parameter" and recording.parameters
+    if held and all(p.step != read.step for p in recording.parameters):
+        return True  # its module was cast since
+    met = False
+    for op in recording.ops:
+        if len(op.inputs) < 2 or is_move(op) or is_cast(op) or all(i.step != read.step for i in op.inputs):
+            continue
+        rest = [i for i in op.inputs if i.shape and i.dtype in FLOATING and not _follows(recording, i.step, read.step)]
+        others = {i.dtype for i in rest}
+        if others - {read.dtype}:
+            return False
+        met = met or bool(others)
+    return met
+
+
+def _follows(recording: Recording, step: int, other: int) -> bool:
+    """Whether a step is another, or took its dtype from what that one made."""
+    above = steps_above(recording, step)
+    return other in above or any(r.step == other for n in above for r in recording.steps[n].reads)
 
 
 def _most_of_the_run(recording: Recording) -> str | None:
@@ -127,7 +168,7 @@ def origin(recording: Recording, step: int, expected: str | None = None, name: s
     if root.default >= 0:
         return Origin(root.how, root.name or name, "set_default_dtype", place_of(recording, root.default))
     return Origin(
-        "promotion" if root.how == "form" else root.how,
+        {"form": "promotion", "attribute": "cast"}.get(root.how, root.how),
         root.name or name,
         root.op or None,
         place_of(recording, root.place),

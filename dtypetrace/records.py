@@ -381,6 +381,8 @@ class Fix:
     safe: bool
     why: str
     alternatives: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    """What was done to check the edits before they are shown; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..tables.operators import CAST_METHODS, CONVERSIONS, LIKES, NAMED_CASTS
+from ..tables.operators import CAST_METHODS, CONVERSIONS, FIXED_INDICES, FIXED_RESULTS, LIKES, NAMED_CASTS
 from . import private
 from .calls import autocast_dtype, named_dtype, named_tensor, op_name, tensors_in
 from .marks import Mark, RawRead, RawStep
@@ -259,14 +259,20 @@ class Births:
     ) -> None:
         """After a torch function: what only the function mode knows of its output's dtype."""
         if not isinstance(out, Tensor):
+            if isinstance(out, tuple) and op_name(func) in FIXED_INDICES:
+                self._fixed(thread, op_name(func), out[1:], frame)
             return
         mark = self.origins.of(out) or self._unseen(thread, func, args, kwargs, out, frame)
         name = op_name(func)
+        if name in FIXED_RESULTS:
+            self._fixed(thread, name, (out,), frame)
         other: Any = named_dtype(args, kwargs)
         if other is None and name in NAMED_CASTS:
             other = named_tensor(args, kwargs)
         if args and out is args[0] and (other is not None or name in CAST_METHODS) and name in NAMED_CASTS:
             self._note_unchanged(thread, mark, out, other, frame, name)
+            if other is None:
+                self._settled(thread, mark, out, frame, name)
         if other is not None:
             self._attribute(thread, mark, out, other, args, frame, name)
         elif name not in NAMED_CASTS and private.any_autocast_enabled() and out.dtype == autocast_dtype(out):
@@ -276,6 +282,13 @@ class Births:
                 place = self.recorder.place(thread, frame)
                 source = tuple(sorted(operands, key=str))
                 mark.step = self.origins.step(RawStep("autocast", name, place, thread.module, source, out.dtype))
+
+    def _fixed(self, thread: Thread, name: str, made: Sequence[Any], frame: FrameType | None) -> None:
+        """Results of one integer dtype, whatever went in: the call is their birth, not what it counted or compared."""
+        place = self.recorder.place(thread, frame)
+        for out in made:
+            if isinstance(out, Tensor) and not out.is_floating_point() and (mark := self.origins.of(out)) is not None:
+                mark.step = self.origins.step(RawStep("factory", name, place, thread.module, (), out.dtype))
 
     def _unseen(
         self,
@@ -328,10 +341,13 @@ class Births:
         origins = self.origins
         place = self.recorder.place(thread, frame)
         reads = self._reads(thread, out, other, frame, place)
-        if not reads:
-            return
         step = origins.steps[mark.step]
-        if args and out is args[0]:  # nothing changed
+        same = bool(args) and out is args[0]
+        if not reads:
+            if same and name in NAMED_CASTS:
+                self._settled(thread, mark, out, frame, name)
+            return
+        if same:  # nothing changed
             own = origins.root(mark.step)
             reads = tuple(r for r in reads if origins.root(r.step) != own)
             if reads and not (step.how == "attribute" and step.place == place and step.reads == reads):
@@ -339,6 +355,17 @@ class Births:
                 mark.step = origins.step(new)
         elif step.how in _DECIDED_BY_CALL and step.place == place and not step.parents:
             mark.step = origins.step(step._replace(reads=reads))
+
+    def _settled(self, thread: Thread, mark: Mark, out: Tensor, frame: FrameType | None, name: str) -> None:
+        """A cast that names the dtype that a tensor has already: it changed nothing, and decides all the same.
+
+        A parameter keeps its module's story.
+        """
+        if self.origins.steps[mark.step].how == "parameter" or not out.is_floating_point():
+            return
+        place = self.recorder.place(thread, frame)
+        new = RawStep("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.step,), explicit=True)
+        mark.step = self.origins.step(new)
 
     def given(self, args: tuple[Any, ...], place: int) -> None:
         """The arguments of an outermost module: tensors made before tracing started are named after the argument."""

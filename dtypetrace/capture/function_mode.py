@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from . import private
-from .calls import CAST_CALLS, op_name, tensors_in
+from .calls import TOLD_CALLS, op_name, tensors_in
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .protocols import again, refused
 from .recorder import Recorder
@@ -64,7 +64,7 @@ class FunctionMode(WatchingFunctionMode):
         if recorder.reference is not None:
             recorder.reference.called(func, args, kwargs, out)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
-        if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in CAST_CALLS:
+        if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in TOLD_CALLS:
             _called(recorder, thread, func, args, kwargs, out, sys._getframe(0).f_back)
         return out
 

@@ -50,6 +50,7 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         "python": sys.version.split()[0],
         "ops": sum(o.count for o in recorder.ops),
         "steps": recorder.steps_done,
+        "trains": recorder.trains,
     }
     if not whole:
         return Recording(places, steps, ops, refused, names, meta=facts, text=text)

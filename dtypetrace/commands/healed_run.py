@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import sys
 import traceback
@@ -64,8 +65,10 @@ def main() -> None:
     texts: dict[str, str] = request["texts"]
     program = Program(request["words"], as_module=request["as_module"])
     encoded = {file: text.encode(request["encodings"][file]) for file, text in texts.items()}
-    program.text = encoded.get(program.file)
-    show_patched(texts)
+    # places have normal paths; python runs a script under the path that it was given (../train.py)
+    own = os.path.abspath(program.file) if program.file else ""
+    program.text = encoded.get(program.file) or encoded.get(own)
+    show_patched({**texts, **({program.file: texts[own]} if own in texts else {})})
     sys.meta_path.insert(0, PatchedFiles(encoded))
     ledger: list[Pass] = []
     run = _HealedRun(request, program, ledger)

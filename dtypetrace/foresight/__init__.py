@@ -4,8 +4,19 @@ rules.
 Pure: no torch, no model, no text. ``what_if`` is for people; ``refused_after`` checks a fix before it is advised.
 """
 
-from .carry import refused_after
+from .carry import Replay, given_again, refused_after, refused_again
 from .changes import DtypeChange, UnknownNameError, resolve
 from .forecast import Forecast, Predicted, what_if
 
-__all__ = ["DtypeChange", "Forecast", "Predicted", "UnknownNameError", "refused_after", "resolve", "what_if"]
+__all__ = [
+    "DtypeChange",
+    "Forecast",
+    "Predicted",
+    "Replay",
+    "UnknownNameError",
+    "given_again",
+    "refused_after",
+    "refused_again",
+    "resolve",
+    "what_if",
+]

@@ -8,9 +8,10 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from .. import graph
 from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged, Witness
@@ -48,7 +49,10 @@ class Replay:
         self.ops: list[Carried] = []
         self._first: dict[tuple[str, int, str, str], str] = {}
         for number, op in enumerate(recording.ops):
-            self.ops.append(self._carried(number, op))
+            carried = self._carried(number, op)
+            if (dtype := change.results.get(number)) is not None:
+                carried = replace(carried, outputs=tuple(dtype if d in FLOATING else d for d in carried.outputs))
+            self.ops.append(carried)
 
     # ------------------------------------------------------------ operands
 
@@ -131,8 +135,8 @@ class Replay:
     def _born(self) -> dict[int, int]:
         """Op -> the changed step of its result, if none of its operands has that step."""
         found: dict[int, int] = {}
-        for op in self.recording.ops:
-            for i in op.inputs:
+        for taker in (*self.recording.ops, *self.recording.refused):
+            for i in _taken(taker):
                 if i.step in self.change.births and i.producer >= 0:
                     made = self.recording.ops[i.producer]
                     if i.dtype in made.outputs and all(o.step != i.step for o in made.inputs):
@@ -201,8 +205,8 @@ class Replay:
     @cached_property
     def _steps_of_results(self) -> dict[int, int]:
         found: dict[int, int] = {}
-        for op in self.recording.ops:
-            for i in op.inputs:
+        for taker in (*self.recording.ops, *self.recording.refused):
+            for i in _taken(taker):
                 if i.producer >= 0 and i.dtype in self.recording.ops[i.producer].outputs:
                     found.setdefault(i.producer, i.step)
         return found
@@ -253,6 +257,11 @@ class Replay:
         if isinstance(outcome, Refuses):
             return Carried(given, guess, code=outcome.code)
         return Carried(given, guess, unknown=outcome.why)
+
+
+def _taken(call: Op | Refused) -> Sequence[Input | Witness]:
+    """What a call was given."""
+    return call.inputs if isinstance(call, Op) else call.witnesses
 
 
 def _function(op: Op) -> tuple[str, int, str, str]:
@@ -336,11 +345,20 @@ def _dtype_after(run: Replay, refused: Refused, w: Witness) -> str:
     return run.dtype_of(host, Input(w.dtype, w.step, w.producer, w.name.rpartition(".")[2], w.holder, w.shape))
 
 
-def refused_again(run: Replay, refused: Refused) -> Prediction:
-    """What would happen to a refused call after a change."""
+def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
+    """The dtypes of a refused call's tensors after a change, by index. ``casts``: dtypes that the call casts to."""
+    tensors = (w for w in refused.witnesses if not w.dtype.startswith("python"))
+    return {w.index: casts.get(w.index) or _dtype_after(run, refused, w) for w in tensors}
+
+
+def refused_again(
+    run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})
+) -> Prediction:
+    """What would happen to a refused call after a change. ``casts``: dtypes that the call casts to, by operand."""
     tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
+    now = given_again(run, refused, casts)
     before = Call(tuple(Given(w.dtype, len(w.shape), 0 in w.shape) for w in tensors))
-    after = Call(tuple(Given(_dtype_after(run, refused, w), len(w.shape), 0 in w.shape) for w in tensors))
+    after = Call(tuple(Given(now[w.index], len(w.shape), 0 in w.shape) for w in tensors))
     table = operator_rules.table()
     if after == before:
         return Refuses(refused.code)

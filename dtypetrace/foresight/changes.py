@@ -22,12 +22,14 @@ class DtypeChange:
 
     births: step that decided a dtype -> the dtype that it should decide instead. modules: full name of a module or
     parameter -> the dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during
-    forward, ``"off"`` for no autocast, None for autocast as recorded.
+    forward, ``"off"`` for no autocast, None for autocast as recorded. results: op -> the dtype that its floating results are
+    cast to.
     """
 
     births: Mapping[int, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
     autocast: str | None = None
+    results: Mapping[int, str] = field(default_factory=dict)
 
 
 def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> DtypeChange:

@@ -19,23 +19,38 @@ def unknown(case: Case) -> Iterator[Fix]:
 
 
 def leaves_autocast(case: Case) -> Iterator[Fix]:
-    """A tensor that autocast made is cast where it leaves the region."""
+    """What autocast made is cast where it leaves the region, else where it is used."""
     body = regions.body(case.recording.text, case.origin.place) if case.origin.kind == "autocast" else None
     if body is None or not case.disagrees or case.born is None:
         return
     own = body == case.origin.place or editing.assigns(case.recording, body, case.culprit.written)
     edit = editing.at_birth(case.recording, "autocast", body, case.born) if own else None
+    at_call = case.cast_at_call(case.born) if edit is None and case.passed and not case.writes_into else ()
+    if at_call:
+        made = f"autocast made {case.culprit.shown} {case.culprit.dtype} at {short(case.here)}"
+        why = f"{made}: cast it to {case.born} here"
+        yield Fix("cast", case.site, at_call, True, why, (birth_words("autocast", case.born),))
+        return
     yield Fix("dtype", body, one(edit), True, birth_words("autocast", case.born), case.others)
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
-    """A default dtype set by the program affects all of it: it is shown, and there is no edit."""
+    """A default dtype that was set is a matter of the whole program: told, and the value is cast in the call."""
     if case.origin.op != "set_default_dtype" or not case.disagrees or case.born is None:
         return
     # the step after the setting is the factory that used the default; the last step is the refused call
     made = case.flow[1] if len(case.flow) > 2 else None
     alone = (f"give it dtype={spell(case.born)} where it is made, {short(made.place)}",) if made else ()
     why = f"leave the default dtype alone here, or make it {case.born}"
+    edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
+    if edits:
+        taken = short(made.place) if made else "this"
+        told = (
+            f"the default dtype was set to {case.culprit.dtype} at {short(case.here)} and not set back before {taken}"
+        )
+        why = f"{told}: set it back there, or cast {case.culprit.shown} to {case.born} here"
+        yield Fix("cast", case.site, edits, True, why, alone)
+        return
     yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
 
 

@@ -20,21 +20,43 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     edit = None
     if case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
+        edit = edit or editing.uncast(case.recording, case.here)
     why = "keep the trainable weights in float32 and let autocast compute in half"
     yield Fix("plan", case.here, one(edit), True, why)
 
 
 def trained_under_autocast(case: Case) -> Iterator[Fix]:
-    """Weights that an optimizer trains are not cast: the forward runs under autocast, in words.
+    """Weights that an optimizer trains are not narrowed: what meets them is cast, or autocast casts both.
 
-    An edit that casts the weights would change the dtype that they are trained in.
+    Weights that are trained in half are widened where that was decided.
     """
     if not case.autocast or not case.witness.trained:
         return
-    words = f"{birth_words(case.origin.kind, case.born, case.origin.op)}, {short(case.here)}" if case.born else ""
+    if case.witness.dtype in HALF:
+        edits: tuple[Edit, ...] = ()
+        if case.born == "float32":
+            edits = one(editing.at_birth(case.recording, case.origin.kind, case.here, "float32"))
+        words = f"{birth_words(case.origin.kind, case.born, case.origin.op)}, {short(case.here)}" if case.born else ""
+        place, why = case.here, case.autocast
+    else:
+        # where this call ran under autocast before, that is what the program means
+        place, edits, words = case.site, () if case.in_region else _at_boundary(case), ""
+        cast = f"{case.culprit.shown} is trained in {case.witness.dtype}: cast what meets it here, or "
+        why = cast + case.autocast if edits else case.autocast
     alternatives = tuple(other for other in (words, case.at_site) if other)
-    place = case.here if case.witness.dtype in HALF else case.site
-    yield Fix("plan", place, (), False, case.autocast, alternatives)
+    yield Fix("cast" if edits else "plan", place, edits, bool(edits), why, alternatives)
+
+
+def _at_boundary(case: Case) -> tuple[Edit, ...]:
+    """The edit that casts what a trained weight meets to the weight's dtype."""
+    weight = case.witness
+    others = [w for w in case.refused.witnesses if w.dtype in HALF and not w.trained and w.holder is None]
+    if not case.passed or len(others) != 1:
+        return ()
+    other = others[0]
+    call = case.site, case.refused.op, case.refused.module, other.argument, other.index
+    like = editing.at_call_like(case.recording, *call, (weight.argument, weight.index)) if not other.passed else None
+    return one(like or editing.at_call(case.recording, *call, weight.dtype, (other.passed, other.position)))
 
 
 def integer_parameter(case: Case) -> Iterator[Fix]:
@@ -157,11 +179,19 @@ def wide_island(case: Case) -> Iterator[Fix]:
     """A computation that is wide on purpose stays wide: its result is cast back where it widens other tensors, else
     where it is refused."""
     wanted = case.wanted
-    if not case.island or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
+    kept = case.island or case.from_trained
+    if not kept or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
         return
     if (case.origin.place.file, case.origin.place.line) == (case.site.file, case.site.line):
         return
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
+    if case.refused.op == "backward" and _own(case.here):  # a hook hands its result to the engine
+        edits = one(editing.at_return(case.recording, case.here, wanted))
+        why = f"{case.culprit.dtype} is on purpose at {short(case.here)}: cast what is returned to {wanted}"
+        yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
+        return
+    if widened is None and case.handed_dtype:
+        return  # the island's numbers are elsewhere: only its dtype came here
     if widened is not None:
         edits = one(editing.at_widening(case.recording, widened, wanted))
     else:
@@ -169,7 +199,11 @@ def wide_island(case: Case) -> Iterator[Fix]:
     if not edits and (not case.passed or widened is not None):
         return
     where = "where it widens the rest" if widened is not None else "here"
-    why = f"{case.culprit.dtype} is on purpose at {short(case.here)}: cast the result back to {wanted} {where}"
+    purpose = "is on purpose" if case.island else "is what an optimizer trains"
+    why = f"{case.culprit.dtype} {purpose} at {short(case.here)}: cast the result back to {wanted} {where}"
+    if not case.island:
+        yield Fix("cast", widened if widened is not None else case.site, edits, True, why)
+        return
     narrow = f"compute in {wanted} at {short(case.here)}, where range and precision allow"
     yield Fix("cast", widened if widened is not None else case.site, edits, True, why, (narrow,))
 

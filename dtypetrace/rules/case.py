@@ -70,7 +70,11 @@ class Case:
         """Whether a cast in the call can help; for a gradient, an optimizer's state or a destination it cannot."""
         refused = self.refused
         return (
-            not refused.derived and refused.phase != "optimizer" and refused.code != "DT111" and bool(self.site.stack)
+            not refused.derived
+            and refused.phase != "optimizer"
+            and refused.code != "DT111"
+            and refused.op != "backward"  # what the engine refuses is no operand of the call that starts it
+            and bool(self.site.stack)
         )
 
     @cached_property
@@ -88,8 +92,30 @@ class Case:
     @cached_property
     def island(self) -> bool:
         """Whether the culprit was widened on purpose and something was computed in it."""
-        on_purpose = self.origin.kind == "cast" and self.origin.explicit and self.narrows
+        on_purpose = self.origin.kind == "cast" and self.origin.explicit and self.narrows and not self.settled
         return on_purpose and graph.computes(self.recording, self.origin, self.culprit.dtype)
+
+    @cached_property
+    def from_trained(self) -> bool:
+        """Whether the culprit is a result that has its width from weights which an optimizer trains."""
+        if not self.narrows or self.culprit.holder is not None or not self.recording.meta.get("trains"):
+            return False
+        line = graph.lineage(self.recording, self.witness.step, self.verdict.expected)
+        parameters = (*self.refused.model, *self.recording.parameters)
+        return line is not None and any(
+            p.trained and p.step >= 0 and self.recording.steps[p.step] is line.root for p in parameters
+        )
+
+    @cached_property
+    def settled(self) -> bool:
+        """Whether the cast that decided the dtype changed nothing: its result is no island, as nothing was widened."""
+        line = graph.lineage(self.recording, self.witness.step, self.verdict.expected)
+        return line is not None and line.root.how == "attribute"
+
+    @cached_property
+    def handed_dtype(self) -> bool:
+        """Whether the culprit has the dtype of another tensor, and none of its numbers."""
+        return any(step.how == "attribute" for step in self.flow)
 
     @cached_property
     def kept_wide(self) -> bool:
@@ -122,6 +148,14 @@ class Case:
     def autocast(self) -> str:
         """The autocast region that would repair it, in words; empty where autocast would not."""
         return _under_autocast(self)
+
+    @cached_property
+    def in_region(self) -> Place | None:
+        """Where this call ran inside an autocast region before; None where it did not."""
+        recording, refused = self.recording, self.refused
+        before = (o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module))
+        op = next(before, None)
+        return regions.body(recording.text, graph.place_of(recording, op.place)) if op is not None else None
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -162,7 +196,7 @@ def _under_autocast(case: Case) -> str:
 
     A half weight has a resolution of 2**-8 or 2**-11 of its size; an update smaller than half of that is lost.
     """
-    recording, refused = case.recording, case.refused
+    refused = case.refused
     weight = next((w for w in refused.witnesses if w.trained), None)
     half = {w.dtype for w in refused.witnesses if w.dtype in HALF}
     floating = {w.dtype for w in refused.witnesses if w.dtype in FLOATING}
@@ -175,9 +209,7 @@ def _under_autocast(case: Case) -> str:
         return f"keep trained weights in float32 and run the forward under {region}: {weight.dtype} loses small updates"
     if _half_elsewhere(case, half):
         return ""
-    region_before = (o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module))
-    before = next(region_before, None)
-    body = regions.body(recording.text, graph.place_of(recording, before.place)) if before is not None else None
+    body = case.in_region
     like = f"as {short(body)} does" if body else "which leaves the trained weights in float32"
     return f"run this under {region}, {like}"
 

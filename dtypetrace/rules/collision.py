@@ -47,6 +47,9 @@ class Collision:
             for w in self.refused.witnesses
             if not w.dtype.startswith("python") and w.argument.split("[")[0] not in _POINTERS
         )
+        # class numbers take no side where a loss's other operands disagree already
+        values = tuple(w for w in tensors if w.argument != "target" or w.dtype in FLOATING)
+        tensors = values if len({w.dtype for w in values}) > 1 else tensors
         return tensors if len({w.dtype for w in tensors}) > 1 else floating or tensors
 
     @cached_property

@@ -65,6 +65,27 @@ def named_by_exception(case: Collision) -> Verdict | None:
     return Verdict(next(iter(named - case.present)), "that is what the exception says it met")
 
 
+def autocast_narrowed(case: Collision) -> Verdict | None:
+    """Where autocast narrowed one side alone, and the other is as its parameter is, the parameter's dtype is right.
+
+    An Embedding is not on autocast's list, and a Linear is: the region's policy made them differ.
+    """
+    compute = case.refused.autocast.partition(":")[2]
+    if compute not in case.present or len(case.present) != 2:
+        return None
+    roots = {dtype: {_root(case, w) for w in case.sides if w.dtype == dtype} for dtype in case.present}
+    other = case.other(compute)
+    if roots[compute] != {"autocast"} or not roots[other] <= {"parameter", "load"}:
+        return None
+    return Verdict(other, f"autocast computes in {compute} in one place and leaves {other} in the other")
+
+
+def _root(case: Collision, witness: Witness) -> str:
+    """The kind of event that decided a side's dtype."""
+    line = graph.lineage(case.recording, witness.step)
+    return line.root.how if line is not None else ""
+
+
 def autocast_region(case: Collision) -> Verdict | None:
     """Under autocast the dtype that autocast computes in is right."""
     compute = case.refused.autocast.partition(":")[2]
@@ -289,6 +310,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     storage_format,
     changed_later,
     named_by_exception,
+    autocast_narrowed,
     autocast_region,
     ran_before,
     library_argument,

@@ -8,12 +8,12 @@ with an answer is the remedy that a finding shows; ``dtypetrace fix`` tries it, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..parts import attempt
 from ..records import Fix
-from . import at_birth, at_use, elsewhere
+from . import at_birth, at_use, checks, elsewhere
 from .case import Case
 from .case import short as short
 
@@ -82,8 +82,33 @@ def _proposed(strategy: Strategy, case: Case) -> tuple[Fix, ...]:
 
 
 def remedy(case: Case) -> Fix | None:
-    """The best change, which a finding shows."""
-    return next((candidate.fix for candidate in candidates(case)), None)
+    """The best change, which a finding shows: the first whose edits nothing objects to, else the best one in words."""
+    best: Fix | None = None
+    doubt = ""
+    for candidate in _shown(case):
+        fix = candidate.fix
+        if best is not None and not fix.edits:
+            continue
+        why = attempt("the check of a remedy", partial(checks.objection, case, fix), "its check failed")
+        if fix.edits and not why:
+            return replace(fix, checked=checks.done(case, fix))
+        if best is None:
+            best, doubt = fix, why
+            if not fix.edits and (fix.kind != "dtype" or not fix.safe):
+                break  # words on purpose
+    if best is None or not doubt:
+        return best
+    return replace(best, edits=(), safe=False, why=f"{best.why}. Not sure how: {doubt}")
+
+
+def _shown(case: Case) -> Iterator[Candidate]:
+    """What a finding may show, the best first; what is cast in the refused call comes last."""
+    for strategy in (*STRATEGIES, elsewhere.like_the_other, elsewhere.at_call):
+        found: tuple[Fix, ...] = attempt(f"the remedy {name_of(strategy)!r}", partial(_proposed, strategy, case), ())
+        for fix in found:
+            yield Candidate(name_of(strategy), fix)
+        if found and strategy in FINAL:
+            return
 
 
 def name_of(strategy: Strategy) -> str:

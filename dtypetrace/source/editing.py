@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..records import Edit, Frame, Place, Recording
 from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
 from ..text import ParsedFile
-from . import expressions, operands
+from . import decisions, expressions, operands
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
@@ -52,8 +52,8 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     if not isinstance(spot.node, ast.Call):
         return None
     if kind in ("factory", "conversion", "worker", "parameter"):
-        return _in_factory_call(spot, spot.node, wanted, method_only=kind == "parameter")
-    return _change_cast(spot, spot.node, wanted) if kind == "cast" else None
+        return _in_factory_call(recording, place, spot, spot.node, wanted, method_only=kind == "parameter")
+    return _change_cast(recording, place, spot, spot.node, wanted) if kind == "cast" else None
 
 
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -96,9 +96,7 @@ def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | Non
     """The edit that changes the dtype that a call names by keyword."""
     spot = _spot(recording, place)
     named = expressions.dtype_keyword(recording.text, spot.frame) if spot is not None else None
-    if spot is None or named is None or not _torch(spot.file):
-        return None
-    return _edit(spot, named, f"{_torch(spot.file)}.{wanted}")
+    return _named(recording, place, spot, named, wanted) if spot is not None and named is not None else None
 
 
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
@@ -247,6 +245,17 @@ def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
     return _edit(spot, node, f"{{name: {cast} for name, value in {spot.file.segment(node)}.items()}}")
 
 
+def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts what a function returns, in the ``return`` statement that a place lies in."""
+    spot = _spot(recording, place)
+    statement: ast.AST | None = spot.node if spot is not None else None
+    while spot is not None and isinstance(statement, ast.expr):
+        statement = spot.file.parents.get(statement)
+    if spot is None or not isinstance(statement, ast.Return) or isinstance(statement.value, (ast.Tuple, type(None))):
+        return None
+    return _append_cast(spot, statement.value, _cast_text(spot.file, wanted))
+
+
 # ---------------------------------------------------------------- how a line uses a value
 
 
@@ -307,12 +316,30 @@ def _cast_text(file: ParsedFile, wanted: str) -> str:
     return f".to({_torch(file)}.{wanted})" if _torch(file) else f".{method}()" if method else ""
 
 
-def _in_factory_call(spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool) -> Edit | None:
-    """Gives a factory's call the dtype: by keyword where it takes one, else by a cast of its result."""
+def _named(recording: Recording, place: Place, spot: _Spot, named: ast.expr, wanted: str) -> Edit | None:
+    """Changes the dtype that a call names: there where it is a literal, else where the literal stands that decided it.
+
+    Never a literal over a variable: the next configuration would break.
+    """
+    if had := decisions.spelled(named):
+        after = decisions.respelled(named, spot.file.segment(named), wanted)
+        return _edit(spot, named, after) if after and had != wanted else None
+    found = decisions.decision(recording.text, place, named)
+    file = recording.text.parsed(found.file) if found is not None else None
+    if found is None or file is None:
+        return None
+    after = decisions.respelled(found.node, file.segment(found.node), wanted)
+    return _edit(_Spot(decisions.frame_of(found, file), file, found.node), found.node, after) if after else None
+
+
+def _in_factory_call(
+    recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool
+) -> Edit | None:
+    """Gives a factory's call the dtype, by keyword where it takes one, else by a cast of what it makes."""
     torch = _torch(spot.file)
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
-    if own is not None and torch:
-        return _edit(spot, own, f"{torch}.{wanted}")
+    if own is not None:
+        return _named(recording, place, spot, own, wanted)
     takes_dtype = expressions.last_part(call.func) in TAKES_DTYPE and all(k.arg is not None for k in call.keywords)
     if method_only or not takes_dtype or not torch:
         return _append_cast(spot, call, _cast_text(spot.file, wanted))
@@ -322,7 +349,7 @@ def _in_factory_call(spot: _Spot, call: ast.Call, wanted: str, *, method_only: b
     return _edit(spot, call, f"{inside}{comma}dtype={torch}.{wanted}{segment[len(inside) :]}")
 
 
-def _change_cast(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
+def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     """Changes the dtype that a cast names."""
     torch = _torch(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -335,7 +362,9 @@ def _change_cast(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     literal = next((a for a in given if (expressions.dotted(a) or "").startswith(f"{torch}.")), None)
     by_name = next((k.value for k in call.keywords if k.arg == "dtype"), None)
     named = literal or (expressions.dtype_argument(call) if name in ("to", "type") else by_name)
-    return _edit(spot, named, f"{torch}.{wanted}") if named is not None else None
+    if named is None:
+        return None
+    return _edit(spot, named, f"{torch}.{wanted}") if literal else _named(recording, place, spot, named, wanted)
 
 
 def _append_cast(spot: _Spot, node: ast.expr, cast: str) -> Edit | None:

@@ -73,6 +73,15 @@ def test_autocast_region(half):
     both_ways(b, "autocast region", half, "float32")
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_autocast_narrowed(half):
+    """An Embedding is not on autocast's list, a Linear is: the activation is narrow, and no weight is wrong."""
+    b = RecordingBuilder()
+    embedded = b.made("float32", "parameter")
+    b.refused("index_put", embedded, b.made(half, "autocast", "linear"), autocast=f"cpu:{half}")
+    assert decided(b.recording)[:2] == ("autocast narrowed", "float32")
+
+
 @pytest.mark.parametrize(("old", "new"), [("float32", "float16"), ("float16", "float32")])
 def test_ran_before(old, new):
     b = RecordingBuilder()

@@ -75,7 +75,7 @@ def test_trained_under_autocast():
     half = tuple(Parameter(f"layer.{n}", "float16", 100, -1) for n in range(3))
     b.refused("linear", b.made("float16", "cast", explicit=True), weight, model=half, text="y = «net(x)»")
     fix = tried(b)["trained under autocast"]
-    assert best(b)[0] == "trained under autocast" and fix.edits == () and "torch.autocast" in fix.why
+    assert best(b) == ("trained under autocast", ["x.to(torch.float32)"]) and "torch.autocast" in fix.why
 
 
 def test_integer_parameter():
@@ -188,7 +188,7 @@ def test_default_dtype():
     at = b.line("«torch.set_default_dtype(torch.float64)»")
     mismatch(b, b.made("float64", default=at, text="x = «torch.ones(4)»"))
     name, edits = best(b)
-    assert (name, edits) == ("default dtype", [])
+    assert (name, edits) == ("default dtype", ["x.to(torch.float16)"])
     assert tried(b)["at origin"].place.line == 2
 
 

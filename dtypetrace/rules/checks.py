@@ -1,0 +1,325 @@
+"""What is shown as a diff has been checked: every edit of a remedy, before anybody sees it.
+
+Each check is a function from a proposal to an objection, in words, or to an empty text. They are asked in order,
+those of the text first, then those of the dtype rules, which carry the recorded run through the change. A proposal
+that one of them objects to is not shown as a diff.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import graph
+from ..foresight import DtypeChange, Replay, given_again, refused_again
+from ..records import Edit, Fix, Frame, Place
+from ..source import decisions, expressions, operands
+from ..source.patch import Patch
+from ..tables.dtypes import DTYPES, FLOATING, narrower
+from ..tables.rule_language import Gives, Refuses
+from .case import Case, short
+
+MOST_OPS = 50_000
+"""Recordings with more distinct ops are not carried through a change: it would be felt."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A remedy with edits, for its case."""
+
+    case: Case
+    fix: Fix
+
+    @cached_property
+    def effect(self) -> Effect | None:
+        """What the edits change in the recorded run; None where that is not known."""
+        return _effect(self.case, self.fix)
+
+    @cached_property
+    def run(self) -> Replay | None:
+        """The recorded run after the edits."""
+        if self.effect is None or len(self.case.recording.ops) > MOST_OPS:
+            return None
+        return Replay(self.case.recording, self.effect.change)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A change of births, modules or results, and the operands that are cast in the refused call, by index."""
+
+    change: DtypeChange
+    casts: dict[int, str]
+
+
+Check = Callable[[Proposal], str]
+
+
+# ---------------------------------------------------------------- the text
+
+
+def it_parses(proposal: Proposal) -> str:
+    """The patched text is Python."""
+    patch = Patch(proposal.case.recording.text)
+    if proposal.case.recording.text.raw(proposal.fix.edits[0].file) is None:
+        return ""
+    patch.set(patch.locate(proposal.fix.edits))
+    for file, text in patch.texts.items():
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError):
+            return f"the patched {file} is no Python"
+    return ""
+
+
+def its_names_exist(proposal: Proposal) -> str:
+    """Every name that an edit brings is bound where it stands."""
+    for edit in proposal.fix.edits:
+        new = _names(edit.after, ast.Load) - _names(edit.after, ast.Store) - _names(edit.before, ast.Load)
+        file = proposal.case.recording.text.parsed(edit.file)
+        if file is not None and (missing := new - _bound(file.tree) - set(dir(builtins))):
+            return f"{', '.join(sorted(missing))} has no meaning at line {edit.start[0]}"
+    return ""
+
+
+def it_casts_a_tensor(proposal: Proposal) -> str:
+    """What an edit casts is a tensor or a module: no map, no tuple, no object with tensors in it."""
+    for edit in proposal.fix.edits:
+        receiver = _receiver(edit)
+        if receiver and (why := _no_tensor(proposal.case, edit, receiver)):
+            return why
+    return ""
+
+
+def it_spares_variables(proposal: Proposal) -> str:
+    """No literal is written over a variable: it was decided elsewhere, and the next configuration would break."""
+    for edit in proposal.fix.edits:
+        after = _expression(edit.after)
+        before = _expression(edit.before)
+        variable = isinstance(before, (ast.Name, ast.Attribute, ast.Subscript)) and not decisions.spelled(before)
+        if variable and after is not None and decisions.spelled(after):
+            return f"{edit.before} is a variable, which others may read"
+    return ""
+
+
+# ---------------------------------------------------------------- what an optimizer trains
+
+
+def it_keeps_what_is_trained(proposal: Proposal) -> str:
+    """What an optimizer trains is not narrowed, unless the program trains others of its model in that dtype."""
+    case = proposal.case
+    if not case.recording.meta.get("trains") or proposal.effect is None:
+        return ""
+    births = proposal.effect.change.births
+    known = case.refused.model or case.recording.parameters
+    chosen = {p.dtype for p in known if p.trained and p.step not in births}
+    for p in known:
+        wanted = births.get(p.step, p.dtype) if p.step >= 0 else p.dtype
+        if p.trained and narrower(wanted, p.dtype) and wanted not in chosen:
+            return f"it would train {p.name} in {wanted}"
+    w = case.witness
+    wanted = births.get(w.step, w.dtype)
+    if w.trained and narrower(wanted, w.dtype) and wanted not in chosen:
+        return f"it would train {case.culprit.shown} in {wanted}"
+    return ""
+
+
+# ---------------------------------------------------------------- the dtype rules
+
+
+def it_is_not_refused_again(proposal: Proposal) -> str:
+    """By the dtype rules the refused call takes what it is given after the change.
+
+    Where the change could not be followed to the call, nothing is known.
+    """
+    if proposal.run is None or proposal.effect is None or not _reaches(proposal):
+        return ""
+    outcome = refused_again(proposal.run, proposal.case.refused, proposal.effect.casts)
+    return f"{proposal.case.refused.op} would refuse it again" if isinstance(outcome, Refuses) else ""
+
+
+def _reaches(proposal: Proposal) -> bool:
+    """Whether the change was followed to the refused call."""
+    if proposal.run is None or proposal.effect is None:
+        return False
+    refused = proposal.case.refused
+    now = given_again(proposal.run, refused, proposal.effect.casts)
+    return now != {w.index: w.dtype for w in refused.witnesses if w.index in now}
+
+
+def nothing_else_is_refused(proposal: Proposal) -> str:
+    """By the dtype rules no call that ran is refused after the change: the collision does not move."""
+    if proposal.run is None:
+        return ""
+    for number, carried in enumerate(proposal.run.ops):
+        op = proposal.case.recording.ops[number]
+        if carried.code and op.phase in ("forward", "recompute", "other"):
+            place = graph.place_of(proposal.case.recording, op.place)
+            return f"{op.op} at {short(place)} would refuse it then"
+    return ""
+
+
+CHECKS: tuple[Check, ...] = (
+    it_parses,
+    its_names_exist,
+    it_casts_a_tensor,
+    it_spares_variables,
+    it_keeps_what_is_trained,
+    it_is_not_refused_again,
+    nothing_else_is_refused,
+)
+"""In the order in which they are asked."""
+
+
+def objection(case: Case, fix: Fix) -> str:
+    """Why the edits of a remedy are not to be shown; empty where they are, or where there are none."""
+    if not fix.edits:
+        return ""
+    proposal = Proposal(case, fix)
+    return next((why for check in CHECKS if (why := check(proposal))), "")
+
+
+def done(case: Case, fix: Fix) -> tuple[str, ...]:
+    """What was checked of edits that nothing objects to, as the JSON report says it."""
+    if not fix.edits:
+        return ()
+    proposal = Proposal(case, fix)
+    found = ["text"]
+    if proposal.run is not None and proposal.effect is not None:
+        found.append("dtype rules: nothing else is refused")
+        if _reaches(proposal) and isinstance(refused_again(proposal.run, case.refused, proposal.effect.casts), Gives):
+            found.append("dtype rules: the refused call runs")
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- what edits change in the run
+
+
+def _effect(case: Case, fix: Fix) -> Effect | None:
+    """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
+    edit, wanted = fix.edits[0], case.born or case.wanted
+    if case.culprit.dtype not in FLOATING or case.refused.op == "backward":
+        return None  # integers are not carried, and the engine's checks stand in no table
+    if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
+        return None
+    if fix.place == case.site and fix.place.stack and _inside(edit, fix.place.stack[0]):
+        return _at_call(case, edit)
+    if fix.place.stack[:1] == case.origin.place.stack[:1] or edit.file != fix.place.file:
+        here = case.origin.place.stack[:1]
+        steps = enumerate(case.recording.steps)
+        same = [n for n, s in steps if s.to == case.culprit.dtype and _place(case, s.place).stack[:1] == here]
+        births = dict.fromkeys(same, wanted)
+        return Effect(_of_births(case, births), {}) if births and wanted in FLOATING else None
+    return None
+
+
+def _place(case: Case, number: int) -> Place:
+    return graph.place_of(case.recording, number)
+
+
+def _of_births(case: Case, births: dict[int, str]) -> DtypeChange:
+    modules = {p.name: births[p.step] for p in case.recording.parameters if p.step in births}
+    w = case.witness
+    if w.holder == "parameter" and w.step in births:
+        modules |= dict.fromkeys((w.name, f"{case.refused.module}.{w.name.rpartition('.')[2]}"), births[w.step])
+    return DtypeChange(births=births, modules=modules)
+
+
+def _inside(edit: Edit, frame: Frame) -> bool:
+    return edit.file == frame.file and frame.line <= edit.start[0] <= (frame.end_line or frame.line)
+
+
+def _at_call(case: Case, edit: Edit) -> Effect | None:
+    """The operand that an edit of the refused call casts, and to what."""
+    named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
+    dtype = named[1].rpartition(".")[2] if named else ""
+    cast = {w.index: w for w in case.refused.witnesses if _written(case, w.index) == edit.before}
+    operand = next(iter(cast.values()), case.witness if len(case.refused.witnesses) else None)
+    if operand is None:
+        return None
+    if dtype == "dtype" and named is not None:
+        like = named[1].rpartition(".")[0]
+        dtype = next((w.dtype for w in case.refused.witnesses if _written(case, w.index) == like), "")
+    return Effect(DtypeChange(), {operand.index: dtype}) if dtype in DTYPES else None
+
+
+def _written(case: Case, index: int) -> str:
+    """How the refused call writes one of its operands."""
+    w = next(w for w in case.refused.witnesses if w.index == index)
+    frame, text = case.site.stack[0], case.recording.text
+    if w.passed:
+        node = operands.passed_node(text, frame, w.passed, w.position)
+    else:
+        node = operands.operand_node(text, frame, case.refused.op, case.refused.module, w.argument, w.index)
+    file = text.parsed(frame.file)
+    return file.segment(node) if node is not None and file is not None else ""
+
+
+# ---------------------------------------------------------------- names and receivers in the text
+
+
+def _expression(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _names(text: str, context: type[ast.expr_context]) -> set[str]:
+    """The names that an expression reads, or binds."""
+    tree = _expression(text)
+    found = ast.walk(tree) if tree is not None else ()
+    return {n.id for n in found if isinstance(n, ast.Name) and isinstance(n.ctx, context)}
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    """Every name that a file binds anywhere."""
+    return set(_binding(tree))
+
+
+def _binding(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from ((a.asname or a.name).partition(".")[0] for a in node.names)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+
+
+def _receiver(edit: Edit) -> str:
+    """The expression that an edit puts a cast behind, empty where it does something else."""
+    found = re.fullmatch(r"\(?(.*?)\)?\.(?:to\([\w.]+\)|float\(\)|half\(\)|double\(\)|bfloat16\(\))", edit.after, re.S)
+    return edit.before if found and edit.after.strip("(").startswith(edit.before) else ""
+
+
+_OF_A_MAP = frozenset({"items", "keys", "get", "pop", "append", "extend", "last_hidden_state", "logits", "sample"})
+"""Attributes that no tensor has, of what holds tensors."""
+
+
+def _no_tensor(case: Case, edit: Edit, receiver: str) -> str:
+    file, node = case.recording.text.parsed(edit.file), _expression(receiver)
+    if file is None or node is None:
+        return ""
+    if isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.DictComp, ast.ListComp, ast.Constant)):
+        return f"{receiver} is no tensor"
+    name = expressions.dotted(node)
+    if name is None:
+        return ""
+    here = next((n for n in file.ends.get(edit.end, ()) if file.start(n) == edit.start), None)
+    scope: ast.AST = expressions.function_around(file, here) if here is not None else file.tree
+    for use in ast.walk(scope):
+        if isinstance(use, ast.Attribute) and use.attr in _OF_A_MAP and expressions.dotted(use.value) == name:
+            return f"{name} holds tensors and is none: its .{use.attr} is used"
+        if isinstance(use, ast.Subscript) and expressions.dotted(use.value) == name and _is_text(use.slice):
+            return f"{name} holds tensors and is none: it is asked by key"
+    return ""
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,0 +1,315 @@
+"""Where a dtype that a call takes from a variable was decided: an argument, a default, a setting, the environment.
+
+A dtype is a singleton and has no history, so the text is followed: a name to its assignment or, through the stack,
+to what the caller passed; an attribute or a key to the one place that gives it. Where two places could have decided,
+or others read the decision too, none is named. Pure functions over a :class:`~dtypetrace.text.ProgramText`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..records import Frame, Place
+from ..tables.dtypes import DTYPES
+from ..text import ParsedFile, ProgramText
+from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
+
+_DEEPEST = 12
+"""So many names are followed; a longer chain is more likely a loop."""
+_ALIASES = {
+    "half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "cfloat": "complex64",
+    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "f16": "float16", "f32": "float32",
+}  # fmt: skip
+_SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The literal that decided a dtype: the file and node, and what kind of place it is."""
+
+    file: str
+    node: ast.expr
+    kind: str
+    """``argument``, ``default argument``, ``setting``, ``environment`` or ``variable``."""
+    dtype: str
+    function: str
+
+
+@dataclass(frozen=True)
+class _At:
+    """An expression, and the level of the stack whose function it is in (-1: a function that is not running)."""
+
+    file: str
+    node: ast.expr
+    level: int
+    kind: str = "variable"
+
+
+def decision(text: ProgramText, place: Place, written: ast.expr) -> Decision | None:
+    """Where the expression that a call has its dtype from was given that dtype; None where that is not plain."""
+    if not place.stack:
+        return None
+    finder = _Finder(text, place)
+    found = {(f.file, f.node): f for f in finder.follow(_At(place.file, written, 0), 0)}
+    if len(found) != 1:
+        return None
+    at = next(iter(found.values()))
+    file = text.parsed(at.file)
+    if file is None:
+        return None
+    function = function_around(file, at.node)
+    name = function.name if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else "<module>"
+    return Decision(at.file, at.node, at.kind, spelled(at.node), name)
+
+
+def spelled(node: ast.expr) -> str:
+    """The dtype that a literal names: ``torch.float16``, ``"float16"``, ``"fp16"``; empty for what names none."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        name = node.value.removeprefix("torch.")
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        name = node.attr
+    else:
+        return ""
+    name = _ALIASES.get(name, name)
+    return name if name in DTYPES else ""
+
+
+def respelled(node: ast.expr, segment: str, wanted: str) -> str:
+    """A literal of another dtype, in the same manner; empty where there is none."""
+    if isinstance(node, ast.Attribute):
+        return f"{segment[: segment.rindex('.')]}.{wanted}"
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return ""
+    short = node.value in _ALIASES and node.value.startswith(("fp", "bf"))
+    name = _SHORT.get(wanted, "") if short else wanted
+    return segment.replace(node.value.removeprefix("torch."), name) if name else ""
+
+
+class _Finder:
+    """Follows one dtype's expression."""
+
+    def __init__(self, text: ProgramText, place: Place) -> None:
+        self.text, self.stack = text, place.stack
+        self.files = sorted({f.file for f in place.stack if f.user})
+
+    def follow(self, at: _At, depth: int) -> Iterator[_At]:
+        """The literals of the dtype that an expression may have it from."""
+        if depth > _DEEPEST:
+            return
+        node = at.node
+        if spelled(node):
+            yield at
+        elif isinstance(node, ast.Name):
+            yield from self._name(at, node.id, depth)
+        elif isinstance(node, ast.Attribute):
+            yield from self._attribute(node.attr, depth)
+        elif isinstance(node, ast.Subscript):
+            yield from self._item(at, node, depth)
+        elif isinstance(node, ast.Call):
+            yield from self._call(at, node, depth)
+        elif isinstance(node, ast.IfExp):
+            for branch in (node.body, node.orelse):
+                yield from self.follow(_At(at.file, branch, at.level, at.kind), depth + 1)
+        elif isinstance(node, ast.BoolOp):
+            for value in node.values:
+                yield from self.follow(_At(at.file, value, at.level, at.kind), depth + 1)
+
+    # ------------------------------------------------------------ names
+
+    def _name(self, at: _At, name: str, depth: int) -> Iterator[_At]:
+        file = self.text.parsed(at.file)
+        if file is None:
+            return
+        scope: ast.AST = function_around(file, at.node)
+        level = at.level
+        while True:
+            inside = [a for a in assignments_in(scope, name) if scope is not file.tree or _outside(file, a)]
+            values = [a.value for a in inside if a.value is not None]
+            if values:
+                for value in values if _reads(scope, name) == 1 else ():
+                    yield from self.follow(_At(at.file, value, level), depth + 1)
+                return
+            if isinstance(scope, Function) and name in _names(scope):
+                yield from self._parameter(_At(at.file, at.node, level), scope, name, depth)
+                return
+            if scope is file.tree:
+                return
+            scope, level = function_around(file, scope), -1  # a closure's
+
+    def _parameter(self, at: _At, function: ast.AST, name: str, depth: int) -> Iterator[_At]:
+        """What the caller passed for an argument, else its default."""
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return
+        calls = [c for c in self._callers(at, function) if c is not None]
+        passed = [(c, _passed(function, c.node, name)) for c in calls if isinstance(c.node, ast.Call)]
+        if any(kind == "unclear" for _, (kind, _) in passed):
+            return
+        for call, (kind, value) in passed:
+            if kind == "given" and value is not None:
+                yield from self.follow(_At(call.file, value, call.level, "argument"), depth + 1)
+        default = _default(function, name)
+        if default is not None and (not passed or any(kind == "absent" for _, (kind, _) in passed)):
+            yield from self.follow(_At(at.file, default, -1, "default argument"), depth + 1)
+
+    def _callers(self, at: _At, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[_At | None]:
+        """The call on the stack, for a function that is running; else every call of that name in the files at hand."""
+        if 0 <= at.level < len(self.stack) - 1:
+            outer = self.stack[at.level + 1]
+            call = call_at(self.text, outer)
+            known = call is not None and outer.user
+            return [_At(outer.file, call, at.level + 1) if known and call is not None else None]
+        file = self.text.parsed(at.file)
+        name = function.name
+        if name == "__init__" and file is not None and isinstance(around := file.parents.get(function), ast.ClassDef):
+            name = around.name
+        found: list[_At | None] = []
+        for path in self.files:
+            parsed = self.text.parsed(path)
+            nodes = ast.walk(parsed.tree) if parsed is not None else ()
+            found += [_At(path, n, -1) for n in nodes if isinstance(n, ast.Call) and last_part(n.func) == name]
+        return found
+
+    # ------------------------------------------------------------ settings
+
+    def _attribute(self, name: str, depth: int) -> Iterator[_At]:
+        """Every value that something of that name is given: a field, an assignment, an argument of a constructor."""
+        trees = [file.tree for path in self.files if (file := self.text.parsed(path)) is not None]
+        if sum(_reads(tree, name) for tree in trees) > 1:
+            return
+        fields, given = [], []
+        for path in self.files:
+            file = self.text.parsed(path)
+            for node in ast.walk(file.tree) if file is not None else ():
+                if isinstance(node, ast.ClassDef):
+                    fields += [_At(path, v, -1, "setting") for v in _fields(node, name)]
+                elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                    given += [_At(path, v, -1, "setting") for v in _set(node, name)]
+                elif isinstance(node, ast.Call):
+                    given += [_At(path, v, -1, "setting") for v in _constructed(node, name)]
+        found = [f for at in given for f in self.follow(at, depth + 1)]
+        yield from found or [f for at in fields for f in self.follow(at, depth + 1)]
+
+    def _item(self, at: _At, node: ast.Subscript, depth: int) -> Iterator[_At]:
+        """The value under a key, in every dictionary that has it; of a table of dtypes, what names the key."""
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            for value in self._under(node.slice.value):
+                yield from self.follow(value, depth + 1)
+        elif not isinstance(node.slice, ast.Constant):
+            yield from self.follow(_At(at.file, node.slice, at.level, at.kind), depth + 1)
+
+    def _under(self, key: str) -> Iterator[_At]:
+        for path in self.files:
+            file = self.text.parsed(path)
+            for node in ast.walk(file.tree) if file is not None else ():
+                if isinstance(node, ast.Dict):
+                    pairs = zip(node.keys, node.values)
+                    yield from (
+                        _At(path, v, -1, "setting") for k, v in pairs if isinstance(k, ast.Constant) and k.value == key
+                    )
+                elif isinstance(node, ast.Call) and last_part(node.func) == "dict":
+                    yield from (_At(path, k.value, -1, "setting") for k in node.keywords if k.arg == key)
+                elif isinstance(node, ast.Assign) and _key(node.targets[0]) == key:
+                    yield _At(path, node.value, -1, "setting")
+
+    def _call(self, at: _At, node: ast.Call, depth: int) -> Iterator[_At]:
+        name = last_part(node.func)
+        inner: list[ast.expr] = []
+        kind = at.kind
+        if name == "getattr" and len(node.args) >= 2:
+            inner = [node.args[1]]
+        elif name == "getenv" or name == "get" and "environ" in (dotted(node.func) or ""):
+            inner, kind = node.args[1:2], "environment"
+        elif name == "get" and node.args and isinstance(node.args[0], ast.Constant):
+            for value in self._under(str(node.args[0].value)):
+                yield from self.follow(value, depth + 1)
+            inner = []
+        elif name == "field":
+            inner = [k.value for k in node.keywords if k.arg == "default"]
+        for expression in inner:
+            yield from self.follow(_At(at.file, expression, at.level, kind), depth + 1)
+
+
+def _key(node: ast.expr) -> object:
+    """The constant key of ``d["key"]``, None for what has none."""
+    return node.slice.value if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else None
+
+
+def _reads(scope: ast.AST, name: str) -> int:
+    """How often a name or attribute is read: what several read is not one call's to change."""
+    names = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    attributes = [n for n in ast.walk(scope) if isinstance(n, ast.Attribute) and n.attr == name]
+    return len(names) + sum(isinstance(n.ctx, ast.Load) for n in attributes)
+
+
+# ---------------------------------------------------------------- functions and their arguments
+
+
+def _outside(file: ParsedFile, node: ast.AST) -> bool:
+    """Whether a statement stands outside any function."""
+    return function_around(file, node) is file.tree
+
+
+def _names(function: Function) -> list[str]:
+    a = function.args
+    return [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+
+
+def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    a = function.args
+    positional = [*a.posonlyargs, *a.args]
+    first = len(positional) - len(a.defaults)
+    for number, parameter in enumerate(positional):
+        if parameter.arg == name:
+            return a.defaults[number - first] if number >= first else None
+    return next((d for p, d in zip(a.kwonlyargs, a.kw_defaults) if p.arg == name), None)
+
+
+def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.expr, name: str) -> tuple[str, ast.expr | None]:
+    """What a call gives for an argument: ``given`` with its expression, ``absent``, or ``unclear``."""
+    if not isinstance(call, ast.Call):
+        return "unclear", None
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return "given", keyword.value
+    if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
+        return "unclear", None
+    names = [p.arg for p in (*function.args.posonlyargs, *function.args.args)]
+    bound = bool(names) and names[0] in ("self", "cls")
+    number = names.index(name) - bound if name in names else -1
+    return ("given", call.args[number]) if 0 <= number < len(call.args) else ("absent", None)
+
+
+# ---------------------------------------------------------------- what gives an attribute its value
+
+
+def _fields(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+    for s in node.body:
+        if isinstance(s, (ast.AnnAssign, ast.Assign)) and s.value is not None:
+            targets = s.targets if isinstance(s, ast.Assign) else [s.target]
+            if any(dotted(t) == name for t in targets):
+                yield s.value
+
+
+def _set(node: ast.Assign | ast.AnnAssign, name: str) -> Iterator[ast.expr]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if node.value is not None and any(isinstance(t, ast.Attribute) and t.attr == name for t in targets):
+        yield node.value
+
+
+def _constructed(node: ast.Call, name: str) -> Iterator[ast.expr]:
+    """A setting that a constructor is given by name, or the default of a command line's option."""
+    called = last_part(node.func)
+    if called == "add_argument":
+        options = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if any(option.lstrip("-").replace("-", "_") == name for option in options):
+            yield from (k.value for k in node.keywords if k.arg == "default")
+    elif called[:1].isupper() or called in ("Namespace", "SimpleNamespace", "replace"):
+        yield from (k.value for k in node.keywords if k.arg == name)
+
+
+def frame_of(decision: Decision, file: ParsedFile) -> Frame:
+    """The decision as a frame, which places are made of."""
+    begin, end = file.start(decision.node), file.end(decision.node)
+    return Frame(decision.file, begin[0], decision.function, True, begin[1], *end)

@@ -135,8 +135,8 @@ class Replay:
     def _born(self) -> dict[int, int]:
         """Op -> the changed step of its result, if none of its operands has that step."""
         found: dict[int, int] = {}
-        for taker in (*self.recording.ops, *self.recording.refused):
-            for i in _taken(taker):
+        for taken in _taken(self.recording):
+            for i in taken:
                 if i.step in self.change.births and i.producer >= 0:
                     made = self.recording.ops[i.producer]
                     if i.dtype in made.outputs and all(o.step != i.step for o in made.inputs):
@@ -205,8 +205,8 @@ class Replay:
     @cached_property
     def _steps_of_results(self) -> dict[int, int]:
         found: dict[int, int] = {}
-        for taker in (*self.recording.ops, *self.recording.refused):
-            for i in _taken(taker):
+        for taken in _taken(self.recording):
+            for i in taken:
                 if i.producer >= 0 and i.dtype in self.recording.ops[i.producer].outputs:
                     found.setdefault(i.producer, i.step)
         return found
@@ -259,9 +259,10 @@ class Replay:
         return Carried(given, guess, unknown=outcome.why)
 
 
-def _taken(call: Op | Refused) -> Sequence[Input | Witness]:
-    """What a call was given."""
-    return call.inputs if isinstance(call, Op) else call.witnesses
+def _taken(recording: Recording) -> Iterator[Sequence[Input | Witness]]:
+    """What each call was given, those that were refused included."""
+    yield from (op.inputs for op in recording.ops)
+    yield from (refused.witnesses for refused in recording.refused)
 
 
 def _function(op: Op) -> tuple[str, int, str, str]:
@@ -351,10 +352,8 @@ def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = Mappin
     return {w.index: casts.get(w.index) or _dtype_after(run, refused, w) for w in tensors}
 
 
-def refused_again(
-    run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})
-) -> Prediction:
-    """What would happen to a refused call after a change. ``casts``: dtypes that the call casts to, by operand."""
+def refused_again(run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})) -> Prediction:
+    """What becomes of a call that was refused, after a change. ``casts``: what is cast in the call, by index."""
     tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
     now = given_again(run, refused, casts)
     before = Call(tuple(Given(w.dtype, len(w.shape), 0 in w.shape) for w in tensors))

@@ -22,8 +22,8 @@ class DtypeChange:
 
     births: step that decided a dtype -> the dtype that it should decide instead. modules: full name of a module or
     parameter -> the dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during
-    forward, ``"off"`` for no autocast, None for autocast as recorded. results: op -> the dtype that its floating results are
-    cast to.
+    forward, ``"off"`` for no autocast, None for autocast as recorded. results: op -> the dtype that its floating
+    results are cast to.
     """
 
     births: Mapping[int, str] = field(default_factory=dict)

@@ -79,7 +79,8 @@ TAKES_DTYPE = (
 """Calls that make a tensor and take ``dtype=``; the result of other calls has to be cast."""
 
 FIXED_RESULTS = frozenset(
-    "argmax argmin argsort argwhere bincount bucketize count_nonzero isin multinomial nonzero one_hot searchsorted".split()
+    "argmax argmin argsort argwhere bincount bucketize count_nonzero isin multinomial nonzero one_hot "
+    "searchsorted".split()
 )
 """Calls whose result is of one integer or boolean dtype, whatever goes in: a birth of its own."""
 FIXED_INDICES = frozenset("cummax cummin kthvalue max median min mode sort topk unique unique_consecutive".split())

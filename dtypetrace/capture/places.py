@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
 from opcode import opmap
@@ -289,7 +289,8 @@ def _characters(filename: str, line: int | None, column: int | None) -> int | No
 
 
 class UserCode:
-    """Decides which files are the user's own: those under the script's folder or its git root that are not installed.
+    """Decides which files are the user's own: those under the script's folder or its git root that are not installed,
+    be it into that very folder (``pip install --target``). An editable install there is the user's own.
 
     ``source`` overrides the folder. Notebook cells, ``-c`` programs and text run by ``exec`` are the user's own.
     """
@@ -312,6 +313,7 @@ class UserCode:
             | {os.path.join(os.path.realpath(sys.base_prefix), "lib", "python")}
         )
         self._known: dict[str, bool] = {}
+        self._packages: dict[str, frozenset[str]] = {}
 
     def __call__(self, filename: str) -> bool:
         known = self._known.get(filename)
@@ -323,14 +325,39 @@ class UserCode:
         if filename.startswith("<"):
             return not filename.startswith(("<frozen", "<__array", "<eval_with_key", "<attrs"))
         path = os.path.realpath(filename)
-        if "site-packages" in path or "dist-packages" in path:
+        if not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep)):
             return False
         if "ipykernel" in path and not os.path.exists(path):
             return True
         # an interpreter inside the project (a .venv there) is still installed code
         if any(path.startswith(p) and not self._prefix.startswith(p) for p in self._installed):
             return False
-        return path.startswith(self._prefix)
+        return path.startswith(self._prefix) and not self._was_installed(path)
+
+    def _was_installed(self, path: str) -> bool:
+        """Whether an installer put a file below the root into some folder there, as it noted beside it."""
+        folder = self._prefix
+        for name in path.removeprefix(self._prefix).split(os.sep):
+            if folder not in self._packages:
+                self._packages[folder] = frozenset(_installed_in(folder))
+            if name in self._packages[folder]:
+                return True
+            folder += name + os.sep
+        return False
+
+
+def _installed_in(folder: str) -> Iterator[str]:
+    """The packages and modules of a folder that its ``.dist-info`` folders name."""
+    try:
+        noted = [entry for entry in os.listdir(folder) if entry.endswith(".dist-info")]
+    except OSError:  # a file, a zip archive
+        return
+    for entry in noted:
+        try:
+            with open(os.path.join(folder, entry, "RECORD"), encoding="utf-8", errors="replace") as record:
+                yield from {line.split(",", 1)[0].strip('"').split("/", 1)[0] for line in record}
+        except OSError:
+            pass
 
 
 def _git_root(folder: Path) -> Path | None:

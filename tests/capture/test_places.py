@@ -301,3 +301,35 @@ def outside(tmp_path) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "helper.py").write_text("def run(torch):\n    return torch.ones(2, 2).mm(torch.ones(2, 2).half())\n")
     return folder
+
+
+def installed(folder, name, files):
+    """What pip leaves in a folder: the files, and beside them a note of them."""
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("")
+    noted = folder / f"{name}-1.0.dist-info"
+    noted.mkdir(parents=True)
+    lines = [*files, f"{name}-1.0.dist-info/RECORD", "../../bin/tool"]
+    (noted / "RECORD").write_text("".join(f"{line},sha256=abc,12\n" for line in lines))
+
+
+@pytest.mark.parametrize("folder", ["", "vendor", "build/site"])
+def test_what_pip_installed_into_the_project_is_not_the_users_own(tmp_path, folder):
+    target = tmp_path / folder
+    installed(target, "lib", ["lib/__init__.py", "lib/deep/inner.py", "single.py"])
+    (target / "own").mkdir()
+    user = UserCode(tmp_path / "train.py")
+    assert not any(user(str(target / file)) for file in ("lib/__init__.py", "lib/deep/inner.py", "single.py"))
+    assert user(str(target / "own" / "model.py")) and user(str(target / "mine.py")) and user(str(tmp_path / "train.py"))
+
+
+def test_an_editable_install_below_the_root_is_the_users_own(tmp_path):
+    """pip notes it where packages are; in the project lies at most the build's own ``.egg-info``."""
+    (tmp_path / "src" / "mine.egg-info").mkdir(parents=True)
+    (tmp_path / "src" / "mine.egg-info" / "top_level.txt").write_text("mine\n")
+    installed(tmp_path / ".venv/lib/python3.11/site-packages", "mine", ["__editable___mine_finder.py"])
+    user = UserCode(tmp_path / "train.py")
+    assert user(str(tmp_path / "src" / "mine" / "model.py"))
+    assert not user(str(tmp_path / ".venv/lib/python3.11/site-packages/__editable___mine_finder.py"))
+    assert user(str(tmp_path / "site-packages-demo" / "model.py"))

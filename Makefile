@@ -4,6 +4,7 @@
 # make lint    ruff and mypy
 # make exhaustive    every operator's reference in every dtype, which takes many minutes
 # make fuzz          damaged traces and sources, MUTATIONS of them, other ones with DTYPETRACE_SEED
+# make dtype-rules    measures the operators' dtype rules anew from torch's kernels, which takes an hour
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -12,7 +13,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive fuzz lint benchmark clean
+.PHONY: demo test fast exhaustive fuzz lint dtype-rules benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -51,6 +52,9 @@ lint: $(VENV)/test.stamp
 	$(IN_VENV) -m ruff check dtypetrace tests benchmarks tools
 	$(IN_VENV) -m ruff format --check dtypetrace tests benchmarks tools
 	$(IN_VENV) -m mypy
+
+dtype-rules: $(VENV)/test.stamp
+	$(IN_VENV) -m tools.operator_rules
 
 benchmark: $(VENV)/test.stamp
 	$(IN_VENV) benchmarks/overhead.py

@@ -22,8 +22,8 @@ class Frame:
 class Place:
     """Where something happened: the frames outside torch and dtypetrace, innermost first.
 
-    ``stack`` is empty where no Python code was running (an op of the backward pass whose
-    forward was not watched); file is then ``""`` and line 0.
+    ``stack`` is empty where no Python code was running (an op of the backward pass whose forward was not watched); file
+    is then ``""`` and line 0.
     """
 
     stack: tuple[Frame, ...] = ()

@@ -1,8 +1,7 @@
 """Operators by dtype: what ran in which dtype, what autocast did to it, and what could not run in a lower one.
 
 Facts of this run, for the settings of a trainer. Autocast's lists differ between devices, so none is looked up here.
-Standard
-library only.
+Standard library only.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
 
 def _coarse(p: Precision) -> str:
     if p.merged >= _MERGED:
-        return f"{p.merged:.0%} of its entries cannot be told from the next one"
+        return f"{p.merged:.0%} of its entries became equal to the next one"
     return f"its entries are off by {p.total:.1%}, where one rounding costs {ROUNDING / 2:.1%}"
 
 

@@ -197,7 +197,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     makes = f"{table.op} makes a table of {dtype} numbers"
     if narrow.back:
         makes = f"{table.op} takes {dtype} numbers for integers"
-    notes = [f"{narrow.what}: {dtype} tells {int(_neighbours(dtype)):,} neighbours apart, no more"]
+    notes = [f"{narrow.what}: {dtype} can distinguish {int(_neighbours(dtype)):,} neighbours, no more"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         notes.append(f"{culprit.shown} goes in at {short(run.place(op))}, and {table.op} makes the table of it")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)

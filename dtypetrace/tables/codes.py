@@ -32,7 +32,7 @@ TITLES: dict[str, str] = {
     "DT201": "one wider operand silently widened the result, and what was computed from it",
     "DT202": "a value was cast away and back, and nothing between needed the other dtype",
     "DT203": "a write silently narrowed the values that it stored",
-    "DT204": "a table was computed in a dtype that cannot tell its entries apart",
+    "DT204": "a table was computed in a dtype that cannot distinguish its entries",
     "DT205": "a weight was cast again at each call, with the same result every time",
     "DT301": "a finite value outgrew its dtype",
     "DT302": "nonzero values are flushed to zero",

@@ -63,7 +63,7 @@ def lineage(recording: Recording, step: int, expected: str | None = None) -> Lin
             step = followed.step
             continue
         if current.how == "attribute" and wrong and (current.explicit or _unfollowed(recording, current, expected)):
-            steps.append(current)  # it named the dtype: whatever came in, this went out
+            steps.append(current)  # it named the dtype of its result, for any operands
             hows.append("cast")
             reads.append(None)
             break
@@ -120,10 +120,10 @@ def _unfollowed(recording: Recording, step: Step, expected: str | None) -> bool:
 
 
 def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> bool:
-    """Whether the tensor that a dtype was read from is right as it is: the line that chose it is wrong, then.
+    """Whether the tensor that a dtype was read from is right: then the line that chose it is wrong.
 
-    Numbers to count with are integers, whatever is cast like them; a parameter may have been cast since; and what met
-    only tensors of its own dtype is healthy.
+    Counters are rightly integers, even if other tensors are cast like them; a parameter may have been cast since; and a
+    tensor that met only tensors of its own dtype is healthy.
     """
     if expected is None:
         return False

@@ -1,9 +1,9 @@
-"""Ctrl-C and other signals while a trace opens or closes: it is open or it is not, never half.
+"""Ctrl-C and other signals while a trace opens or closes: afterwards it is either open or closed, never half open.
 
 A handler written in Python runs between any two bytecodes of the main thread, and may raise: Ctrl-C's does. While
-something must not be half done the handlers are held back (:class:`held`), and called afterwards. What even that cannot
-cover is the moment in which ``__exit__`` begins: an interrupt there leaves the block without a line of ours having run.
-So a ``with`` statement is given an exit whose end is noticed (:class:`Leaving`). Standard library only.
+something must not be half done, the handlers are held back (:class:`held`) and called afterwards. This does not
+cover the moment when ``__exit__`` begins: an interrupt there leaves the block before any line of ours has run.
+So a ``with`` statement gets an exit object whose end is noticed (:class:`Leaving`). Standard library only.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NUMBERS = tuple(sorted(int(number) for number in _signal.valid_signals()))
 
 
 class held:
-    """A block in which no signal's Python handler runs. Those that were due run when it ends, once each.
+    """A block in which no Python signal handler runs. Handlers that were due run once each when it ends.
 
-    Does nothing in other threads than the main one: no handler runs there.
+    Does nothing outside the main thread, where no handler runs.
     """
 
     __slots__ = ("_handlers", "_due")
@@ -39,7 +39,7 @@ class held:
                     if callable(handler):  # else the system's default, ignored, or not Python's
                         self._handlers[number] = handler
                         _signal.signal(number, self._hold)
-            except BaseException:  # one came just before its own handler was held
+            except BaseException:  # a signal came just before its own handler was held
                 self._release()
                 raise
         return self
@@ -55,7 +55,7 @@ class held:
         self._due.append((number, frame))
 
     def _deliver(self, handlers: dict[int, Callable[[int, FrameType | None], Any]]) -> None:
-        """Calls what was due; where one raises, the others all the same."""
+        """Calls the handlers that were due, even if one of them raises."""
         try:
             while self._due:
                 number, frame = self._due.pop(0)
@@ -65,7 +65,7 @@ class held:
                 self._deliver(handlers)
 
     def _release(self) -> None:
-        """Gives every signal its handler back, whatever those that have theirs already raise meanwhile."""
+        """Restores every signal's handler, even if a handler that is already restored raises during that."""
         try:
             for number in reversed(_NUMBERS):
                 if number in self._handlers:
@@ -89,10 +89,10 @@ class Closing(Protocol):
 
 
 class Leaving:
-    """In the place of ``__exit__``: what a ``with`` statement gets closes the trace when the statement lets go of it.
+    """Replaces ``__exit__`` by an object that closes the trace when the ``with`` statement drops it.
 
-    The statement looks ``__exit__`` up before it opens anything and holds it until it is left, by whichever way. Where
-    an interrupt comes before the first line of the function runs, dropping it is all that happens. It is written in C,
+    The statement looks ``__exit__`` up before it opens anything and holds it until the block ends in any way. If
+    an interrupt comes before the first line of the function runs, the statement only drops it. It is written in C,
     so no frame of a traceback keeps it alive.
     """
 

@@ -222,7 +222,7 @@ def show(error: BaseException | None) -> SystemExit | KeyboardInterrupt:
 def _call_hook(hook: Callable[..., object], error: BaseException) -> BaseException | None:
     try:
         hook(type(error), error, error.__traceback__)
-    except BaseException as failure:  # python reports whatever a hook raises
+    except BaseException as failure:  # python reports any exception of a hook
         _unlink_own_frames(failure)
         return failure
     return None

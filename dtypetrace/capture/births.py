@@ -284,7 +284,7 @@ class Births:
                 mark.step = self.origins.step(RawStep("autocast", name, place, thread.module, source, out.dtype))
 
     def _fixed(self, thread: Thread, name: str, made: Sequence[Any], frame: FrameType | None) -> None:
-        """Results of one integer dtype, whatever went in: the call is their birth, not what it counted or compared."""
+        """Results that always have one integer dtype: the call is their birth, not the operands."""
         place = self.recorder.place(thread, frame)
         for out in made:
             if isinstance(out, Tensor) and not out.is_floating_point() and (mark := self.origins.of(out)) is not None:
@@ -357,7 +357,7 @@ class Births:
             mark.step = origins.step(step._replace(reads=reads))
 
     def _settled(self, thread: Thread, mark: Mark, out: Tensor, frame: FrameType | None, name: str) -> None:
-        """A cast that names the dtype that a tensor has already: it changed nothing, and decides all the same.
+        """A cast that names the dtype that a tensor has already: it changed nothing, but it decides the dtype.
 
         A parameter keeps its module's story.
         """

@@ -17,7 +17,7 @@ CAST_CALLS = frozenset(
 """Casts that may return the tensor they were called on. For the others, the output shows that a cast ran."""
 _RESULTS = (getattr(home, name, None) for name in FIXED_RESULTS for home in (torch, Tensor, torch.nn.functional))
 TOLD_CALLS = CAST_CALLS | {call for call in _RESULTS if call is not None}
-"""Those, and what gives one integer dtype whatever goes in: only the call says that."""
+"""Those, and calls that always return one integer dtype: only the call shows that."""
 # an isinstance check that fails takes three times as long as looking the type up
 _HOLDS_NONE = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}

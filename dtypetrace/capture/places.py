@@ -335,7 +335,7 @@ class UserCode:
         return path.startswith(self._prefix) and not self._was_installed(path)
 
     def _was_installed(self, path: str) -> bool:
-        """Whether an installer put a file below the root into some folder there, as it noted beside it."""
+        """Whether an installer put a file into a folder below the root, according to its record next to it."""
         folder = self._prefix
         for name in path.removeprefix(self._prefix).split(os.sep):
             if folder not in self._packages:

@@ -341,8 +341,8 @@ def function_modes() -> list[Any]:
 
 @contextmanager
 def function_mode_on(mode: TorchFunctionMode) -> Iterator[None]:
-    """Puts a function mode on for a block, and takes it off wherever it then lies. It may be gone: an interrupt inside
-    one of torch's own functions that put it aside costs it."""
+    """Puts a function mode on during a block, then takes it off, wherever it is. It may be gone: an interrupt inside
+    one of torch's own functions that had removed it for a moment loses it."""
     push_function_mode(mode)
     try:
         yield
@@ -369,8 +369,8 @@ def remove_dispatch_mode(mode: TorchDispatchMode) -> None:
 
 
 def end_function_mode(mode: TorchFunctionMode, before: list[Any], error: BaseException | None) -> None:
-    """Takes every occurrence of a mode off the function-mode stack. ``before``: what was on before it was put there;
-    ``error``: what ends the block."""
+    """Takes every occurrence of a mode off the function-mode stack. ``before``: the modes that were on before it;
+    ``error``: the exception that ends the block."""
     modes = function_modes()
     kept = _without(modes, mode, before, error)
     if kept != modes:
@@ -386,11 +386,11 @@ def end_dispatch_mode(mode: TorchDispatchMode, before: list[Any], error: BaseExc
 
 
 def _without(modes: list[Any], mode: object, before: list[Any], error: BaseException | None) -> list[Any]:
-    """The modes that should be on after a mode's end, wherever it lies.
+    """The modes that should be on after a mode's end, wherever it is.
 
-    It may be gone, in two ways. Another mode was left meanwhile and torch took the innermost for it (a generator that
-    was dropped inside the block): that other lay below ours, the last of those that were there before. Or an interrupt
-    came while torch had put modes aside, and they never came back; then an error is leaving.
+    It may be gone, for two reasons. The program left another mode and torch popped the innermost instead (a generator
+    that was dropped inside the block): that other one was below ours, the last of those that were there before. Or an
+    interrupt came while torch had removed modes for a moment, and they never came back; then an error is leaving.
     """
     kept = [other for other in modes if other is not mode]
     if error is not None:

@@ -44,7 +44,7 @@ def plan_of(
         # not the program's request: another thread may be writing the gradients that this optimizer does not hold
         held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
         gradients = [(n, p, p.grad) for n, p in trained if asked or id(p) in held]
-        beside = {q.rpartition(".")[0] + "." for q in quantised}
+        of_quantised = {q.rpartition(".")[0] + "." for q in quantised}
         return Plan(
             place=place,
             model=type(model).__name__,
@@ -54,7 +54,7 @@ def plan_of(
             trained=tuple(n for n, _ in trained),
             quantised=tuple(quantised),
             adapted=any(
-                p.dim() >= 2 and n.startswith(prefix) and len(prefix) > 1 for n, p in trained for prefix in beside
+                p.dim() >= 2 and n.startswith(prefix) and len(prefix) > 1 for n, p in trained for prefix in of_quantised
             ),
             autocast=dtype_name(autocast_dtype) if autocast_dtype else "",
             scaler=scaler is not None and scaler.is_enabled(),

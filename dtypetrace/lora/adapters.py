@@ -61,7 +61,7 @@ def find_adapters(model: nn.Module) -> list[Adapter]:
     if not found:
         raise ValueError(
             f"no adapters in {type(model).__name__}: nothing is called lora_down, lora_up, lora_A or the like, "
-            "and no trainable weights are beside frozen ones; "
+            "and no trainable weights are next to frozen ones; "
             "pass the module that holds the adapters (nn.ModuleList([base, adapters]) where they are outside the base)"
         )
     return list(found.values())

@@ -256,7 +256,7 @@ def _backward(recording: Recording) -> dict[str, Any]:
     return _table(
         "backward",
         "Backward",
-        "The floating dtypes that the backward ops of each module made, beside those of its own parameters.",
+        "The floating dtypes that the backward ops of each module made, and those of its own parameters.",
         (-1, 1),
         groups,
         len(rows),

@@ -35,7 +35,7 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
-    """A default dtype that was set is a matter of the whole program: told, and the value is cast in the call."""
+    """A default dtype set by the program affects all of it: the words say so, and the value is cast in the call."""
     if case.origin.op != "set_default_dtype" or not case.disagrees or case.born is None:
         return
     # the step after the setting is the factory that used the default; the last step is the refused call

@@ -26,7 +26,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
 
 
 def trained_under_autocast(case: Case) -> Iterator[Fix]:
-    """Weights that an optimizer trains are not narrowed: what meets them is cast, or autocast casts both.
+    """Weights that an optimizer trains are not narrowed: the other operand is cast, or autocast casts both.
 
     Weights that are trained in half are widened where that was decided.
     """
@@ -48,7 +48,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
 
 
 def _at_boundary(case: Case) -> tuple[Edit, ...]:
-    """The edit that casts what a trained weight meets to the weight's dtype."""
+    """The edit that casts the other operand to the trained weight's dtype."""
     weight = case.witness
     others = [w for w in case.refused.witnesses if w.dtype in HALF and not w.trained and w.holder is None]
     if not case.passed or len(others) != 1:
@@ -185,7 +185,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     if (case.origin.place.file, case.origin.place.line) == (case.site.file, case.site.line):
         return
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
-    if case.refused.op == "backward" and _own(case.here):  # a hook hands its result to the engine
+    if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
         why = f"{case.culprit.dtype} is on purpose at {short(case.here)}: cast what is returned to {wanted}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))

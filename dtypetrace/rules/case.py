@@ -73,7 +73,7 @@ class Case:
             not refused.derived
             and refused.phase != "optimizer"
             and refused.code != "DT111"
-            and refused.op != "backward"  # what the engine refuses is no operand of the call that starts it
+            and refused.op != "backward"  # what the engine refuses is not an operand of the call that starts it
             and bool(self.site.stack)
         )
 
@@ -97,7 +97,7 @@ class Case:
 
     @cached_property
     def from_trained(self) -> bool:
-        """Whether the culprit is a result that has its width from weights which an optimizer trains."""
+        """Whether the culprit is a result whose width comes from weights that an optimizer trains."""
         if not self.narrows or self.culprit.holder is not None or not self.recording.meta.get("trains"):
             return False
         line = graph.lineage(self.recording, self.witness.step, self.verdict.expected)
@@ -108,7 +108,7 @@ class Case:
 
     @cached_property
     def settled(self) -> bool:
-        """Whether the cast that decided the dtype changed nothing: its result is no island, as nothing was widened."""
+        """Whether the cast that decided the dtype changed nothing: nothing was widened, so it is no island."""
         line = graph.lineage(self.recording, self.witness.step, self.verdict.expected)
         return line is not None and line.root.how == "attribute"
 
@@ -215,7 +215,7 @@ def _under_autocast(case: Case) -> str:
 
 
 def _half_elsewhere(case: Case, half: set[str]) -> bool:
-    """Whether a float32 weight stands among weights that are trained in half, or was half in this call before."""
+    """Whether a float32 weight is among weights that are trained in half precision, or was half in this call before."""
     if any(p.trained and p.dtype in half for p in case.refused.model):
         return True
     key = (case.refused.op, case.refused.module, "")

@@ -1,8 +1,8 @@
-"""What is shown as a diff has been checked: every edit of a remedy, before anybody sees it.
+"""Checks every edit of a remedy before it is shown as a diff.
 
-Each check is a function from a proposal to an objection, in words, or to an empty text. They are asked in order,
-those of the text first, then those of the dtype rules, which carry the recorded run through the change. A proposal
-that one of them objects to is not shown as a diff.
+Each check is a function from a proposal to an objection, in words, or to an empty text. They run in order:
+first those of the text, then those of the dtype rules, which replay the recorded run with the change. If one of them
+objects, the proposal is not shown as a diff.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..tables.rule_language import Gives, Refuses
 from .case import Case, short
 
 MOST_OPS = 50_000
-"""Recordings with more distinct ops are not carried through a change: it would be felt."""
+"""Recordings with more distinct ops are not replayed with a change: that would take too long."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def it_parses(proposal: Proposal) -> str:
 
 
 def its_names_exist(proposal: Proposal) -> str:
-    """Every name that an edit brings is bound where it stands."""
+    """Every name that an edit adds is defined at that place."""
     for edit in proposal.fix.edits:
         new = _names(edit.after, ast.Load) - _names(edit.after, ast.Store) - _names(edit.before, ast.Load)
         file = proposal.case.recording.text.parsed(edit.file)
@@ -86,7 +86,7 @@ def its_names_exist(proposal: Proposal) -> str:
 
 
 def it_casts_a_tensor(proposal: Proposal) -> str:
-    """What an edit casts is a tensor or a module: no map, no tuple, no object with tensors in it."""
+    """An edit casts a tensor or a module: not a mapping, a tuple or an object with tensors in it."""
     for edit in proposal.fix.edits:
         receiver = _receiver(edit)
         if receiver and (why := _no_tensor(proposal.case, edit, receiver)):
@@ -95,7 +95,7 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
 
 
 def it_spares_variables(proposal: Proposal) -> str:
-    """No literal is written over a variable: it was decided elsewhere, and the next configuration would break."""
+    """No literal replaces a variable: its value was decided elsewhere, and the next configuration would break."""
     for edit in proposal.fix.edits:
         after = _expression(edit.after)
         before = _expression(edit.before)
@@ -109,7 +109,7 @@ def it_spares_variables(proposal: Proposal) -> str:
 
 
 def it_keeps_what_is_trained(proposal: Proposal) -> str:
-    """What an optimizer trains is not narrowed, unless the program trains others of its model in that dtype."""
+    """What an optimizer trains is not narrowed, unless the program trains other weights of the model in that dtype."""
     case = proposal.case
     if not case.recording.meta.get("trains") or proposal.effect is None:
         return ""
@@ -131,9 +131,9 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
 
 
 def it_is_not_refused_again(proposal: Proposal) -> str:
-    """By the dtype rules the refused call takes what it is given after the change.
+    """By the dtype rules, the refused call accepts its operands after the change.
 
-    Where the change could not be followed to the call, nothing is known.
+    If the change cannot be followed to the call, nothing is known.
     """
     if proposal.run is None or proposal.effect is None or not _reaches(proposal):
         return ""
@@ -151,7 +151,7 @@ def _reaches(proposal: Proposal) -> bool:
 
 
 def nothing_else_is_refused(proposal: Proposal) -> str:
-    """By the dtype rules no call that ran is refused after the change: the collision does not move."""
+    """By the dtype rules, the change makes no other call fail: the collision does not move."""
     if proposal.run is None:
         return ""
     for number, carried in enumerate(proposal.run.ops):
@@ -171,11 +171,11 @@ CHECKS: tuple[Check, ...] = (
     it_is_not_refused_again,
     nothing_else_is_refused,
 )
-"""In the order in which they are asked."""
+"""In the order in which they run."""
 
 
 def objection(case: Case, fix: Fix) -> str:
-    """Why the edits of a remedy are not to be shown; empty where they are, or where there are none."""
+    """Why the edits of a remedy must not be shown; empty where they may be, or where there are none."""
     if not fix.edits:
         return ""
     proposal = Proposal(case, fix)
@@ -183,7 +183,7 @@ def objection(case: Case, fix: Fix) -> str:
 
 
 def done(case: Case, fix: Fix) -> tuple[str, ...]:
-    """What was checked of edits that nothing objects to, as the JSON report says it."""
+    """The checks that the edits passed, as the JSON report names them."""
     if not fix.edits:
         return ()
     proposal = Proposal(case, fix)
@@ -202,7 +202,7 @@ def _effect(case: Case, fix: Fix) -> Effect | None:
     """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
     edit, wanted = fix.edits[0], case.born or case.wanted
     if case.culprit.dtype not in FLOATING or case.refused.op == "backward":
-        return None  # integers are not carried, and the engine's checks stand in no table
+        return None  # integers are not replayed, and the table has no rules for the engine's checks
     if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
         return None
     if fix.place == case.site and fix.place.stack and _inside(edit, fix.place.stack[0]):
@@ -233,7 +233,7 @@ def _inside(edit: Edit, frame: Frame) -> bool:
 
 
 def _at_call(case: Case, edit: Edit) -> Effect | None:
-    """The operand that an edit of the refused call casts, and to what."""
+    """The operand that an edit of the refused call casts, and the dtype."""
     named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
     dtype = named[1].rpartition(".")[2] if named else ""
     cast = {w.index: w for w in case.refused.witnesses if _written(case, w.index) == edit.before}
@@ -293,13 +293,13 @@ def _binding(tree: ast.Module) -> Iterator[str]:
 
 
 def _receiver(edit: Edit) -> str:
-    """The expression that an edit puts a cast behind, empty where it does something else."""
+    """The expression after which an edit puts a cast; empty where the edit does something else."""
     found = re.fullmatch(r"\(?(.*?)\)?\.(?:to\([\w.]+\)|float\(\)|half\(\)|double\(\)|bfloat16\(\))", edit.after, re.S)
     return edit.before if found and edit.after.strip("(").startswith(edit.before) else ""
 
 
 _OF_A_MAP = frozenset({"items", "keys", "get", "pop", "append", "extend", "last_hidden_state", "logits", "sample"})
-"""Attributes that no tensor has, of what holds tensors."""
+"""Attributes of objects that hold tensors; no tensor has them."""
 
 
 def _no_tensor(case: Case, edit: Edit, receiver: str) -> str:

@@ -75,7 +75,7 @@ def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterat
 
 
 def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
-    """DT501 and DT502: a loss scaler beside weights of half precision."""
+    """DT501 and DT502: a loss scaler with weights of half precision."""
     kinds = (("bfloat16", "DT501", "warning", _NO_SCALER), ("float16", "DT502", "error", _WIDE_WEIGHTS))
     for dtype, code, severity, change in kinds if plan.scaler else ():
         chosen = tuple(p for p in trained if p.dtype == dtype)

@@ -169,7 +169,7 @@ def default_yields(case: Collision) -> Verdict | None:
     """Parameters that are float32 only by default yield to a half dtype that the run decided on in several places.
 
     One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and
-    weights that are trained in float32 beside frozen half ones are meant to be so.
+    weights that are trained in float32 next to frozen half ones are so on purpose.
     """
     most = case.majority
     rivals = case.present & HALF

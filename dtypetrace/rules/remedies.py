@@ -39,7 +39,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_birth.ready_table,
     at_birth.birth,
 )
-"""What a finding may show, in the order in which they are asked."""
+"""What a finding may show, in the order in which they are tried."""
 
 FURTHER: tuple[Strategy, ...] = (
     elsewhere.computed_in_float32,
@@ -52,7 +52,7 @@ FURTHER: tuple[Strategy, ...] = (
     elsewhere.loaded_values,
     elsewhere.own_lines,
 )
-"""What only ``fix`` tries, after all of those."""
+"""What only ``fix`` tries, after all the others."""
 
 FINAL: frozenset[Strategy] = frozenset({at_use.scalar_limit, at_use.kept_wide})
 """Nothing else may be tried after these: a number has no dtype to change, and an average must not be narrowed."""

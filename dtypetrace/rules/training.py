@@ -47,11 +47,11 @@ def find(recording: Recording) -> Iterator[Finding]:
     for key, members in groups.items():
         code = str(key[0])
         place = members[0][0].place
-        beside = [(u, m) for u, m in judged if u.place == place]
+        same_place = [(u, m) for u, m in judged if u.place == place]
         if code == "DT305" and place in explained:
             continue  # a LoRA's down matrix gets no gradient while its up matrix stays zero
-        quiet = 0 if code == "DT305" else sum(m.name == "zero gradient" for _, m in beside)
-        dead = all(u.moved == 0 for u, _ in beside)
+        quiet = 0 if code == "DT305" else sum(m.name == "zero gradient" for _, m in same_place)
+        dead = all(u.moved == 0 for u, _ in same_place)
         yield _finding(recording, _Group(code, tuple(members), quiet, dead))
 
 
@@ -119,7 +119,7 @@ def _notes(group: _Group) -> Iterator[str]:
     if group.quiet:
         yield f"{group.quiet} more get a gradient of zeros, because the weights that they feed do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
-        yield f"{worst.subnormal:.0%} of its gradient lies below float16's normal range"
+        yield f"{worst.subnormal:.0%} of its gradient is below float16's normal range"
 
 
 def _other(u: Update, m: Mechanism) -> str:

@@ -1,8 +1,8 @@
 """Where a dtype that a call takes from a variable was decided: an argument, a default, a setting, the environment.
 
 A dtype is a singleton and has no history, so the text is followed: a name to its assignment or, through the stack,
-to what the caller passed; an attribute or a key to the one place that gives it. Where two places could have decided,
-or others read the decision too, none is named. Pure functions over a :class:`~dtypetrace.text.ProgramText`.
+to what the caller passed; an attribute or a key to the only place that sets it. Where two places could have decided,
+or other code reads the decision too, none is named. Pure functions over a :class:`~dtypetrace.text.ProgramText`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..text import ParsedFile, ProgramText
 from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
 
 _DEEPEST = 12
-"""So many names are followed; a longer chain is more likely a loop."""
+"""How many names are followed; a longer chain is more likely a loop."""
 _ALIASES = {
     "half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "cfloat": "complex64",
     "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "f16": "float16", "f32": "float32",
@@ -48,7 +48,7 @@ class _At:
 
 
 def decision(text: ProgramText, place: Place, written: ast.expr) -> Decision | None:
-    """Where the expression that a call has its dtype from was given that dtype; None where that is not plain."""
+    """Where the dtype expression of a call got its value; None where that is unclear."""
     if not place.stack:
         return None
     finder = _Finder(text, place)
@@ -65,7 +65,7 @@ def decision(text: ProgramText, place: Place, written: ast.expr) -> Decision | N
 
 
 def spelled(node: ast.expr) -> str:
-    """The dtype that a literal names: ``torch.float16``, ``"float16"``, ``"fp16"``; empty for what names none."""
+    """The dtype that a literal names: ``torch.float16``, ``"float16"``, ``"fp16"``; empty where it names none."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         name = node.value.removeprefix("torch.")
     elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -77,7 +77,7 @@ def spelled(node: ast.expr) -> str:
 
 
 def respelled(node: ast.expr, segment: str, wanted: str) -> str:
-    """A literal of another dtype, in the same manner; empty where there is none."""
+    """A literal for another dtype, in the same style; empty where there is none."""
     if isinstance(node, ast.Attribute):
         return f"{segment[: segment.rindex('.')]}.{wanted}"
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
@@ -95,7 +95,7 @@ class _Finder:
         self.files = sorted({f.file for f in place.stack if f.user})
 
     def follow(self, at: _At, depth: int) -> Iterator[_At]:
-        """The literals of the dtype that an expression may have it from."""
+        """The dtype literals from which an expression may get its value."""
         if depth > _DEEPEST:
             return
         node = at.node
@@ -174,7 +174,7 @@ class _Finder:
     # ------------------------------------------------------------ settings
 
     def _attribute(self, name: str, depth: int) -> Iterator[_At]:
-        """Every value that something of that name is given: a field, an assignment, an argument of a constructor."""
+        """Every value that is given to this name: a field, an assignment, an argument of a constructor."""
         trees = [file.tree for path in self.files if (file := self.text.parsed(path)) is not None]
         if sum(_reads(tree, name) for tree in trees) > 1:
             return
@@ -192,7 +192,7 @@ class _Finder:
         yield from found or [f for at in fields for f in self.follow(at, depth + 1)]
 
     def _item(self, at: _At, node: ast.Subscript, depth: int) -> Iterator[_At]:
-        """The value under a key, in every dictionary that has it; of a table of dtypes, what names the key."""
+        """The value under a key, in every dictionary that has it; in a table of dtypes, the key's expression."""
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             for value in self._under(node.slice.value):
                 yield from self.follow(value, depth + 1)
@@ -237,7 +237,7 @@ def _key(node: ast.expr) -> object:
 
 
 def _reads(scope: ast.AST, name: str) -> int:
-    """How often a name or attribute is read: what several read is not one call's to change."""
+    """How often a name or attribute is read: if several read it, one call must not change it."""
     names = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
     attributes = [n for n in ast.walk(scope) if isinstance(n, ast.Attribute) and n.attr == name]
     return len(names) + sum(isinstance(n.ctx, ast.Load) for n in attributes)
@@ -247,7 +247,7 @@ def _reads(scope: ast.AST, name: str) -> int:
 
 
 def _outside(file: ParsedFile, node: ast.AST) -> bool:
-    """Whether a statement stands outside any function."""
+    """Whether a statement is outside any function."""
     return function_around(file, node) is file.tree
 
 
@@ -267,7 +267,7 @@ def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast
 
 
 def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.expr, name: str) -> tuple[str, ast.expr | None]:
-    """What a call gives for an argument: ``given`` with its expression, ``absent``, or ``unclear``."""
+    """What a call passes for an argument: ``given`` with its expression, ``absent``, or ``unclear``."""
     if not isinstance(call, ast.Call):
         return "unclear", None
     for keyword in call.keywords:
@@ -299,7 +299,7 @@ def _set(node: ast.Assign | ast.AnnAssign, name: str) -> Iterator[ast.expr]:
 
 
 def _constructed(node: ast.Call, name: str) -> Iterator[ast.expr]:
-    """A setting that a constructor is given by name, or the default of a command line's option."""
+    """A setting passed to a constructor by name, or the default of a command-line option."""
     called = last_part(node.func)
     if called == "add_argument":
         options = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
@@ -310,6 +310,6 @@ def _constructed(node: ast.Call, name: str) -> Iterator[ast.expr]:
 
 
 def frame_of(decision: Decision, file: ParsedFile) -> Frame:
-    """The decision as a frame, which places are made of."""
+    """The decision as a frame of a place."""
     begin, end = file.start(decision.node), file.end(decision.node)
     return Frame(decision.file, begin[0], decision.function, True, begin[1], *end)

@@ -246,7 +246,7 @@ def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
 
 
 def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that casts what a function returns, in the ``return`` statement that a place lies in."""
+    """The edit that casts what a function returns, in the ``return`` statement at a place."""
     spot = _spot(recording, place)
     statement: ast.AST | None = spot.node if spot is not None else None
     while spot is not None and isinstance(statement, ast.expr):

@@ -82,7 +82,7 @@ FIXED_RESULTS = frozenset(
     "argmax argmin argsort argwhere bincount bucketize count_nonzero isin multinomial nonzero one_hot "
     "searchsorted".split()
 )
-"""Calls whose result is of one integer or boolean dtype, whatever goes in: a birth of its own."""
+"""Calls whose result always has one integer or boolean dtype, for any operands: a birth of its own."""
 FIXED_INDICES = frozenset("cummax cummin kthvalue max median min mode sort topk unique unique_consecutive".split())
 """Calls that give such numbers behind their values."""
 

@@ -6,7 +6,7 @@ It sees composites that raise before anything is dispatched, reads of ``tensor.d
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from types import FrameType
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from . import private
-from .calls import TOLD_CALLS, op_name, tensors_in
+from .calls import TOLD_CALLS, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .protocols import again, refused
 from .recorder import Recorder
@@ -162,7 +162,7 @@ def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[
             around = _Guarded(recorder, healer.backward(thread, frame, args, kwargs))
     with around:
         try:
-            kind = next((type(t) for t in tensors_in(args, kwargs) if private.answers_torch_functions(type(t))), None)
+            kind = next(filter(_answers, map(type, _values_in(args, kwargs))), None)
             if kind is not None:  # torch asks it for this call, but not for the calls inside it
                 inside = f"torch functions inside {op_name(func)} of {kind.__name__}"
                 recorder.not_seen[f"{inside}, which has a __torch_function__ of its own"] = None
@@ -173,6 +173,18 @@ def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[
             if not recorder.refusals.knows(error):  # the inner call is healed; the outer one is never repeated
                 refused(mode.watch, thread, func, args, kwargs, error, frame)
             raise
+
+
+def _values_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+    for value in (*args, *kwargs.values()):
+        yield value
+        if isinstance(value, (list, tuple)):
+            yield from value
+
+
+def _answers(kind: type) -> bool:
+    """Whether values of a class, tensors or not, have a ``__torch_function__`` of their own."""
+    return private.answers_torch_functions(kind) if hasattr(kind, "__torch_function__") else False
 
 
 class _Guarded:

@@ -11,6 +11,7 @@ import sys
 from typing import IO, Any
 
 from ..program import UsageError
+from ..render.layout import Display
 from ..tables.refusals import Refusal, in_words, recognise
 from .code_pages import CodePage, UnknownCode, listing, page
 from .notices import notice_for
@@ -160,6 +161,7 @@ def show(what: str, stream: IO[str]) -> None:
     from rich.text import Text
 
     out = Console(file=stream, highlight=False)
+    out.width = out.width or Display.width  # COLUMNS=0, at which rich prints nothing
     if found is None and what.strip():
         out.print(Text(lead))
         return

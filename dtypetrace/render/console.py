@@ -35,6 +35,7 @@ def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> No
 
     stream = file or sys.stderr
     out = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    out.width = out.width or Display.width  # COLUMNS=0, at which rich prints nothing
     asked = os.environ.get("COLUMNS", "")  # a pipe has no width of its own
     width = out.width if out.is_terminal else int(asked) if asked.isdecimal() and int(asked) else Display.width
     display = Display(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")

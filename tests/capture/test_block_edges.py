@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+import pytest
 import torch
 import torch.nn.utils.prune
 from harmless import mlp, process, quick, whole  # noqa: F401 - fixtures
@@ -144,3 +145,45 @@ def test_no_interrupt_is_lost_while_tensors_die():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert lost == 0
+
+
+# ---------------------------------------------------------------- what only looks like a tensor, and deep stacks
+
+
+class Answers:
+    """No tensor, and asked for torch functions all the same."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return "answered", func.__name__
+
+
+@pytest.mark.parametrize("options", [{}, {"autofix": True}], ids=str)
+def test_what_is_no_tensor_but_answers_torch_functions_is_asked(options):
+    from torch.nn import functional
+
+    with dtypetrace.trace(**options) as t:
+        assert torch.autograd.backward([Answers()]) == ("answered", "backward")
+        assert torch.autograd.grad([Answers()], [Answers()]) == ("answered", "grad")
+        weights = [Answers()] * 2
+        given = functional.multi_head_attention_forward(
+            *[Answers()] * 3, 4, 2, *weights, None, None, False, 0.0, *weights
+        )
+        assert given == ("answered", "multi_head_attention_forward")
+    assert any("Answers, which has a __torch_function__ of its own" in s for s in t.recording.not_seen)
+
+
+@pytest.mark.parametrize("options", [{}, {"autofix": True}, {"numerics": True}], ids=str)
+def test_a_recursion_error_that_the_program_handles_ends_no_recording(options):
+    class Endless(torch.nn.Module):
+        def forward(self, x):
+            return self(x + 1)
+
+    layer = torch.nn.Linear(2, 2)
+    with dtypetrace.trace(**options) as t:
+        with pytest.raises(RecursionError):
+            Endless()(torch.ones(1))
+        layer(torch.ones(1, 2)).sum().backward()
+    assert [o.module for o in t.recording.ops if o.op == "linear"][-1] == "layer"
+    assert {o.phase for o in t.recording.ops} >= {"forward", "backward"}
+    assert any("where Python's stack ended" in s for s in t.recording.not_seen)

@@ -582,3 +582,17 @@ def test_a_conversion_that_names_its_dtype_is_told_so(tmp_path):
     ):
         program = programs.run(tmp_path, text.format(given))
         assert told in report.text(program.recording, program.findings)
+
+
+def test_a_terminal_without_columns_gets_the_report_all_the_same(monkeypatch):
+    """``COLUMNS=0``, at which rich prints nothing at all."""
+    import io
+    from types import SimpleNamespace
+
+    from dtypetrace import report
+    from dtypetrace.records import Recording
+
+    monkeypatch.setenv("COLUMNS", "0")
+    stream = io.StringIO()
+    report.console(SimpleNamespace(recording=Recording(), findings=()), file=stream)
+    assert "no dtype problem found" in stream.getvalue()

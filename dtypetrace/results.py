@@ -36,8 +36,8 @@ def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Resu
 def with_failed(shown: Results, failed: Iterable[str]) -> Results:
     """The results, with what parts of dtypetrace's own work failed."""
     recording = shown.recording
-    told = tuple(dict.fromkeys((*recording.not_seen, *failed)))
-    return replace(shown, recording=replace(recording, not_seen=told)) if told != recording.not_seen else shown
+    not_seen = tuple(dict.fromkeys((*recording.not_seen, *failed)))
+    return replace(shown, recording=replace(recording, not_seen=not_seen)) if not_seen != recording.not_seen else shown
 
 
 def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> Results:

@@ -45,10 +45,10 @@ def default_dtype(case: Case) -> Iterator[Fix]:
     edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
     if edits:
         taken = short(made.place) if made else "this"
-        told = (
+        words = (
             f"the default dtype was set to {case.culprit.dtype} at {short(case.here)} and not set back before {taken}"
         )
-        why = f"{told}: set it back there, or cast {case.culprit.shown} to {case.born} here"
+        why = f"{words}: set it back there, or cast {case.culprit.shown} to {case.born} here"
         yield Fix("cast", case.site, edits, True, why, alone)
         return
     yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))

@@ -139,10 +139,10 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
         said = f"{many}: its gradient would be {worst.size:.2g}, {is_}"
         finding = _at_op(recording, losses, cause, said, gone=gone, named=worst)
         found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
-    told: set[str] = set()
+    reported: set[str] = set()
     for finding in found.values():  # one cause in backward affects all gradients after it
-        yield finding if finding.code not in told else replace(finding, severity="note")
-        told.add(finding.code)
+        yield finding if finding.code not in reported else replace(finding, severity="note")
+        reported.add(finding.code)
 
 
 # ---------------------------------------------------------------- one op

@@ -32,6 +32,7 @@ import dtypetrace
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     # exceptions leave C++ by other threads on purpose; a fork is made while they wait
     pytest.mark.filterwarnings("ignore"),
 ]
@@ -313,11 +314,15 @@ class AnyProgram(RuleBasedStateMachine):
             sys.unraisablehook = lost
 
     @precondition(lambda self: not self.fibers[0].traced)
-    @rule(option=st.sampled_from(sorted(OPTIONS)))
-    def whole_block(self, option: str) -> None:
+    @rule(
+        option=st.sampled_from(sorted(OPTIONS)),
+        program=st.sampled_from(sorted(PROGRAMS)),
+        fails=st.sampled_from(FAILURES),
+    )
+    def whole_block(self, option: str, program: str, fails: str) -> None:
         """A trace from its beginning to its end, and what it says."""
         with dtypetrace.trace(**OPTIONS[option]) as trace:
-            perform("train", "dtype", self.alive)
+            perform(program, fails, self.alive)
         assert trace.findings is not None and repr(trace)
 
     @rule()

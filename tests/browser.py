@@ -67,10 +67,10 @@ class Visit:
         self.page = self.context.new_page()
         if script:  # runs before the page's own
             self.page.add_init_script(script)
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.told.append(message.text))
-        self.page.on("pageerror", lambda error: self.told.append(str(error)))
+        self.page.on("console", lambda message: self.reported.append(message.text))
+        self.page.on("pageerror", lambda error: self.reported.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.url = file.as_uri()
         self.page.goto(self.url + fragment)
@@ -84,5 +84,5 @@ class Visit:
         self.context.close()
 
     def quiet(self) -> None:
-        assert self.told == []
+        assert self.reported == []
         assert {url.partition("#")[0] for url in self.asked} == {self.url}

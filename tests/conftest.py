@@ -62,7 +62,7 @@ def nothing_stays_installed():
 
 @pytest.fixture(autouse=True)
 def own_failures_are_raised(monkeypatch):
-    """Outside the tests a part of dtypetrace that fails is left out and told; here it fails the test."""
+    """Outside the tests a part of dtypetrace that fails is left out and reported; here it fails the test."""
     from dtypetrace import parts
 
     def raised(part, failure):

@@ -243,7 +243,7 @@ def plain(value):
 def outcome(program, *watch):
     """All that a program gives, the random state and the warnings at its end."""
     torch.manual_seed(0)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         for w in watch:
             w.__enter__()
@@ -252,5 +252,5 @@ def outcome(program, *watch):
         finally:
             for w in reversed(watch):
                 w.__exit__(None, None, None)
-    words = [(w.category, str(w.message), w.filename, w.lineno) for w in told]
+    words = [(w.category, str(w.message), w.filename, w.lineno) for w in reported]
     return [plain(leaf) for leaf in tree_leaves(result)], plain(torch.get_rng_state()), words

@@ -424,8 +424,8 @@ def meta_and_fake():
         y = inside(torch.randn(4, 8))
         y.sum().backward()
         real = fake.from_tensor(torch.ones(2, 2))
-        told = (type(y).__name__, y.shape, y.dtype, type(real @ real).__name__, inside[0].weight.grad.shape)
-    return shape, told, model.to_empty(device="cpu")[0].weight.shape
+        reported = (type(y).__name__, y.shape, y.dtype, type(real @ real).__name__, inside[0].weight.grad.shape)
+    return shape, reported, model.to_empty(device="cpu")[0].weight.shape
 
 
 class Logged(torch.Tensor):

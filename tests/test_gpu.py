@@ -213,7 +213,7 @@ class Mixed(torch.autograd.Function):
         return gradient @ wrong
 
 
-def test_a_refusal_on_the_engines_thread_is_told_and_healed():
+def test_a_refusal_on_the_engines_thread_is_reported_and_healed():
     with pytest.raises(RuntimeError), dtypetrace.trace() as t:
         refused_in_backward()
     (finding,) = t.findings

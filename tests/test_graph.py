@@ -65,7 +65,7 @@ def test_a_cast_cuts_the_story():
     assert graph.origin(recording, 1).kind == "cast"
 
 
-def test_of_two_that_widened_to_a_third_the_one_out_of_line_is_followed():
+def test_of_two_that_widened_to_a_third_the_wrong_one_is_followed():
     """bfloat16 + float16 give float32. In a float16 model it is the bfloat16 one that came from elsewhere, and the other way round."""
     steps = (
         step("factory", "float16", 0),
@@ -102,7 +102,7 @@ def read(to: str, step: int, at: int, frames_up: int = -1) -> Read:
     return Read(to, at, step, frames_up)
 
 
-def test_an_attribute_is_followed_where_what_was_read_is_out_of_line():
+def test_an_attribute_is_followed_where_what_was_read_is_wrong():
     steps = (
         step("factory", "float32", 0, op="ones"),  # the mask
         step("factory", "float32", 1, op="arange"),  # the table, of the same dtype by itself
@@ -144,7 +144,7 @@ def test_the_name_of_what_came_in(tmp_path):
     assert program.findings[0].operands[0].origin.kind == "input"
 
 
-# ---------------------------------------------------------------- links, as the text tells them
+# ---------------------------------------------------------------- links, as the text shows them
 
 # The mask is float32 in a float16 model. Where the mask's dtype was handed on, the mask's line is the origin (`#!`).
 MODEL = "model = nn.Linear(4, 4).half()\n"

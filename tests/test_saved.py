@@ -1,4 +1,4 @@
-"""Saved traces: what is written is read back whole; what is no trace is told in one line."""
+"""Saved traces: what is written is read back whole; what is no trace is reported in one line."""
 
 import json
 import os
@@ -157,8 +157,8 @@ def test_a_file_that_is_none_gets_one_line(trace, tmp_path, make, says):
     path.write_text(make(json.loads(path.read_text())))
     with pytest.raises(TraceFileError) as caught:
         load(path)
-    told = str(caught.value)
-    assert says in told and str(path) in told and "\n" not in told
+    reported = str(caught.value)
+    assert says in reported and str(path) in reported and "\n" not in reported
 
 
 def test_a_trace_of_an_older_version_that_lacks_the_newest_fields_opens(trace, tmp_path):

@@ -74,7 +74,7 @@ def test_the_text_of_each_view(refused, tmp_path):
     assert all("\\x1b" in text for text in texts.values())
 
 
-def test_a_name_that_was_not_watched_is_told_without_them(refused):
+def test_a_name_that_was_not_watched_is_reported_without_them(refused):
     trace, _ = refused
     with pytest.raises(ValueError) as caught:
         trace.why("head")

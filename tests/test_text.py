@@ -51,11 +51,11 @@ def test_no_warning_of_the_programs_text_is_given_twice(odd):
     """Python warns when it compiles a text; who reads it after that has nothing to add, and silences nobody else for it."""
     filters = list(warnings.filters)
     text = ProgramText({"a.py": [f"x = {odd}\n"]})
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         text.parsed("a.py")
         warnings.warn("still heard")
-    assert [str(w.message) for w in told] == ["still heard"]
+    assert [str(w.message) for w in reported] == ["still heard"]
     assert warnings.filters == filters
 
 

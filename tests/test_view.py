@@ -27,7 +27,7 @@ def line_of(text: str) -> int:
         return next(number for number, line in enumerate(file, 1) if line.rstrip().endswith("# " + text))
 
 
-def test_why_of_a_module_tells_its_parameters_and_its_inputs():
+def test_why_of_a_module_shows_its_parameters_and_its_inputs():
     with dtypetrace.trace() as t:
         head = Head().bfloat16()  # model is cast
         x = torch.ones(2, 4, dtype=torch.bfloat16)  # input is made
@@ -138,8 +138,8 @@ def test_what_was_recorded_outlives_a_failure_to_read_the_exception(monkeypatch)
     with pytest.raises(RuntimeError, match="same dtype"), dtypetrace.trace() as t:
         nn.Linear(2, 2).half()(torch.ones(1, 2))
     assert t.recording.refused and any(
-        "internal error in the exception that ended the block: LookupError: ours" in told
-        for told in t.recording.not_seen
+        "internal error in the exception that ended the block: LookupError: ours" in reported
+        for reported in t.recording.not_seen
     )
 
 

@@ -74,7 +74,7 @@ def test_grad_mode_and_autocast_held_across_the_block():
     assert process() == before
 
 
-def test_threads_started_inside_are_told_of_and_may_outlive_the_block():
+def test_threads_started_inside_are_noted_and_may_outlive_the_block():
     go, done = threading.Event(), []
 
     def worker():

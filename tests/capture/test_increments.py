@@ -1,4 +1,4 @@
-"""Averages, sums and counters that are kept narrow: told where they stand still, however they are written."""
+"""Averages, sums and counters that are kept narrow: reported where they stand still, however they are written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STANDS = {
 
 
 @pytest.mark.parametrize("how", STANDS)
-def test_what_stands_still_is_told_and_where_its_dtype_was_decided(how, tmp_path):
+def test_what_stands_still_is_reported_and_where_its_dtype_was_decided(how, tmp_path):
     program = programs.run(tmp_path, SETUP + LOOP + STANDS[how], numerics=True)
     assert program.error is None and not program.trace._watch.recorder.broken, (
         program.error,
@@ -54,7 +54,7 @@ MOVES = {
 
 
 @pytest.mark.parametrize("how", MOVES)
-def test_what_moves_or_is_not_kept_is_not_told(how, tmp_path):
+def test_what_moves_or_is_not_kept_is_not_reported(how, tmp_path):
     program = programs.run(tmp_path, SETUP + LOOP + MOVES[how], numerics=True)
     assert program.error is None and not program.trace._watch.recorder.broken, (
         program.error,

@@ -105,7 +105,7 @@ def test_torch_and_dtypetrace_are_not_on_the_stack(tmp_path):
     assert program.only.site.file == program.file
 
 
-def test_a_boundary_that_was_left_is_told():
+def test_a_boundary_that_was_left_is_reported():
     places = Places()
     here = sys._getframe(0)
     gone = id(object())

@@ -98,17 +98,17 @@ def both(monkeypatch):
     return run
 
 
-def told(recording) -> tuple:
+def reported(recording) -> tuple:
     return recording.ops, recording.steps, recording.refused, recording.not_seen
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_short_way_tells_the_same(name, both, tmp_path):
+def test_the_short_way_shows_the_same(name, both, tmp_path):
     short, whole = both(lambda: programs.run(tmp_path, PROGRAMS[name]).recording)
-    assert told(short) == told(whole)
+    assert reported(short) == reported(whole)
 
 
-def test_the_short_way_tells_the_same_of_a_real_model(both):
+def test_the_short_way_shows_the_same_of_a_real_model(both):
     def watch():
         model = unet(torch.float32)
         with dtypetrace.trace(model) as trace:
@@ -117,7 +117,7 @@ def test_the_short_way_tells_the_same_of_a_real_model(both):
         return trace.recording
 
     short, whole = both(watch)
-    assert told(short) == told(whole) and len(short.ops) > 200
+    assert reported(short) == reported(whole) and len(short.ops) > 200
 
 
 def test_most_calls_go_the_short_way(monkeypatch):
@@ -132,7 +132,7 @@ def test_most_calls_go_the_short_way(monkeypatch):
     assert 0 < len(looked) * 10 < trace.recording.meta["ops"] / 3
 
 
-def test_a_refusal_where_all_went_well_before_is_told(tmp_path):
+def test_a_refusal_where_all_went_well_before_is_reported(tmp_path):
     text = """
         model = nn.Linear(4, 4)
         for dtype in (torch.float32, torch.float32, torch.float32, torch.float16):

@@ -236,9 +236,9 @@ def test_the_span_is_the_expression_itself(shape, tmp_path):
     for (line, column, end_line, end_column), label in ((spans["birth"], "born here"), (spans["collision"], " meets ")):
         text = plain.splitlines()[line - 1]
         code = text[column - 1 : end_column - 1] if line == end_line else text[column - 1 :]
-        number = next(n for n, told in enumerate(shown) if label in told)
+        number = next(n for n, reported in enumerate(shown) if label in reported)
         marks = shown[number] if re.search(r"[-^] ", shown[number]) else shown[number - 1]
-        above = next(told for told in reversed(shown[:number]) if re.match(rf" *{line} \|", told))
+        above = next(reported for reported in reversed(shown[:number]) if re.match(rf" *{line} \|", reported))
         span = re.search(r"(?<=\| ) *([-^]+)", marks)
         if above.isascii():
             assert above[span.start(1) : span.end(1)] == code
@@ -249,7 +249,7 @@ def test_the_span_is_the_expression_itself(shape, tmp_path):
 # ---------------------------------------------------------------- without a file
 
 
-def test_code_without_text_is_told_by_its_lines():
+def test_code_without_text_is_known_by_its_lines():
     """What `exec` runs has no text: the block says where, and what happened there."""
     names: dict = {}
     exec("import torch", names)

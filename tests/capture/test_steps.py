@@ -88,14 +88,14 @@ def train(given, make=torch.optim.AdamW, **options):
 @pytest.mark.parametrize("way", [name for name in WAYS if name != "by hand"])
 def test_a_closure_is_judged_as_the_same_lines_before_the_step_are(way, numerics):
     plain, given = train(None, numerics=numerics), train(WAYS[way], numerics=numerics)
-    told = [
+    reported = [
         (
             [(f.code, f.phase, f.severity, f.count) for f in t.findings],
             Counter((o.phase, o.aten) for o in t.recording.ops),
         )
         for t in (plain, given)
     ]
-    assert told[0] == told[1] and told[0][0][0][:2] == ("DT201", "forward")
+    assert reported[0] == reported[1] and reported[0][0][0][:2] == ("DT201", "forward")
     facts = [
         [(u.name, u.gradient_dtype, u.absent, u.written, u.steps, u.reached) for u in t.recording.updates]
         for t in (plain, given)
@@ -105,7 +105,7 @@ def test_a_closure_is_judged_as_the_same_lines_before_the_step_are(way, numerics
 
 
 @pytest.mark.parametrize("make", [torch.optim.LBFGS, SharpnessAware], ids=lambda m: m.__name__)
-def test_an_optimizers_own_work_is_told_from_the_closures(make):
+def test_an_optimizers_own_work_is_distinguished_from_the_closures(make):
     trace = train(WAYS["function"], make)
     phases = {phase: Counter() for phase in ("forward", "backward", "optimizer", "other")}
     for op in trace.recording.ops:

@@ -200,7 +200,7 @@ def test_a_whole_pasted_traceback_is_understood(before):
     assert "mat1 float32 and mat2 float16" in dtypetrace.explain(pasted)
 
 
-def test_a_traceback_tells_the_operation():
+def test_a_traceback_shows_the_operation():
     frame = '  File "conv.py", line 553, in _conv_forward\n    return F.conv2d(input, weight, bias, self.stride)\n           ~~~~~~~~^^^^\n'
     traceback = f"Traceback (most recent call last):\n{frame}RuntimeError: expected scalar type Half but found Float\n"
     assert code_pages.page("DT102").text in dtypetrace.explain(traceback)
@@ -273,7 +273,7 @@ def test_explain_needs_neither_torch_nor_pandas():
 # ---------------------------------------------------------------- operands that nothing saw
 
 
-def test_a_refusal_without_operands_tells_what_its_message_says():
+def test_a_refusal_without_operands_shows_what_its_message_says():
     message = "expected scalar type Half but found Float"
     place = Place((Frame("/somewhere/train.py", 3, "<module>", True),))
     refused = Refused("", None, "other", "", 0, (), "RuntimeError", message, "scalar.expected_found", "DT106", "agree",

@@ -131,7 +131,7 @@ def test_a_folder_may_be_the_working_directory(facts):
     same(*both([facts / "script.py"], facts / "folder"))
 
 
-def test_python_may_be_told_to_put_no_folder_on_the_path(facts):
+def test_python_may_be_asked_to_put_no_folder_on_the_path(facts):
     for words in ("script.py", "folder"):
         same(*both([words], facts, python=["-P"]))
     plain, traced = both(["-m", "script"], facts, python=["-P"])  # so neither finds it

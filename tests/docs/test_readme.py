@@ -103,7 +103,7 @@ def test_commands_and_options_exist(page):
             assert option in known[command], f"{command} {option}"
 
 
-def test_public_names_are_told():
+def test_public_names_are_reported():
     import dtypetrace
 
     assert set(dtypetrace.__all__) <= set(dir(dtypetrace))

@@ -156,7 +156,7 @@ def test_a_patch_that_puts_adapters_into_float32_fits_with_their_runs(tmp_path):
          "not confirmed: the run ended without an answer (exit status 3)"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compared_is_told_in_one_line(tmp_path, change, said):
+def test_what_cannot_be_compared_is_reported_in_one_line(tmp_path, change, said):
     done = fix(tmp_path, text=SCRIPT.replace(*change))
     assert done.returncode == 1 and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and "confirmed: in float32" not in done.stderr
@@ -244,7 +244,7 @@ def test_a_scaler_is_left_as_it_is_and_what_it_leaves_out_is_counted():
     assert measured.run.skipped == 3 and measured.run.scale == 2.0**37 == scaler.get_scale()
     assert {m.name for m in measured.mechanisms.values()} == {"scaler backing off"}
     plain = trained(IN_FLOAT32)[0].run.losses[0]
-    assert measured.run.losses == pytest.approx((plain,) * 3), "the loss is told without its scale"
+    assert measured.run.losses == pytest.approx((plain,) * 3), "the loss is reported without its scale"
 
 
 def test_everything_is_put_back():

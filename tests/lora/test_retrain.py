@@ -351,7 +351,7 @@ def test_the_result_repeats():
     assert dtypetrace.retrain_lora(network(), loss_of, make_optimizer=AdamW, steps=3, seed=6).after != results[0].after
 
 
-def test_an_error_of_one_run_is_told():
+def test_an_error_of_one_run_is_reported():
     def only_narrow(model):
         assert model[0].lora_up.weight.dtype is torch.float16, "float16 expected"
         return loss_of(model)
@@ -373,7 +373,7 @@ def test_an_error_of_one_run_is_told():
         (dict(make_optimizer=lambda parameters: None), TypeError, "which has no param_groups"),
     ],
 )
-def test_bad_input_is_told_in_one_line(arguments, error, says):
+def test_bad_input_is_reported_in_one_line(arguments, error, says):
     chosen = {"model": network(), "compute_loss": loss_of, "make_optimizer": AdamW} | arguments
     with pytest.raises(error, match=re.escape(says)) as raised:
         dtypetrace.retrain_lora(chosen.pop("model"), chosen.pop("compute_loss"), **chosen)

@@ -157,22 +157,22 @@ def train(optimizer=torch.optim.AdamW, half=torch.bfloat16, steps=3, **options):
     average = [p.detach().clone() for p in model.parameters()]
     made = optimizer(model.parameters(), lr=1e-2, **options)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, enabled=half is torch.float16)
-    told = []
+    reported = []
     for _ in range(steps):
         with torch.autocast("cpu", dtype=half):
             loss = F.cross_entropy(model(torch.randn(24, 16)), torch.randint(0, 4, (24,)))
         made.zero_grad()
         scaler.scale(loss).backward()
         scaler.unscale_(made)
-        told.append(nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
-        told += [p.grad.clone() for p in model.parameters()]
+        reported.append(nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        reported += [p.grad.clone() for p in model.parameters()]
         scaler.step(made)
         scaler.update()
         with torch.no_grad():
             torch._foreach_lerp_(average, [p.detach() for p in model.parameters()], 0.01)
-        told += [loss.item(), int(model(torch.randn(4, 16)).argmax())]
+        reported += [loss.item(), int(model(torch.randn(4, 16)).argmax())]
     state = [v for s in made.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
-    return [*told, *model.state_dict().values(), *average, *state, torch.get_rng_state()]
+    return [*reported, *model.state_dict().values(), *average, *state, torch.get_rng_state()]
 
 
 def same(one, other) -> bool:
@@ -248,7 +248,7 @@ def by_op(t, aten):
     return next(p for p in recording.precisions if recording.ops[p.op].aten.startswith(aten))
 
 
-def test_introduced_is_told_from_inherited():
+def test_introduced_is_distinguished_from_inherited():
     with Trace(reference=True) as t:
         x = torch.full((256,), 1.001, dtype=torch.bfloat16)
         y = x * 3

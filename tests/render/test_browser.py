@@ -183,7 +183,7 @@ new MutationObserver((_, observer) => {
 
 
 def test_the_first_finding_is_on_screen_before_the_tables_are_built(browser, reports):
-    """When the browser first painted the title of the first finding is told by its element timing."""
+    """The element timing shows when the browser first painted the title of the first finding."""
     with Visit(browser, reports["many"], script=TIMED) as v:
         painted = v.page.evaluate(
             "new Promise(tell => new PerformanceObserver(seen => tell(seen.getEntries()[0].startTime)).observe({type: 'element', buffered: true}))"
@@ -219,8 +219,8 @@ def test_without_script_findings_source_and_drawing_are_there(browser, reports):
 
 def test_without_script_both_runs_of_the_adapters_are_there(browser, reports):
     with Visit(browser, reports["adapters"], java_script_enabled=False, ready=False) as v:
-        told = v.page.locator("#adapters").inner_text()
-        assert "Confirmed: in float32 the adapters learn" in told and "state underflow" in told
+        reported = v.page.locator("#adapters").inner_text()
+        assert "Confirmed: in float32 the adapters learn" in reported and "state underflow" in reported
         assert (
             v.page.locator("#adapters svg.curves").count() == 2
             and v.page.locator("#adapters svg.curves").first.is_visible()
@@ -282,9 +282,9 @@ def test_the_rows_are_those_of_the_recording(browser, reports):
             shown += rows(v, "ops")
             v.page.locator("#ops button", has_text="next").click()
         assert "151–200 of 20,000" in v.page.locator("#ops [role=status]").inner_text()
-    for told, row in zip(shown, listings.ops(recording)):
-        assert told[:2] == [row.op, row.phase] and told[5] == row.module and told[-1] == str(row.count)
-        assert told[6] == f"/p/train.py:{row.place.user_frame.line}" and told[7].endswith(
+    for reported, row in zip(shown, listings.ops(recording)):
+        assert reported[:2] == [row.op, row.phase] and reported[5] == row.module and reported[-1] == str(row.count)
+        assert reported[6] == f"/p/train.py:{row.place.user_frame.line}" and reported[7].endswith(
             f"{row.place.file.rpartition('/')[2]}:{row.place.line}"
         )
 
@@ -420,7 +420,7 @@ def test_it_works_in_the_frame_of_a_notebook(browser, reports, tmp_path):
         assert frame.locator("html").get_attribute("data-theme") in ("light", "dark")
         frame.locator(".tree .badge").first.click()
         assert "current" in frame.locator("#DT101-1").get_attribute("class")
-        assert v.told == [] and {url.partition("#")[0] for url in v.asked} <= {v.url, "about:srcdoc"}
+        assert v.reported == [] and {url.partition("#")[0] for url in v.asked} <= {v.url, "about:srcdoc"}
 
 
 # ---------------------------------------------------------------- hostile strings

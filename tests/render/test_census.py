@@ -49,7 +49,7 @@ def test_a_call_is_counted_once_however_many_operators_it_takes(tmp_path):
     assert found["mm", "backward"]["flops"] > 0
 
 
-def test_what_autocast_did_is_told_as_it_was_seen(tmp_path):
+def test_what_autocast_did_is_reported_as_it_was_seen(tmp_path):
     found, _ = rows(tmp_path)
     assert found["linear", "forward"]["autocast"] == "down"
     assert found["layer_norm", "forward"]["autocast"] == ""

@@ -32,17 +32,17 @@ def program(tmp_path_factory):
 
 @pytest.mark.parametrize("of", list(frames._FRAMES))
 def test_the_documented_columns_are_there_with_rows_and_without(program, of):
-    told = re.search(rf"``{of}``(.*?)\n\n", frames.frame.__doc__ + "\n\n", re.S)[1].partition(":")[2]
-    told = re.sub(r"\(.*?\)", "", told, flags=re.S)
+    reported = re.search(rf"``{of}``(.*?)\n\n", frames.frame.__doc__ + "\n\n", re.S)[1].partition(":")[2]
+    reported = re.sub(r"\(.*?\)", "", reported, flags=re.S)
     full, empty = program.trace.to_dataframe(of), frames.frame(Recording(), (), of)
     for frame in (full, empty):
         for column in frame.columns:
-            assert re.search(rf"\b{column}\b", told), column
+            assert re.search(rf"\b{column}\b", reported), column
     assert list(full.dtypes.map(str)) == list(empty.dtypes.map(str)) or of == "findings"
     assert len(empty) == 0
 
 
-def test_another_name_is_told_which_there_are(program):
+def test_another_name_is_reported_which_there_are(program):
     with pytest.raises(
         ValueError, match="there is no frame of 'op'; there are ops, findings, casts, parameters, gradients"
     ):
@@ -61,7 +61,7 @@ def test_ops_group_by_phase_in_the_order_of_a_step(program):
     assert frame.index.name == "number" and list(frame.index) == list(range(len(program.recording.ops)))
 
 
-def test_promotions_and_casts_are_told_apart(program):
+def test_promotions_and_casts_are_distinguished(program):
     frame = program.trace.to_dataframe()
     widened = frame[frame.change == "promotion"]
     assert (
@@ -100,7 +100,7 @@ def test_backward_says_what_was_made_beside_what_the_parameters_are(program):
     )
 
 
-def test_gradients_tell_what_the_steps_met_and_did(tmp_path):
+def test_gradients_show_what_the_steps_met_and_did(tmp_path):
     text = """
         model = nn.Linear(4, 1).bfloat16()
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)

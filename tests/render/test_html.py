@@ -114,8 +114,8 @@ def test_the_diff_is_one_that_patch_understands(program):
 def test_a_long_line_is_cut_around_its_span():
     text = "a" * 4000 + "torch.ones(2)" + "b" * 4000
     shown = cards._source_line(1, text, [(recordings.frame(line=1, column=4001, end=4014), "born")], None)
-    told = "".join(t for t, _ in shown.pieces)
-    assert len(told) < 300 and told[shown.marks[0].column :].startswith("torch.ones(2)")
+    reported = "".join(t for t, _ in shown.pieces)
+    assert len(reported) < 300 and reported[shown.marks[0].column :].startswith("torch.ones(2)")
     assert [t for t, marked in shown.pieces if marked] == ["torch.ones(2)"]
 
 
@@ -132,7 +132,7 @@ def test_without_source_no_line_of_the_program_is_in_it(program):
 
 
 @pytest.mark.parametrize("kind", recordings.KINDS)
-def test_findings_of_every_kind_are_told_with_all_or_nothing_known(kind):
+def test_findings_of_every_kind_are_reported_with_all_or_nothing_known(kind):
     recording, _ = recordings.many(40)
     findings = (recordings.finding(kind), recordings.finding(kind, severity="warning"), recordings.bare(kind))
     read = Reader(html_report.render(recording, findings))
@@ -265,7 +265,7 @@ except SystemExit:
 
 
 @pytest.mark.slow
-def test_a_place_that_cannot_be_written_is_told_before_the_run(tmp_path):
+def test_a_place_that_cannot_be_written_is_reported_before_the_run(tmp_path):
     (tmp_path / "script.py").write_text("print('ran')\n")
     ended = dtypetrace("-m", "dtypetrace", "run", "--html", "no/such/a.html", "script.py", cwd=tmp_path)
     assert ended.returncode == 2 and ended.stdout == "" and "no such folder" in ended.stderr

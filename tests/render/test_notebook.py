@@ -42,7 +42,7 @@ def program(tmp_path_factory):
     return programs.run(tmp_path_factory.mktemp("notebook"), text)
 
 
-def test_a_trace_tells_verdict_finding_source_and_change(program):
+def test_a_trace_shows_verdict_finding_source_and_change(program):
     shown = text_of(program.trace._repr_html_())
     order = [
         "got a float32 input for its float16 weights",
@@ -156,8 +156,8 @@ def test_the_magic_watches_a_cell_and_shows_what_it_found(ran):
 def test_the_error_of_the_cell_goes_on_without_frames_of_ours(ran):
     (error,) = outputs(ran[1], "error")
     assert error.ename == "RuntimeError" and "must have the same dtype" in error.evalue
-    told = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
-    assert "render/notebook.py" not in told and "tracing.py" not in told and "model(y)" in told
+    reported = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+    assert "render/notebook.py" not in reported and "tracing.py" not in reported and "model(y)" in reported
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_show_is_a_frame_that_can_reach_nothing(ran):
 
 
 @pytest.mark.slow
-def test_a_wrong_name_for_the_trace_is_told_in_one_line(ran):
+def test_a_wrong_name_for_the_trace_is_reported_in_one_line(ran):
     assert (
         outputs(ran[5], "stream")[0].text
         == "UsageError: %%dtypetrace not a name: give a variable's name for the trace, or nothing\n"

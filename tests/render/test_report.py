@@ -42,7 +42,7 @@ def text(program) -> str:
 # ---------------------------------------------------------------- one block
 
 
-def test_a_block_tells_the_story_in_order(program):
+def test_a_block_shows_the_story_in_order(program):
     """Title, place, the user's lines from the birth to the collision, facts, torch's own words, the remedy."""
     lines = text(program).splitlines()
     order = [
@@ -297,8 +297,8 @@ def test_everything_fits_the_width(width, long):
     for call, span in zip(calls, spans[1:3], strict=True):
         head, tail = span[: width // 3 - 5], span[-width // 3 + 5 :]
         assert call.startswith(head) and call.endswith(tail), span
-    # what is told is all there, whatever the line breaks
-    told = " ".join(" ".join(re.sub(r"^ *\|", "", line) for line in shown).split())
+    # all of the text is there, wherever the lines break
+    reported = " ".join(" ".join(re.sub(r"^ *\|", "", line) for line in shown).split())
     for fact in (
         "float32 is born here: ones without a dtype",
         "float16 + float32: the result widens to float32",
@@ -307,7 +307,7 @@ def test_everything_fits_the_width(width, long):
         "note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half",
         "What it means: dtypetrace explain DT101",
     ):
-        assert fact in told, told
+        assert fact in reported, reported
     # a path that does not fit keeps its end, by which a file is known
     assert all(re.search(r"program\.py:\d+", line) for line in shown if line.lstrip().startswith("-->"))
 
@@ -572,16 +572,16 @@ def test_a_line_with_two_edits_is_shown_as_it_is_in_the_end(tmp_path):
     assert sum("torch.linalg.inv(m" in line for line in shown.splitlines()) == 2  # as it is, as it is to be
 
 
-def test_a_conversion_that_names_its_dtype_is_told_so(tmp_path):
+def test_a_conversion_that_names_its_dtype_is_reported_so(tmp_path):
     import programs
 
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
-    for given, told in (
+    for given, reported in (
         (", dtype=torch.float32", "tensor got dtype=float32"),
         ("", "tensor keeps its argument's dtype"),
     ):
         program = programs.run(tmp_path, text.format(given))
-        assert told in report.text(program.recording, program.findings)
+        assert reported in report.text(program.recording, program.findings)
 
 
 def test_a_terminal_without_columns_gets_the_report_all_the_same(monkeypatch):

@@ -104,9 +104,9 @@ def test_runs_contract_and_casts_never_do():
     )
     graph = Pictures(recording).ops(7)
     assert nx.is_directed_acyclic_graph(graph)
-    told = [graph.nodes[n]["node"] for n in nx.topological_sort(graph)]
-    assert [n.kind for n in told if n.label == "_to_copy"] == ["cast", "cast"]
-    assert [n.label for n in told if n.kind == "run"] == ["3 ops keep float32", "2 ops keep float16"]
+    reported = [graph.nodes[n]["node"] for n in nx.topological_sort(graph)]
+    assert [n.kind for n in reported if n.label == "_to_copy"] == ["cast", "cast"]
+    assert [n.label for n in reported if n.kind == "run"] == ["3 ops keep float32", "2 ops keep float16"]
 
 
 def test_integers_contract_too_and_become_floating_in_a_node_of_their_own():
@@ -119,8 +119,10 @@ def test_integers_contract_too_and_become_floating_in_a_node_of_their_own():
         ("tanh", "float32"),
         ("add", "float32"),
     )
-    told = [d["node"].label for _, d in Pictures(recording).ops(6).nodes(data=True) if d["node"].kind in ("op", "run")]
-    assert told == ["3 ops keep int64", "mul", "2 ops keep float32", "add"]
+    reported = [
+        d["node"].label for _, d in Pictures(recording).ops(6).nodes(data=True) if d["node"].kind in ("op", "run")
+    ]
+    assert reported == ["3 ops keep int64", "mul", "2 ops keep float32", "add"]
 
 
 def test_a_picture_has_at_most_sixty_nodes():

@@ -39,9 +39,14 @@ def test_rows_come_back_as_they_went_in():
     table = next(t for t in page_tables.tables(recording, rows) if t["id"] == "ops")
     shown = decoded(table)
     assert len(shown) == table["rows"] == 700
-    for told, row in zip(shown, rows):
-        assert told[0] == row.op and told[1] == row.phase and told[-1] == row.count and told[5] == row.module
-        assert told[6] == f"/p/train.py:{row.place.user_frame.line}" and told[7].endswith(f":{row.place.line}")
+    for reported, row in zip(shown, rows):
+        assert (
+            reported[0] == row.op
+            and reported[1] == row.phase
+            and reported[-1] == row.count
+            and reported[5] == row.module
+        )
+        assert reported[6] == f"/p/train.py:{row.place.user_frame.line}" and reported[7].endswith(f":{row.place.line}")
 
 
 def test_operators_are_those_of_the_census():

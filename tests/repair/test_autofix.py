@@ -78,7 +78,7 @@ def test_a_saved_trace_keeps_its_fixes(tmp_path):
     assert dtypetrace.load(tmp_path / "t.trace").fixes == p.trace.fixes
 
 
-def test_a_healed_collision_is_an_error_told_once_per_cause(tmp_path):
+def test_a_healed_collision_is_an_error_reported_once_per_cause(tmp_path):
     p = healed(
         tmp_path,
         "net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)).half()\nx = torch.ones(1, 4)\nnet[0](x)\nnet[2](x)\nnet(x)",
@@ -253,7 +253,7 @@ def test_an_unproven_patch_is_not_written_without_force(tmp_path):
     assert fix(tmp_path, "--write", "--force").returncode == 1 and file.read_text() != before
 
 
-def test_a_program_that_draws_other_numbers_each_time_is_told(tmp_path):
+def test_a_program_that_draws_other_numbers_each_time_is_reported(tmp_path):
     (tmp_path / "program.py").write_text(FAULT.replace("torch.manual_seed(0)", "torch.seed()"))
     done = fix(tmp_path)
     assert done.returncode == 0 and "not comparable: not deterministic" in done.stderr
@@ -335,7 +335,7 @@ def test_bad_input_gets_one_clear_line(tmp_path, text, words, status, said):
     assert text is None or file.read_text() == text
 
 
-def test_the_command_that_would_write_is_told_whole(tmp_path):
+def test_the_command_that_would_write_is_reported_whole(tmp_path):
     package = tmp_path / "pkg"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -346,7 +346,7 @@ def test_the_command_that_would_write_is_told_whole(tmp_path):
     ), done.stderr
 
 
-def test_a_notebook_is_told_from_a_script(tmp_path):
+def test_a_notebook_is_distinguished_from_a_script(tmp_path):
     (tmp_path / "work.ipynb").write_text("{}")
     for command in ("run", "fix"):
         done = subprocess.run(

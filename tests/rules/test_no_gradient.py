@@ -48,7 +48,7 @@ def test_what_cuts_a_parameter_off(tmp_path, body, severity, at, said):
     assert said in f.flow[-1].said and at in p.at(f.site)
 
 
-def test_layers_behind_one_line_are_told_together(tmp_path):
+def test_layers_behind_one_line_are_reported_together(tmp_path):
     text = PROGRAM.replace("also=nn.Linear(8, 4)", "also=nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))")
     p = programs.run(
         tmp_path,

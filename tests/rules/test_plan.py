@@ -1,4 +1,4 @@
-"""What DDP and FSDP were told of dtypes, against the scaler, autocast and the gradients: real wrappers over one gloo rank."""
+"""The dtypes that DDP and FSDP were configured with, against the scaler, autocast and the gradients: real wrappers over one gloo rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that leave the range of float16: where it began, whether it does harm, and who is told to change."""
+"""Values that leave the range of float16: where it began, whether it does harm, and what should change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for _ in range(8):
 """
 
 
-def told(tmp_path, text: str) -> list[tuple[str, str]]:
+def reported(tmp_path, text: str) -> list[tuple[str, str]]:
     program = programs.run(tmp_path, text, numerics=True)
     assert program.error is None, program.error
     return [(f.code, program.at(f.culprit.origin.place)) for f in program.findings if f.severity != "note"]
@@ -32,8 +32,8 @@ def told(tmp_path, text: str) -> list[tuple[str, str]]:
 
 def test_infinite_gradients_do_no_harm_where_the_program_leaves_the_step_out(tmp_path):
     looked = "all(torch.isfinite(p.grad).all() for p in net.parameters())"
-    assert told(tmp_path, HAND_SCALED.replace("LOOKED", looked)) == []
-    assert [code for code, _ in told(tmp_path, HAND_SCALED.replace("LOOKED", "True"))] == ["DT301"]
+    assert reported(tmp_path, HAND_SCALED.replace("LOOKED", looked)) == []
+    assert [code for code, _ in reported(tmp_path, HAND_SCALED.replace("LOOKED", "True"))] == ["DT301"]
 
 
 @pytest.mark.parametrize("model", ["half", "float"])
@@ -47,7 +47,7 @@ def test_what_is_cast_to_the_dtype_of_something_in_line_is_the_cast_s_doing(mode
         away = (1 - torch.zeros(2, 4, dtype=torch.long).to(x.dtype)) * -1e9  # cast
         (x + away).softmax(-1)
     """
-    ((code, line),) = told(tmp_path, text)
+    ((code, line),) = reported(tmp_path, text)
     assert (code, line.rpartition("# ")[2]) == ("DT301", "cast" if model == "half" else "stream")
 
 
@@ -61,9 +61,9 @@ def test_an_infinite_loss_is_harm_and_an_infinity_that_is_looked_for_is_none(tmp
     """
     program = programs.run(tmp_path, text.replace("USED", "loss.backward()"), numerics=True)
     assert [(f.code, f.severity) for f in program.findings] == [("DT301", "warning")]
-    assert program.only.fix.place == program.only.site, "the model computes as it was told to: the one op is to change"
-    assert told(tmp_path, text.replace("USED", "print(loss.item())")) != []
-    assert told(tmp_path, text.replace("USED", "loss.clamp(max=100).item()")) == []
+    assert program.only.fix.place == program.only.site, "the model computes as configured: only this op has to change"
+    assert reported(tmp_path, text.replace("USED", "print(loss.item())")) != []
+    assert reported(tmp_path, text.replace("USED", "loss.clamp(max=100).item()")) == []
 
 
 def test_gradients_that_were_divided_by_an_infinity(tmp_path):

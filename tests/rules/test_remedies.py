@@ -114,7 +114,7 @@ def test_what_is_no_table_is_mended_where_it_is_born(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (
             "y = F.one_hot(torch.tensor([0, 1]), 3)\nF.cross_entropy(torch.ones(2, 3), y)  #!",
@@ -131,9 +131,9 @@ def test_what_is_no_table_is_mended_where_it_is_born(text, tmp_path):
         ("y = torch.zeros(2, dtype=torch.uint8)\ny.fill_(-1000)  #!", "torch.iinfo(y.dtype).min"),
     ],
 )
-def test_the_cast_is_where_a_value_is_used(text, told, tmp_path):
+def test_the_cast_is_where_a_value_is_used(text, reported, tmp_path):
     _, f = found(tmp_path, text)
-    assert told in f.fix.why
+    assert reported in f.fix.why
 
 
 def test_what_is_stored_narrow_is_not_what_others_are_to_become(tmp_path):
@@ -217,7 +217,7 @@ class Model(Scale):
         ),
     ],
 )  # fmt: skip
-def test_a_birth_in_a_library_is_told_at_the_user_s_line(text, kind, label, why, after, tmp_path):
+def test_a_birth_in_a_library_is_reported_at_the_user_s_line(text, kind, label, why, after, tmp_path):
     from dtypetrace import report
 
     program = programs.run(tmp_path, text, before=library(tmp_path, LAYER) + HALF)
@@ -357,8 +357,8 @@ def test_trained_weights_stay_float32_under_autocast(cast, data, dtype, rest, tm
     program = TRAINING.format(cast=cast, data=data, optimizer="SGD(net.parameters(), lr=0.1)")
     program += f"\nother = nn.Linear(64, 64){cast}" if rest else ""
     f = programs.run(tmp_path, program).only
-    told = f.fix.why if f.culprit.holder == "parameter" else f.fix.alternatives[0]
-    assert f'torch.autocast("cpu", dtype=torch.{dtype})' in told and "float32" in told
+    reported = f.fix.why if f.culprit.holder == "parameter" else f.fix.alternatives[0]
+    assert f'torch.autocast("cpu", dtype=torch.{dtype})' in reported and "float32" in reported
     assert not any(f"Linear(4, 4).to(torch.{dtype})" in e.after for e in f.fix.edits), "what is trained is not narrowed"
 
 
@@ -376,10 +376,10 @@ def test_trained_weights_stay_float32_under_autocast(cast, data, dtype, rest, tm
 )
 def test_autocast_is_for_half_weights_that_are_trained(program, tmp_path):
     fix = programs.run(tmp_path, program).only.fix
-    assert not any("autocast" in told for told in (fix.why, *fix.alternatives))
+    assert not any("autocast" in reported for reported in (fix.why, *fix.alternatives))
 
 
-def test_autocast_is_told_with_the_line_that_has_it(tmp_path):
+def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
     text = (
         TRAINING.format(cast="", data="", optimizer="SGD(net.parameters(), lr=0.1)")
         + "with torch.autocast('cpu', dtype=torch.bfloat16):\n    net(x)\nnet(x.bfloat16())  #!"
@@ -389,7 +389,7 @@ def test_autocast_is_told_with_the_line_that_has_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "after"),
+    ("text", "reported", "after"),
     [
         (
             "far = 1 - torch.ones(2, 4)\nx.masked_fill(far, 0.0)  #!",
@@ -435,9 +435,9 @@ def test_autocast_is_told_with_the_line_that_has_it(tmp_path):
         ("y = torch.ones(4, dtype=torch.complex64)\ny.clamp(0)  #!", "takes real numbers", None),
     ],
 )
-def test_integers_and_booleans_are_not_told_to_compute_in_float32(text, told, after, tmp_path):
+def test_integers_and_booleans_are_not_reported_to_compute_in_float32(text, reported, after, tmp_path):
     _, f = found(tmp_path, "import torch\nx = torch.ones(2, 4)\n" + text)
-    assert told in f.fix.why and "compute" not in f.fix.why
+    assert reported in f.fix.why and "compute" not in f.fix.why
     assert [edit.after for edit in f.fix.edits] == ([after] if after else [])
 
 
@@ -473,7 +473,7 @@ def test_a_model_cast_after_its_optimizer_was_made(tmp_path):
     assert f.fix.why.startswith("leave this cast out, or make it before the optimizer is made")
 
 
-def test_a_changed_default_is_told_with_both_lines(tmp_path):
+def test_a_changed_default_is_reported_with_both_lines(tmp_path):
     try:
         _, f = found(
             tmp_path,
@@ -739,7 +739,7 @@ def test_an_average_that_is_lent_by_functional_call_is_cast_where_it_is_lent(tmp
         tmp_path,
         text.replace("net, kept, (x,)", "net, (kept, {}), (x,)").replace("<birth>", "#!").replace("<lent>", ""),
     )
-    assert not f.fix.edits  # several dictionaries: which of them is not told
+    assert not f.fix.edits  # several dictionaries: it is unclear which one
 
 
 def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):

@@ -1,4 +1,4 @@
-"""Who is out of line, how badly, and what is told: the judgement's principles one by one, each with its sides swapped."""
+"""Which operand has the wrong dtype, how severe that is, and what is reported: the judgement's principles one by one, each with its sides swapped."""
 
 from __future__ import annotations
 
@@ -403,7 +403,7 @@ def test_the_model_s_parameters_decide_less_those_in_dispute():
 
 
 def test_complex_weights_that_a_cast_of_the_module_left_behind_are_out_of_line(tmp_path):
-    """``.double()`` reaches real weights only: they tell the precision, however few numbers they are."""
+    """``.double()`` reaches real weights only: they show the precision, even if they are few numbers."""
     text = """
     class Filter(nn.Module):
         def __init__(self):
@@ -540,7 +540,7 @@ def test_the_scaler_s_remedy_is_an_edit_where_autocast_stands_ready(tmp_path):
     assert [edit.after for edit in f.fix.edits] == ["net.weight.data.to(torch.float32)"]
 
 
-def test_the_cast_that_a_refusal_goes_back_to_is_told_once(tmp_path):
+def test_the_cast_that_a_refusal_goes_back_to_is_reported_once(tmp_path):
     text = """
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()
     for p in net.parameters():

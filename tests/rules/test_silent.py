@@ -125,7 +125,7 @@ def test_autocast_widens_and_narrows_as_it_should(tmp_path):
     assert run(tmp_path, text, "bfloat16").findings == ()
 
 
-def test_a_promotion_that_led_to_a_collision_is_told_once(tmp_path):
+def test_a_promotion_that_led_to_a_collision_is_reported_once(tmp_path):
     program = programs.run(
         tmp_path, (NET + "mask = torch.ones(8)  #!\nnet(net(x) * mask)").replace("<half>", "torch.float16")
     )
@@ -347,13 +347,13 @@ turn = angle.cos(), angle.sin()
 
 
 @pytest.mark.parametrize(
-    ("dtype", "length", "told"),
+    ("dtype", "length", "reported"),
     [("bfloat16", 256, 0), ("bfloat16", 300, 1), ("float16", 300, 0), ("float16", 2100, 1), ("float32", 2100, 0)],
 )
-def test_frequencies_hold_as_many_positions_as_their_dtype_tells_apart(dtype, length, told, tmp_path):
+def test_frequencies_hold_as_many_positions_as_their_dtype_distinguishes(dtype, length, reported, tmp_path):
     program = run(tmp_path, ROTARY.replace("RATE", f"rate.to(torch.{dtype})  #!").replace("LENGTH", str(length)))
-    assert len(program.findings) == told
-    if told:
+    assert len(program.findings) == reported
+    if reported:
         assert found(program, "DT204", "warning").kind == "downcast"
 
 
@@ -381,14 +381,14 @@ def test_a_schedule_multiplied_up(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("between", "largest", "told"),
+    ("between", "largest", "reported"),
     [("", 3000, 1), (".clone()[0]", 3000, 1), ("", 2000, 0), (" / 2", 3000, 0), ("", 70_000, 1)],
 )
-def test_integers_that_come_back_as_integers(between, largest, told, tmp_path):
+def test_integers_that_come_back_as_integers(between, largest, reported, tmp_path):
     text = f"ids = torch.tensor([[5, {largest}]])\nhalf = ids.half()  #!\nback = (half{between}).long()"
     program = run(tmp_path, text)
-    assert len(program.findings) == told
-    if told:
+    assert len(program.findings) == reported
+    if reported:
         fix = found(program, "DT204", "warning").fix
         assert not fix.edits and "3" in fix.why, "the same cast may be right for the rest of the batch"
 

@@ -95,7 +95,7 @@ def _renamed(optimizer):
     return optimizer
 
 
-def test_one_step_tells_nothing_of_resolution():
+def test_one_step_shows_nothing_of_resolution():
     found = update(trained(lambda p: SGD(p, lr=1e-7), torch.bfloat16, steps=1))
     assert mechanism(found).name == "one step"
 
@@ -163,7 +163,7 @@ def test_weights_that_are_all_dead_are_an_error_and_some_a_warning():
     assert (f.code, f.severity, [o.name for o in f.operands]) == ("DT304", "warning", ["slow.weight"])
 
 
-def test_a_lora_whose_up_matrix_stays_zero_is_told_once(tmp_path):
+def test_a_lora_whose_up_matrix_stays_zero_is_reported_once(tmp_path):
     p = programs.run(
         tmp_path,
         """

@@ -61,7 +61,7 @@ def test_two_edits_that_end_together_close_from_the_inside_out(file):
     assert len(made) == 2 and patch.texts[str(file)] == "y = (a + b.to(h)).to(h)\n"
 
 
-def test_rivals_are_told_and_repeats_are_one(file):
+def test_rivals_are_reported_and_repeats_are_one(file):
     one, other = edit(file, 3, "x.half()", "x.to(torch.float32)"), edit(file, 3, "x.half()", "x.to(torch.float64)")
     patch, made = patched(file, one, one)
     assert patch.texts[str(file)].splitlines()[2] == "y = x.to(torch.float32)"
@@ -133,7 +133,7 @@ def test_nothing_is_written_where_one_file_has_changed(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.py", "b.py"]
 
 
-def test_read_only_files_are_told(file):
+def test_read_only_files_are_reported(file):
     patch, _ = patched(file, edit(file, 3, "x.half()", "x.float()"))
     file.chmod(0o444)
     with pytest.raises(Unpatchable, match="read-only; nothing was written"):
@@ -167,7 +167,7 @@ def test_what_a_change_made_is_known_from_what_was_there(file):
     )
 
 
-def test_what_a_call_was_told_is_known_at_its_end(file):
+def test_what_a_call_was_reported_is_known_at_its_end(file):
     patch, _ = patched(file, edit(file, 2, "torch.ones(3)", "torch.ones(3, dtype=torch.half)"))
     patched_file = patch.patched_files[str(file)]
     line = patched_file.text.splitlines()[1]

@@ -1,4 +1,4 @@
-"""What operators do is told by torch's schema where it is known, and by names of operators that exist."""
+"""What operators do follows from torch's schema where it is known, else from names of operators that exist."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ DT121 other | lib.check |  | Expected x.scalar_type() == at::ScalarType::Half to
 """)
 ]
 
-# Texts that do not tell the operation take their code from it, in any of the spellings that a caller may have.
+# Texts that do not name the operation take their code from it, in any of the spellings that a caller may have.
 EXPECTED_FOUND = "expected scalar type Half but found Float"
 BY_OP = [
     *[

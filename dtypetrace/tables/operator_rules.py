@@ -1,6 +1,6 @@
 """What every operator does with dtypes: which result it returns, or with which kind of message it refuses.
 
-The rules are in ``operator_rules.json``, measured from real kernels by ``python -m tools.operator_rules`` and written
+The rules are in ``operator_rules.json``, measured from real kernels by ``make dtype-rules`` and written
 in the language of :mod:`.rule_language`. Where the table has no rule, or the rule needs something that is not known
 about the call, the answer is :class:`~.rule_language.Unknown`. Standard library only.
 """

@@ -1,0 +1,51 @@
+"""The table of operator rules says what torch's kernels do: each sample is really called, and the prediction compared.
+
+One part of the samples is called in ``make test``, all of them in ``make exhaustive``.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+
+import pytest
+import torch
+
+from dtypetrace.tables.operator_rules import TABLE, table
+from dtypetrace.tables.rule_language import Gives, Refuses, Unknown
+from tools.operator_rules.__main__ import _SHARDS, measure
+
+DATA = json.loads(TABLE.read_text("utf-8"))
+QUICK = 29
+MOST_UNKNOWN = 0.02
+"""The share of calls of which the table may say that it does not know."""
+
+
+@pytest.mark.skipif(
+    torch.__version__.split("+")[0] != DATA["torch"].split("+")[0], reason="the table was measured from another torch"
+)
+@pytest.mark.parametrize(
+    "shard", [n if n == QUICK else pytest.param(n, marks=pytest.mark.exhaustive) for n in range(_SHARDS)]
+)
+def test_predictions_equal_kernels(shard):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen = measure(shard)
+    calls = [one for name in seen for one in seen[name] if one.clear and name not in DATA["left out"]]
+    wrong, unknown = [], Counter()
+    for one in calls:
+        said = table().predict(one.name, one.call)
+        if isinstance(said, Unknown):
+            unknown[one.name] += 1
+        elif isinstance(said, Refuses):
+            wrong += [(one, said)] if said.code != one.code else []
+        elif one.code or _given(said, len(one.dtypes)) != one.dtypes:
+            wrong.append((one, said))
+    assert not wrong, f"{len(wrong)} of {len(calls)} calls, such as {wrong[0]}"
+    assert unknown.total() <= MOST_UNKNOWN * len(calls), unknown.most_common(5)
+
+
+def _given(said: Gives, results: int) -> tuple[str, ...]:
+    """The dtypes of so many results: a single one is that of all; ``min`` of a whole tensor gives no indices."""
+    return (said.dtypes * results if len(said.dtypes) == 1 else said.dtypes)[:results]

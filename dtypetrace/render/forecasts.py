@@ -34,7 +34,7 @@ def text(forecast: Forecast) -> str:
     ]
     if forecast.unknown:
         named = ", ".join(f"{op} ({count:,})" for op, count in list(forecast.unknown.items())[:_MOST])
-        lines.append(f"not known, since no rule was measured for them: {named}")
+        lines.append(f"not known, because no rule covers these calls: {named}")
     lines.append(f"by the rules of operators measured from {forecast.table}")
     return "\n".join(seen(line) for line in lines if line)
 

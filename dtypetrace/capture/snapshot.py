@@ -135,7 +135,6 @@ def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) 
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
                     full = f"{prefix}.{clean_name(name, module)}"
-                    found[id(tensor)] = Parameter(
-                        full, dtype_name(tensor.dtype), tensor.numel(), recorder.step_of(tensor)
-                    )
+                    dtype, step = dtype_name(tensor.dtype), recorder.step_of(tensor)
+                    found[id(tensor)] = Parameter(full, dtype, tensor.numel(), step, tensor.requires_grad)
     return tuple(found.values())

@@ -13,7 +13,7 @@ from functools import partial
 from .. import rules
 from ..parts import attempt
 from ..records import Finding, Fix, Place, Recording, Refused
-from ..rules import elsewhere, remedies
+from ..rules import checks, elsewhere, remedies
 from ..rules.case import SHARED, Case, short
 from ..source.patch import Change, Patch
 from ..tables.operators import RANDOM
@@ -119,9 +119,18 @@ def _key(refused: Refused, finding: Finding, case: Case | None) -> tuple[object,
 
 
 def _offer(problem: Problem, case: Case | None, patch: Patch) -> None:
-    shared = case is not None and case.origin.kind in SHARED
-    for number, candidate in enumerate(remedies.candidates(case) if case is not None else ()):
-        fix = candidate.fix
-        if number == 0:
-            fix = replace(fix, safe=fix.safe and not shared)
-        problem.offer(BEST if number == 0 else candidate.strategy, fix, patch.locate(fix.edits))
+    """Adds the changes for one refused call: first what its finding shows, then what else may repair it.
+
+    Candidates that the dtype rules refute are left out, unless nothing else is left.
+    """
+    if case is None:
+        return
+    shown = remedies.remedy(case)
+    if shown is not None:
+        safe = shown.safe and case.origin.kind not in SHARED
+        problem.offer(BEST, replace(shown, safe=safe), patch.locate(shown.edits))
+    found = [c for c in remedies.candidates(case) if not checks.forbidden(case, c.fix)]
+    sound = [c for c in found if not checks.objection(case, c.fix)]
+    left = shown is not None and shown.edits or any(c.fix.edits for c in sound)
+    for candidate in sound if left else found:
+        problem.offer(candidate.strategy, candidate.fix, patch.locate(candidate.fix.edits))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import rules
 from ..records import Recording
-from ..tables.dtypes import FLOATING
+from ..tables.dtypes import FLOATING, narrower
 from .runs import Pass
 
 TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float16": 0.02, "float32": 1e-3}
@@ -39,6 +40,25 @@ def compare(healed: Sequence[Pass], patched: Sequence[Pass]) -> float | None:
     where there are none."""
     pairs = [(a[key], b[key]) for a, b in zip(healed, patched) for key in _MEASURES]
     return max((_apart(x, y) for x, y in pairs if x is not None and y is not None), default=None)
+
+
+def narrowed(before: Recording, after: Recording) -> list[str]:
+    """The weights that an optimizer trains and that are narrower in a patched run, in a dtype that no other trained
+    weight had."""
+    if not after.meta.get("trains"):
+        return []
+    trained = {p.name: p.dtype for p in before.parameters if p.trained}
+    return [
+        p.name
+        for p in after.parameters
+        if p.trained and narrower(p.dtype, trained.get(p.name)) and p.dtype not in trained.values()
+    ]
+
+
+def new_findings(before: Recording, after: Recording) -> list[str]:
+    """The serious findings of a patched run, of a kind that the healed run had not."""
+    known = {f.kind for f in rules.find(before)} | {"collision"}
+    return [f"{f.code}: {f.title}" for f in rules.find(after) if f.severity != "note" and f.kind not in known]
 
 
 def _apart(x: float, y: float) -> float:

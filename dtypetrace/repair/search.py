@@ -14,7 +14,7 @@ from .. import graph
 from ..records import Place
 from ..source.patch import Change, Patch, Piece, objection
 from .candidates import Problem, gather
-from .proof import Proof, compare, percent, tolerance
+from .proof import Proof, compare, narrowed, new_findings, percent, tolerance
 from .runs import Ended, Outcome
 
 MOST_ROUNDS = 12
@@ -79,6 +79,11 @@ class Repair:
             if self.healed and self.healed.left and not patched.left and patched.error is None:
                 self.healed = patched  # compare with the first healed run that came to its end
             if not patched.refused and not self._broken(patched):
+                if why := self._worse(patched):
+                    if len(self.problems) == 1 and self.problems[0].remaining():
+                        self.problems[0].choose_next()
+                        continue
+                    return Proof(False, why, number)
                 return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
             if not self._go_on(patched):
                 self.patch.set(changes_of(self.problems))
@@ -207,6 +212,17 @@ class Repair:
         if error is not None and self._broken(patched) and not patched.refused:
             return f"the patched program ends with {error['type']}: {next(iter(error['message'].splitlines()), '')}"
         return "the patched program is still refused"
+
+    def _worse(self, patched: Outcome) -> str:
+        """What the patch does that no repair may do; empty where it does nothing of the kind."""
+        before = self.healed if self.healed is not None and self.healed is not patched else self.found
+        if before is None:
+            return ""
+        if names := narrowed(before.recording, patched.recording):
+            return f"nothing is refused, but {names[0]} would be trained in a narrower dtype"
+        if not before.left and before.error is None and (new := new_findings(before.recording, patched.recording)):
+            return f"nothing is refused, but the patched program has a finding that the healed one had not: {new[0]}"
+        return ""
 
     def _compared(self, patched: Outcome, rounds: int) -> Proof:
         healed = self.healed

@@ -137,7 +137,11 @@ def it_is_not_refused_again(proposal: Proposal) -> str:
     """
     if proposal.run is None or proposal.effect is None or not _reaches(proposal):
         return ""
-    outcome = refused_again(proposal.run, proposal.case.refused, proposal.effect.casts)
+    case = proposal.case
+    now = given_again(proposal.run, case.refused, proposal.effect.casts)
+    if now.get(case.witness.index) == case.wanted:
+        return ""  # what else is wrong at this call has a cause of its own
+    outcome = refused_again(proposal.run, case.refused, proposal.effect.casts)
     return f"{proposal.case.refused.op} would refuse it again" if isinstance(outcome, Refuses) else ""
 
 
@@ -172,6 +176,13 @@ CHECKS: tuple[Check, ...] = (
     nothing_else_is_refused,
 )
 """In the order in which they run."""
+FORBIDDING: tuple[Check, ...] = (it_spares_variables, it_keeps_what_is_trained)
+"""What no run can make good: ``fix`` does not even try what these object to."""
+
+
+def forbidden(case: Case, fix: Fix) -> bool:
+    """Whether a remedy's edits are not to be made, however the program runs with them."""
+    return bool(fix.edits) and any(check(Proposal(case, fix)) for check in FORBIDDING)
 
 
 def objection(case: Case, fix: Fix) -> str:
@@ -207,12 +218,14 @@ def _effect(case: Case, fix: Fix) -> Effect | None:
         return None
     if fix.place == case.site and fix.place.stack and _inside(edit, fix.place.stack[0]):
         return _at_call(case, edit)
-    if fix.place.stack[:1] == case.origin.place.stack[:1] or edit.file != fix.place.file:
-        here = case.origin.place.stack[:1]
+    frame = next(iter(fix.place.stack), None)
+    elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
+    born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
+    if born and (frame in born or elsewhere):
+        made_by = frame if frame is not None and frame in born else born[0]
         steps = enumerate(case.recording.steps)
-        same = [n for n, s in steps if s.to == case.culprit.dtype and _place(case, s.place).stack[:1] == here]
-        births = dict.fromkeys(same, wanted)
-        return Effect(_of_births(case, births), {}) if births and wanted in FLOATING else None
+        same = [n for n, s in steps if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack]
+        return Effect(_of_births(case, dict.fromkeys(same, wanted)), {}) if same and wanted in FLOATING else None
     return None
 
 

@@ -5,6 +5,7 @@
 # make exhaustive    every operator's reference in every dtype, which takes many minutes
 # make fuzz          damaged traces and sources, MUTATIONS of them, other ones with DTYPETRACE_SEED
 # make dtype-rules    measures the operators' dtype rules anew from torch's kernels, which takes an hour
+# make matrix        the demo and quick tests under PYTHONS and TORCHES, several GB of downloads
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -13,7 +14,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive fuzz lint dtype-rules benchmark clean
+.PHONY: demo test fast exhaustive fuzz matrix lint dtype-rules benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -43,6 +44,11 @@ fast: $(VENV)/test.stamp
 
 exhaustive: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m exhaustive $(PYTEST_ARGS)
+
+PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 1 2>/dev/null && echo python$(version)))
+TORCHES ?= 2.13.0 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1
+matrix:
+	$(firstword $(PYTHONS)) -m tools.matrix --python $(PYTHONS) --torch $(TORCHES)
 
 MUTATIONS ?= 50000
 fuzz: $(VENV)/test.stamp

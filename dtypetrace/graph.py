@@ -419,20 +419,3 @@ def slice_to(recording: Recording, op: int, limit: int = 60) -> nx.MultiDiGraph:
         front = above[: limit - len(kept)]
         kept.update(front)
     return graph.subgraph(kept).copy()
-
-
-def module_tree(recording: Recording) -> nx.DiGraph:
-    """The modules that ran, as a tree by dotted name; each node has ``ops`` and the floating ``dtypes`` that its ops
-    made."""
-    tree = nx.DiGraph()
-    for op in recording.ops:
-        parts = op.module.split(".") if op.module else []
-        for depth in range(1, len(parts) + 1):
-            name = ".".join(parts[:depth])
-            if name not in tree:
-                tree.add_node(name, ops=0, dtypes=set())
-                if depth > 1:
-                    tree.add_edge(".".join(parts[: depth - 1]), name)
-            tree.nodes[name]["ops"] += op.count
-            tree.nodes[name]["dtypes"].update(d for d in op.outputs if d in FLOATING)
-    return tree

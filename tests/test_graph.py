@@ -260,14 +260,6 @@ def test_a_slice_of_a_loop_ends():
     assert len(graph.slice_to(Recording(PLACES, (step("factory", "float32"),), ops), 1)) == 2
 
 
-def test_the_module_tree():
-    ops = (op("linear", module="net.a.b", count=3), op("add", module="net", outputs=("float16", "int64")), op("mul"))
-    tree = graph.module_tree(Recording(ops=ops))
-    assert sorted(tree.edges) == [("net", "net.a"), ("net.a", "net.a.b")]
-    assert tree.nodes["net"] == {"ops": 4, "dtypes": {"float32", "float16"}}
-    assert tree.nodes["net.a.b"] == {"ops": 3, "dtypes": {"float32"}}
-
-
 def test_the_graph_of_a_real_step(tmp_path):
     program = programs.run(
         tmp_path,
@@ -283,6 +275,3 @@ def test_the_graph_of_a_real_step(tmp_path):
     into_linear = {d for *_, d in built.in_edges(ops["linear"], data="dtype")}
     assert into_linear == {"bfloat16"}
     assert {data["phase"] for node, data in built.nodes(data=True) if node[0] == "op"} >= {"forward", "backward"}
-    tree = graph.module_tree(program.recording)
-    assert set(tree) == {"net", "net.0", "net.1", "net.2"}
-    assert tree.nodes["net"]["dtypes"] == {"bfloat16"}

@@ -165,7 +165,7 @@ def _without_kernel(case: Case) -> tuple[str, str]:
     shown = case.culprit.shown
     if found in COMPLEX:
         return f"{op} takes real numbers: pass it .real, .imag or .abs() of {shown}", ""
-    if found in FLOATING and found not in HALF and not found.startswith("float8"):
+    if found in FLOATING and found not in HALF | STORAGE_ONLY:
         return f"{op} takes integers or booleans: cast {shown} to int64 or bool at the call", ""
     if found in FLOATING:
         return f"compute {op} in float32 and cast its result back", ""

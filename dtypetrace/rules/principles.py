@@ -222,10 +222,10 @@ def most_parameters(case: Collision) -> Verdict | None:
 
 def float8_multiplied(case: Collision) -> Verdict | None:
     """Where an operation does not promote float8, the only other dtype is right."""
-    wide = {dtype for dtype in case.present if not dtype.startswith("float8")}
+    wide = case.present - (STORAGE_ONLY & FLOATING)
     if case.refused.code != "DT112" or len(wide) != 1:
         return None
-    return Verdict(wide.pop(), "float8 is a format to store in and to multiply matrices of")
+    return Verdict(next(iter(wide)), "float8 is a format to store in and to multiply matrices of")
 
 
 def destination(case: Collision) -> Verdict | None:

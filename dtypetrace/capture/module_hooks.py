@@ -79,7 +79,7 @@ class ModuleHooks:
                 name = type(module).__name__
                 recorder.not_seen[f"{name}'s fused fast path: it is off while hooks or modes are on"] = None
             number = recorder.modules.number(module, root)
-            modules.append(ModuleCall(module, number, id(frame), place, backward, root))
+            modules.append(ModuleCall(module, number, id(frame), place, backward, root, id(frame.f_back)))
             return self.healer.module_input(module, args, thread) if self.healer is not None else None
         except Exception:
             recorder.fail("a module hook")
@@ -112,9 +112,9 @@ class ModuleHooks:
             if result is None and not recorder.broken:
                 self._look_for_refusal(thread, module, args, sys._getframe(1))
             modules = thread.modules
-            if modules and modules[-1].module is module or any(entry.module is module for entry in modules):
-                while modules.pop().module is not module:
-                    pass
+            depth = _depth_of(modules, module, id(sys._getframe(1)))
+            if depth >= 0:
+                del modules[depth:]
                 # a dtype that was read inside the call cannot decide anything after it
                 while thread.reads and thread.reads[-1].depth > len(modules):
                     thread.reads.pop()
@@ -186,3 +186,19 @@ class ModuleHooks:
                 look()
             except Exception:
                 self.recorder.fail("the optimizer's step")
+
+
+def _depth_of(modules: list[ModuleCall], module: nn.Module, frame: int) -> int:
+    """The position of the call of a module that ends in a frame, -1 where it did not begin while it was watched.
+
+    Where Python's stack ended, hooks of the innermost calls did not run: a module that calls itself has entries left
+    that the frame tells apart.
+    """
+    last = -1
+    for depth in range(len(modules) - 1, -1, -1):
+        call = modules[depth]
+        if call.module is module:
+            if frame in (call.frame, call.outer):
+                return depth
+            last = max(last, depth)
+    return last

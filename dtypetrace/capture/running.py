@@ -29,6 +29,8 @@ class ModuleCall(NamedTuple):
     in_backward: bool
     """Whether backward runs it again (activation checkpointing)."""
     root: Root
+    outer: int
+    """id of the frame above ``frame``, from which torch calls the hooks when an exception ends the module."""
 
 
 class SeenRead(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -179,11 +180,39 @@ def test_a_recursion_error_that_the_program_handles_ends_no_recording(options):
         def forward(self, x):
             return self(x + 1)
 
+    def deeper(frames):
+        """Which hooks run at the end of Python's stack depends on how deep the stack was before."""
+        if frames:
+            deeper(frames - 1)
+        else:
+            Endless()(torch.ones(1))
+
     layer = torch.nn.Linear(2, 2)
     with dtypetrace.trace(**options) as t:
-        with pytest.raises(RecursionError):
-            Endless()(torch.ones(1))
+        for frames in range(6):
+            with pytest.raises(RecursionError):
+                deeper(frames)
         layer(torch.ones(1, 2)).sum().backward()
     assert [o.module for o in t.recording.ops if o.op == "linear"][-1] == "layer"
     assert {o.phase for o in t.recording.ops} >= {"forward", "backward"}
     assert any("where Python's stack ended" in s for s in t.recording.not_seen)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_calls_whose_end_was_not_seen_end_with_the_call_around_them(fails):
+    """At the end of Python's stack torch leaves out the hooks of the innermost calls: here an entry without an end."""
+
+    class Lost(torch.nn.Module):
+        def forward(self, x):
+            [thread] = t._watch.recorder.threads.values()
+            thread.modules.append(thread.modules[-1]._replace(frame=-1, outer=-1))
+            if fails:
+                raise RecursionError
+            return x
+
+    module, layer = Lost(), torch.nn.Linear(2, 2)
+    with dtypetrace.trace() as t:
+        with pytest.raises(RecursionError) if fails else nullcontext():
+            module(torch.ones(1))
+        layer(torch.ones(1, 2))
+    assert [o.module for o in t.recording.ops if o.op == "linear"] == ["layer"]

@@ -246,7 +246,10 @@ def _inside(edit: Edit, frame: Frame) -> bool:
 
 
 def _at_call(case: Case, edit: Edit) -> Effect | None:
-    """The operand that an edit of the refused call casts, and the dtype."""
+    """The operand that an edit of the refused call casts, and the dtype.
+
+    None where the text does not say which operand that is, and the culprit has that dtype already.
+    """
     named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
     dtype = named[1].rpartition(".")[2] if named else ""
     cast = {w.index: w for w in case.refused.witnesses if _written(case, w.index) == edit.before}
@@ -256,7 +259,9 @@ def _at_call(case: Case, edit: Edit) -> Effect | None:
     if dtype == "dtype" and named is not None:
         like = named[1].rpartition(".")[0]
         dtype = next((w.dtype for w in case.refused.witnesses if _written(case, w.index) == like), "")
-    return Effect(DtypeChange(), {operand.index: dtype}) if dtype in DTYPES else None
+    if dtype not in DTYPES or not cast and operand.dtype == dtype:
+        return None
+    return Effect(DtypeChange(), {operand.index: dtype})
 
 
 def _written(case: Case, index: int) -> str:

@@ -68,7 +68,8 @@ def written(seen: dict[str, set[Seen]]) -> str:
     unexplained: dict[str, int] = {}
     for name in sorted(seen):
         clear = [one for one in seen[name] if one.clear]
-        if not clear or name in _LEFT_OUT:
+        # what was only seen refused may give no result (setitem), and calls without one are not seen
+        if all(one.code for one in clear) or name in _LEFT_OUT:
             continue
         rule = learn(sorted(clear, key=repr))
         rules[rule.usual][_counts(name, rule)].append(name)

@@ -20,10 +20,10 @@ from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
 from .capture.module_hooks import ModuleHooks
 from .capture.patches import Patches
-from .capture.places import UserCode
 from .capture.protocols import Context, Healer, MakeHealer, Opened, Reference
 from .capture.recorder import Recorder
 from .capture.settings import plan_of
+from .capture.stacks import UserCode
 
 
 class Watch:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from . import autofix, rules
 from .parts import attempt, collected
 from .records import Edit, Finding, Frame, Place, Recording, Results, Sources
+from .records.text import NO_TEXT, ProgramText
 from .source import expressions
-from .text import NO_TEXT, ProgramText
 
 _Kind = TypeVar("_Kind")
 

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import report, schema
-from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources
+from . import report
+from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources, schema
 from .terminal import seen
 
 FORMAT = 2

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from .capture.calls import dtype_name
-from .capture.places import UserCode
+from .capture.interrupts import Leaving, held
 from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
 from .capture.snapshot import snapshot
+from .capture.stacks import UserCode
 from .hooks import Watch
-from .interrupts import Leaving, held
 from .records import Recording, Results
 from .source.facts import with_facts
 from .view import View

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 
 import pytest
+
+# A shell starts a background job with these two ignored, and the programs that the tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def installed() -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dtypetrace.records import Finding, Place, Recording
-from dtypetrace.text import LIVE
+from dtypetrace.records.text import LIVE
 from dtypetrace.tracing import Trace
 
 

@@ -26,8 +26,8 @@ from dtypetrace.records import (
     Step,
     Witness,
 )  # fmt: skip
+from dtypetrace.records.text import ProgramText
 from dtypetrace.source.facts import with_facts
-from dtypetrace.text import ProgramText
 
 KINDS = (
     "collision promotion downcast round-trip zero-gradient lost-update underflow overflow gradient-dtype plan".split()

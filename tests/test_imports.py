@@ -18,18 +18,15 @@ MODULES = {
 }
 LONGEST = 500
 
-BASE = {"records", "places", "measurements", "text", "terminal", "parts", "tables", "source", "program"}
+BASE = {"records", "terminal", "parts", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""
 JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
 ARROWS: dict[str, set[str]] = {
-    "text": set(),
-    "records": {"measurements", "places", "terminal", "text"},
-    "places": set(),
-    "measurements": set(),
+    "records": {"terminal"},
     "program": set(),
-    "tables": {"records", "measurements"},
-    "source": {"parts", "records", "measurements", "tables", "text"},
+    "tables": {"records"},
+    "source": {"parts", "records", "tables"},
     "capture": BASE,
     "hooks": BASE | {"capture"},
     "reference": BASE | {"capture"},
@@ -41,15 +38,13 @@ ARROWS: dict[str, set[str]] = {
     "render": JUDGED | {"lora"},
     "report": JUDGED | {"render"},
     "terminal": set(),
-    "interrupts": set(),
     "parts": {"terminal"},
-    "schema": {"records", "places", "measurements"},
-    "saved": SHOWN | {"schema"},
+    "saved": SHOWN,
     "results": JUDGED | {"autofix"},
     "view": SHOWN | {"saved"},
     "repair": SHOWN | {"lora", "saved"},
     "autofix": SHOWN | {"lora", "repair", "saved"},
-    "tracing": SHOWN | {"capture", "interrupts", "hooks", "healing", "view", "results", "saved", "reference"},
+    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference"},
     "commands": set(),
 }
 """Which package may import which others. ``commands``, the outermost one, may import all."""

@@ -75,7 +75,7 @@ def test_a_strategy_that_fails_leaves_the_others(monkeypatch, trace):
 @pytest.mark.parametrize(
     ("owner", "name", "part"),
     [
-        (findings_module.judgement, "verdict", "who is the culprit in linear"),
+        (findings_module.culprits, "verdict", "who is the culprit in linear"),
         (findings_module.titles, "specific", "the title of"),
         (findings_module, "_notes", "the notes of"),
         (findings_module.consequences, "left_out", "which finding follows from which"),

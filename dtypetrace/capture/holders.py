@@ -11,7 +11,7 @@ from torch import nn
 
 from ..records import Parameter
 from .calls import dtype_name
-from .modules import gradients_of, state_names, tensor_names
+from .module_names import gradients_of, state_names, tensor_names
 
 if TYPE_CHECKING:
     from .recorder import Recorder

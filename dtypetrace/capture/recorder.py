@@ -22,13 +22,13 @@ from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
-from .modules import Modules, clean_name
+from .module_names import Modules, clean_name
 from .ops import MOST_INPUTS, Form, GrowingOp, Operator, RawInput, form_of, operator, peak_of, size_of
-from .places import Places, UserCode
 from .protocols import Reference
 from .refusal_log import RefusalLog
 from .running import AUTOCAST, FUNCTION, PLACE, RunningCall, Thread
 from .schemas import written
+from .stacks import Places, UserCode
 from .steps import Steps
 from .updates import Updates
 from .values import Values

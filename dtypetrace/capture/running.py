@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from .modules import Root
+from .module_names import Root
 
 FUNCTION, ARGS, KWARGS, PLACE, AUTOCAST = range(5)
 """The parts of a running call, by position."""

@@ -12,7 +12,7 @@ from ..records import Parameter, Plan, Shared, Trial
 from ..tables.refusals import canonical
 from . import private
 from .calls import dtype_name
-from .modules import clean_name
+from .module_names import clean_name
 
 
 def plan_of(

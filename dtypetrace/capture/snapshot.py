@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 from ..records import Parameter, Place, Read, Recording, Step, Unchanged
+from ..records.text import LIVE, ProgramText
 from ..source import expressions
-from ..text import LIVE, ProgramText
 from . import private
 from .calls import dtype_name
 from .marks import RawRead, RawStep
-from .modules import clean_name
+from .module_names import clean_name
 
 if TYPE_CHECKING:
     from .recorder import Recorder

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from .places import Places
+from .stacks import Places
 
 _WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
 """Attributes that lead from a partial, a method, a decorated or a compiled function to the function inside."""

@@ -23,8 +23,8 @@ from typing import Any
 
 from ..program import AfterImport, Program, show
 from ..records import Results
+from ..records.text import show_patched
 from ..repair.runs import Ended, Pass
-from ..text import show_patched
 
 _MOST_VALUES = 10_000
 

@@ -18,7 +18,7 @@ from torch import nn
 from .. import tracing
 from ..capture import private
 from ..capture.calls import dtype_name
-from ..capture.modules import clean_name
+from ..capture.module_names import clean_name
 from ..capture.recorder import Recorder
 from ..capture.settings import plan_of
 from ..capture.snapshot import snapshot

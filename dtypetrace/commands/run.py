@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
-from ..signals import FatalSignals
 from ..terminal import seen_lines
 from . import arguments
+from .signals import FatalSignals
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
 """One file to write at the end: the option that requested it, the file, and the function that writes a trace there."""

@@ -10,8 +10,8 @@ from functools import lru_cache
 from types import CodeType, FrameType
 
 from ..capture.protocols import Opened
+from ..records.text import LIVE
 from ..source import expressions
-from ..text import LIVE
 
 _RERAISING = tuple(
     os.path.join(os.path.dirname(os.__file__), package) + os.sep for package in ("asyncio", "concurrent")

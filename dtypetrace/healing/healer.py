@@ -25,10 +25,10 @@ from ..capture.protocols import Context, RefusedCall, Remade, Replacement
 from ..capture.signatures import arguments_of
 from ..capture.snapshot import snapshot
 from ..records import Cast, Place, Recording, Refused, Ruling
+from ..records.text import LIVE
 from ..source import expressions
 from ..source.facts import Known, with_facts
 from ..tables.dtypes import COUNTERPART, FLOATING, STORAGE_ONLY
-from ..text import LIVE
 from .casting import Casting
 from .gradients import Gradients
 from .optimizer_lists import Lists

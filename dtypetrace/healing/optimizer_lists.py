@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..capture import private, refused_calls, threads
-from ..capture.modules import gradients_of
+from ..capture.module_names import gradients_of
 from ..capture.protocols import Replacement
 from .casting import Casting
 

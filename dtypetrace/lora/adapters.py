@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..capture.modules import clean_name
+from ..capture.module_names import clean_name
 
 _ROLE = re.compile(
     r"lora_(down|up|mid|[ABEab]|embedding_[AB]|magnitude\w*)|dora_\w+|(hada|lokr)_[wt]\w*|b?oft_\w+|ia3_l"

@@ -14,8 +14,8 @@ from typing import Any, TypedDict
 from .. import saved
 from ..lora.verdict import AS_THEY_ARE, Measured
 from ..records import Recording
+from ..records.text import ProgramText
 from ..source.patch import Patch
-from ..text import ProgramText
 
 
 class Ended(TypedDict):

@@ -57,8 +57,8 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     return silent_finding(
         "DT307",
         "lost-update",
-        "warning",
         At.of(op, site),
+        severity="warning",
         operands=(culprit,),
         flow=(*birth(run.recording, target.step, origin, f"{dtype} is decided here"), ends),
         fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),

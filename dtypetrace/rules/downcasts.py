@@ -62,8 +62,8 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     return silent_finding(
         "DT203",
         "downcast",
-        "warning" if why else "note",
         At.of(op, place),
+        severity="warning" if why else "note",
         operands=(written, source),
         flow=(*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy")),
         fix=_fix(run, written, value.dtype, place),
@@ -106,8 +106,8 @@ def _by_the_engine(run: Run) -> list[Finding]:
         silent_finding(
             "DT203",
             "downcast",
-            "note",
             At(place, "backward", forward.op, op.aten, op.module),
+            severity="note",
             operands=(gradient,),
             flow=(*graph.flow(run.recording, op.inputs[0].step, made), ends),
             fix=Fix("cast", at, (), False, f"give the gradient in {made}", ()),

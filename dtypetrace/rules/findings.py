@@ -1,7 +1,7 @@
 """Findings: from refused calls and silent changes to one list, the worst first.
 
 Each refused call becomes a case (``rules.case``): its operands with their origins, the verdict of a principle
-(``rules.judgement``), the culprit and the flow from its birth. The case becomes a finding with its remedy
+(``rules.culprits``), the culprit and the flow from its birth. The case becomes a finding with its remedy
 (``rules.remedies``). Findings of one cause are grouped.
 """
 
@@ -19,7 +19,7 @@ from ..source import expressions, operands
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
-from . import consequences, judgement, titles
+from . import consequences, culprits, titles
 from .case import Case
 from .principles import Verdict
 from .registry import RULES, Rule
@@ -146,8 +146,8 @@ def judged(recording: Recording, refused: Refused) -> Judged:
 
 
 def _judged(recording: Recording, refused: Refused) -> Judged:
-    verdict = judgement.verdict(recording, refused)
-    chosen = judgement.culprit(refused, verdict.expected)
+    verdict = culprits.verdict(recording, refused)
+    chosen = culprits.culprit(refused, verdict.expected)
     measure = _measure(refused, chosen, verdict.expected)
     site = graph.place_of(recording, refused.place)
     operands = tuple(_operand(recording, w, measure, site, refused) for w in refused.witnesses)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from .. import graph
 from ..records import Recording, Refused, Ruling
-from . import judgement
+from . import culprits
 from .findings import cause
 
 
 def ruling(recording: Recording, refused: Refused) -> Ruling:
     """The ruling on one refusal: the same that its finding will state."""
-    expected = judgement.verdict(recording, refused).expected
-    culprit = judgement.culprit(refused, expected)
+    expected = culprits.verdict(recording, refused).expected
+    culprit = culprits.culprit(refused, expected)
     causes = {
         w.index: cause(graph.origin(recording, w.step, expected, w.name or None), w.name) for w in refused.witnesses
     }
@@ -19,6 +19,6 @@ def ruling(recording: Recording, refused: Refused) -> Ruling:
     return Ruling(
         culprit,
         expected,
-        frozenset(w.dtype for w in judgement.contenders(refused)),
+        frozenset(w.dtype for w in culprits.contenders(refused)),
         frozenset(index for index, owed in causes.items() if owed == blamed),
     )

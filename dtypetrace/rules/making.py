@@ -32,9 +32,9 @@ class At:
 def silent_finding(
     code: str,
     kind: str,
-    severity: str,
     at: At,
     *,
+    severity: str,
     operands: tuple[Operand, ...],
     flow: tuple[FlowStep, ...],
     fix: Fix | None,

@@ -204,8 +204,8 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     return silent_finding(
         "DT204",
         "downcast",
-        "warning",
         At.of(table, place),
+        severity="warning",
         operands=(culprit,),
         flow=(*graph.flow(run.recording, step, dtype), ends),
         fix=_fix(run, culprit, step, place, narrow.back),

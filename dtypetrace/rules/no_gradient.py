@@ -139,8 +139,8 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
     return silent_finding(
         "DT305",
         "zero-gradient",
-        "note",
         at,
+        severity="note",
         operands=parameters,
         flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=reason),),
         fix=Fix("gradient", site, (), False, "leave it out of the optimizer, if that is meant"),
@@ -158,8 +158,8 @@ def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, cou
     return silent_finding(
         "DT305",
         "zero-gradient",
-        "warning",
         at,
+        severity="warning",
         operands=(culprit, *parameters),
         flow=(FlowStep(at.site, op.op, op.module, source, to, "cast", said=said),),
         fix=Fix("gradient", at.site, (), False, through),

@@ -211,8 +211,8 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     return silent_finding(
         "DT201",
         "promotion",
-        "warning" if serious else "note",
         At.of(op, place),
+        severity="warning" if serious else "note",
         operands=operands,
         culprit=culprit,
         flow=(*steps, FlowStep(place, op.op, op.module, f"{low} + {culprit.dtype}", made, "promotion")),

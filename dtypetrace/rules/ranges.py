@@ -135,8 +135,8 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     return silent_finding(
         "DT301",
         "overflow",
-        "warning" if harmful else "note",
         At.of(op, site),
+        severity="warning" if harmful else "note",
         operands=(culprit,),
         flow=flow_to(run, op, step, ends),
         fix=keep_wide(run, op, culprit, site, cast),
@@ -231,8 +231,8 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     return silent_finding(
         "DT302",
         "underflow",
-        "warning" if harmful else "note",
         At.of(op, site),
+        severity="warning" if harmful else "note",
         operands=(culprit,),
         flow=flow_to(run, flushing, step, *steps),
         fix=Fix("dtype", where, (), False, "compute this in float32 and cast the result back", larger),
@@ -263,8 +263,8 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     return silent_finding(
         "DT302",
         "underflow",
-        "warning",
         At.of(op, site),
+        severity="warning",
         operands=(culprit,),
         flow=flow_to(run, op, step, ends),
         fix=fix,

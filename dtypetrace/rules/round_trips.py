@@ -145,8 +145,8 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     return silent_finding(
         "DT202",
         "round-trip",
-        "warning" if serious else "note",
         At.of(end, place),
+        severity="warning" if serious else "note",
         operands=(away, culprit),
         culprit=culprit,
         flow=(*graph.flow(run.recording, end.inputs[0].step, low)[-1:], ends),
@@ -195,8 +195,8 @@ class _Casts:
         return silent_finding(
             "DT205",
             "round-trip",
-            severity,
             At.of(op, place),
+            severity=severity,
             operands=(weight,),
             flow=(*graph.flow(run.recording, op.inputs[0].step, to), ends),
             fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()),

@@ -90,8 +90,8 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     return silent_finding(
         code,
         _KINDS[code],
-        "error" if group.dead and code == "DT304" or code == "DT303" and worst.broken else "warning",
         At.step(site, worst.name.rpartition(".")[0]),
+        severity="error" if group.dead and code == "DT304" or code == "DT303" and worst.broken else "warning",
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
         flow=(*birth(recording, worst.step, origin, made), ends),
@@ -163,8 +163,8 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         yield silent_finding(
             "DT306",
             "gradient-dtype",
-            "warning",
             At.step(site, u.name.rpartition(".")[0]),
+            severity="warning",
             operands=(gradient, parameter),
             flow=(*graph.flow(recording, u.gradient_step, u.dtype), ends),
             fix=Fix(

@@ -2,7 +2,8 @@
 
 A dtype is a singleton and has no history, so the text is followed: a name to its assignment or, through the stack,
 to what the caller passed; an attribute or a key to the only place that sets it. Where two places could have decided,
-or other code reads the decision too, none is named. Pure functions over a :class:`~dtypetrace.text.ProgramText`.
+or other code reads the decision too, none is named. Pure functions over a
+:class:`~dtypetrace.records.text.ProgramText`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..records import Frame, Place
+from ..records.text import ParsedFile, ProgramText
 from ..tables.dtypes import DTYPES
-from ..text import ParsedFile, ProgramText
 from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
 
 _DEEPEST = 12

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..records import Edit, Frame, Place, Recording
+from ..records.text import ParsedFile
 from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
-from ..text import ParsedFile
 from . import decisions, expressions, operands
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)

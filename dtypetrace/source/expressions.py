@@ -1,6 +1,6 @@
 """Reads the program's text: which expression a frame was running, and what it contains.
 
-Pure functions over a :class:`~dtypetrace.text.ProgramText`; without the text of a file, they return None.
+Pure functions over a :class:`~dtypetrace.records.text.ProgramText`; without the text of a file, they return None.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from ..records import Frame, Place
-from ..text import ParsedFile, ProgramText
+from ..records.text import ParsedFile, ProgramText
 
 Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -14,8 +14,8 @@ from functools import partial
 
 from ..parts import attempt, collected
 from ..records import Frame, Place, Read, Recording, Step
+from ..records.text import ProgramText
 from ..tables.dtypes import FLOATING
-from ..text import ProgramText
 from . import regions
 from .expressions import arguments, assignments, call_at, dotted, dtype_argument, expression_at
 

@@ -1,7 +1,7 @@
 """How the program writes the operands of a call: in the call itself, in the user's calls further out, and where a
 number came from.
 
-Pure functions over a :class:`~dtypetrace.text.ProgramText`, like ``source.expressions``.
+Pure functions over a :class:`~dtypetrace.records.text.ProgramText`, like ``source.expressions``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ..records import Frame, Place
-from ..text import ParsedFile, ProgramText
+from ..records.text import ParsedFile, ProgramText
 from .expressions import (
     arguments,
     assignments,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..records import Edit
-from ..text import LIVE, ProgramText, lines_of
+from ..records.text import LIVE, ProgramText, lines_of
 
 
 class Piece(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import Place
-from ..text import ProgramText
+from ..records.text import ProgramText
 from .expressions import enclosing_with
 from .operands import located
 

@@ -10,7 +10,7 @@ import pytest
 from recordings import Made, RecordingBuilder, swapped
 
 from dtypetrace.records import Parameter, Read, Recording
-from dtypetrace.rules import judgement
+from dtypetrace.rules import culprits
 from dtypetrace.rules.collision import Collision
 from dtypetrace.rules.principles import PRINCIPLES, name_of
 
@@ -20,8 +20,8 @@ HALVES = ("float16", "bfloat16")
 def decided(recording: Recording) -> tuple[str, str | None, str | None]:
     """Principle, the dtype that is right, the dtype of the culprit."""
     refused = recording.refused[-1]
-    verdict = judgement.verdict(recording, refused)
-    culprit = judgement.culprit(refused, verdict.expected)
+    verdict = culprits.verdict(recording, refused)
+    culprit = culprits.culprit(refused, verdict.expected)
     return verdict.principle, verdict.expected, culprit.dtype if culprit else None
 
 
@@ -173,7 +173,7 @@ def test_most_parameters_of_the_run_where_no_model_runs():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float16"), b.made("float32"), run={"float16": 1000, "float32": 10})
     both_ways(b, "most parameters", "float16", "float32")
-    assert "the run's other parameters" in judgement.verdict(b.recording, b.refusals[0]).reason
+    assert "the run's other parameters" in culprits.verdict(b.recording, b.refusals[0]).reason
 
 
 def test_real_weights_speak_for_complex_numbers():
@@ -276,7 +276,7 @@ def test_a_verdict_carries_the_name_of_the_first_principle_that_answers():
     b.refused("matmul", b.made("float64"), b.made("float32"), autocast="cpu:float64")
     case = Collision(b.recording, b.refusals[0])
     answers = [name_of(p) for p in PRINCIPLES if p(case) is not None]
-    assert answers[0] == judgement.verdict(b.recording, b.refusals[0]).principle == "autocast region"
+    assert answers[0] == culprits.verdict(b.recording, b.refusals[0]).principle == "autocast region"
     assert len(answers) > 1
 
 

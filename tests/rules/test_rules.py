@@ -9,7 +9,7 @@ import pytest
 
 from dtypetrace import rules
 from dtypetrace.records import Frame, Parameter, Place, Recording, Refused, Step, Witness
-from dtypetrace.rules import judgement
+from dtypetrace.rules import culprits
 
 HALVES = ("float16", "bfloat16")
 PAIRS = [(a, b) for a in ("float32", *HALVES) for b in ("float32", *HALVES) if a != b] + [
@@ -450,7 +450,7 @@ def test_a_refusal_of_which_nothing_was_seen_is_still_a_finding(wants):
 def test_where_nothing_was_seen_or_one_complex_number_the_model_still_speaks(model):
     parameters = (Parameter("bias", model, 4, 0),)
     for witnesses in ((), (Witness(0, "input", "complex64", (2,), "cpu", -1),)):
-        verdict = judgement.verdict(
+        verdict = culprits.verdict(
             Recording(PLACES, STEPS, (), ()), dataclasses.replace(REFUSED, witnesses=witnesses, model=parameters)
         )
         assert verdict.expected == model and f"the model's other parameters are {model}" in verdict.reason

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from dtypetrace.records import Edit
+from dtypetrace.records.text import LIVE
 from dtypetrace.source.patch import Patch, PatchedFile, Unpatchable, objection
-from dtypetrace.text import LIVE
 
 
 def edit(file, line, before, after):

@@ -9,10 +9,10 @@ import textwrap
 
 import pytest
 
-from dtypetrace.capture.places import Places
+from dtypetrace.capture.stacks import Places
 from dtypetrace.records import Frame
+from dtypetrace.records.text import LIVE
 from dtypetrace.source import expressions
-from dtypetrace.text import LIVE
 
 UNKNOWN = Frame("<nowhere>", 1, "f", True, 1, 1, 5)
 

@@ -12,8 +12,8 @@ import programs
 import pytest
 import torch
 
-from dtypetrace.capture import places as capture_places
-from dtypetrace.capture.places import Places, UserCode
+from dtypetrace.capture import stacks
+from dtypetrace.capture.stacks import Places, UserCode
 
 
 def everything(_file: str) -> bool:
@@ -101,7 +101,7 @@ def test_a_module_s_ops_are_on_the_stack_of_its_call(tmp_path):
 def test_torch_and_dtypetrace_are_not_on_the_stack(tmp_path):
     program = programs.run(tmp_path, "net = nn.Sequential(nn.Linear(2, 2)).half()\nnet(torch.ones(1, 2))")
     files = {f.file for f in program.only.site.stack}
-    assert not [f for f in files if f.startswith((capture_places.TORCH_FOLDER, capture_places._OWN_FOLDER))]
+    assert not [f for f in files if f.startswith((stacks.TORCH_FOLDER, stacks._OWN_FOLDER))]
     assert program.only.site.file == program.file
 
 

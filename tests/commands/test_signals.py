@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = str(Path(__file__).parents[1])
+ROOT = str(Path(__file__).parents[2])
 STUCK = """
     import ctypes
     libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)
@@ -29,7 +29,7 @@ ASLEEP = """
 def program(body: str, work: str = "print('work', name, flush=True)", before: str = "") -> str:
     start = f"""
         import os, signal, sys, time
-        from dtypetrace import signals
+        from dtypetrace.commands import signals
         {before}
         def work(name):
             {work}

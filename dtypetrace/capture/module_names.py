@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ..records import Frame, Place
+from ..records.text import ProgramText
 from ..source import expressions
-from ..text import ProgramText
 
 if TYPE_CHECKING:
     from .recorder import Recorder

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from .records import Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
+from . import Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
 
 LARGEST = 2**63 - 1
 """The largest integer allowed: tables of numbers (pandas) hold no larger ones."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from ..records import Frame, Place
+from ..records.text import LIVE, lines_of, universal
 from ..source import expressions
-from ..text import LIVE, lines_of, universal
 from .private import TORCH_FOLDER
 
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

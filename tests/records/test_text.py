@@ -8,7 +8,7 @@ import warnings
 import programs
 import pytest
 
-from dtypetrace.text import ProgramText, lines_of, universal
+from dtypetrace.records.text import ProgramText, lines_of, universal
 
 ODD = {"form feed": "\x0c", "vertical tab": "\x0b", "file separator": "\x1c", "NEL": "\x85", "line separator": "\u2028"}
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..terminal import seen
 from .measurements import Compared as Compared
 from .measurements import Parameter as Parameter
 from .measurements import Plan as Plan
@@ -24,7 +25,6 @@ from .measurements import Update as Update
 from .measurements import Value as Value
 from .places import Frame as Frame
 from .places import Place as Place
-from .terminal import seen
 from .text import NO_TEXT, ProgramText
 
 SCHEMA = 1

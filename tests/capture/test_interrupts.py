@@ -13,8 +13,8 @@ from conftest import installed
 from torch import nn, overrides
 
 import dtypetrace
+from dtypetrace.capture.interrupts import held
 from dtypetrace.hooks import Watch
-from dtypetrace.interrupts import held
 
 INTERRUPTS = 120
 

@@ -231,7 +231,7 @@ class Growth:
     size: int
     """Bytes of Python memory after garbage collection."""
     records: int
-    """Ops, steps and places."""
+    """Ops, events and places."""
 
 
 def memory_growth(make: Callable[[], Work], steps: int = 20) -> Growth:
@@ -243,7 +243,7 @@ def memory_growth(make: Callable[[], Work], steps: int = 20) -> Growth:
 
     def records() -> int:
         seen = trace.recording
-        return len(seen.ops) + len(seen.steps) + len(seen.places)
+        return len(seen.ops) + len(seen.events) + len(seen.places)
 
     def size() -> int:
         gc.collect()

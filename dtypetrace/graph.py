@@ -1,6 +1,6 @@
 """How dtypes flowed: origins and flows over a recording, and the networkx graph of it.
 
-Each step names the step before it, so a flow follows the path that the tensor really took. The merged graph has cycles
+Each event names the one before it, so a flow follows the path that the tensor really took. The merged graph has cycles
 (loops in the program), and a shortest path in it may be one that no tensor took: use it only to look around, in slices.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from .records import Chain, FlowStep, Input, Origin, Place, Read, Recording, Step, Witness
+from .records import Chain, Event, FlowStep, Input, Origin, Place, Read, Recording, Witness
 from .tables.dtypes import FLOATING
 from .tables.operators import NAMED_CASTS, destination, is_cast, is_move
 from .terminal import seen
@@ -29,58 +29,58 @@ def place_of(recording: Recording, number: int) -> Place:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The steps that led to a dtype, origin first, with the reason that each one leads to the next."""
+    """The events that led to a dtype, origin first, with the reason that each one leads to the next."""
 
-    steps: tuple[Step, ...]
+    events: tuple[Event, ...]
     hows: tuple[str, ...]
     reads: tuple[Read | None, ...]
-    """For each step whose dtype was read from an attribute, that read."""
+    """For each event whose dtype was read from an attribute, that read."""
 
     @property
-    def root(self) -> Step:
-        return self.steps[0]
+    def root(self) -> Event:
+        return self.events[0]
 
 
-def lineage(recording: Recording, step: int, expected: str | None = None) -> Lineage | None:
-    """Follows a step back to its origin.
+def lineage(recording: Recording, event: int, expected: str | None = None) -> Lineage | None:
+    """Follows an event back to its origin.
 
     ``expected`` is the dtype that the run was meant to have there. It decides two questions. Where a dtype was read
     from an attribute (``x.to(y.dtype)``): if y has the wrong dtype, follow y; if y has the expected dtype, or that of
     most of the run, the cast itself is the cause. Where operands of two dtypes were promoted to a third (bfloat16 and
     float16 to float32): follow the one that does not have the expected dtype.
     """
-    wrong = step >= 0 and recording.steps[step].to != expected
-    steps: list[Step] = []
+    wrong = event >= 0 and recording.events[event].to != expected
+    events: list[Event] = []
     hows: list[str] = []
     reads: list[Read | None] = []
-    while step >= 0:
-        current = recording.steps[step]
+    while event >= 0:
+        current = recording.events[event]
         followed = _followed_read(recording, current, expected)
         if followed is not None:
-            steps.append(current)
+            events.append(current)
             hows.append("attribute")
             reads.append(followed)
-            step = followed.step
+            event = followed.event
             continue
         if current.how == "attribute" and wrong and (current.explicit or _unfollowed(recording, current, expected)):
-            steps.append(current)  # it named the dtype of its result, for any operands
+            events.append(current)  # it named the dtype of its result, for any operands
             hows.append("cast")
             reads.append(None)
             break
         if current.how == "attribute":  # changed nothing, and nobody else is to blame
-            step = current.parents[0] if current.parents else -1
+            event = current.parents[0] if current.parents else -1
             continue
-        steps.append(current)
+        events.append(current)
         hows.append(_how(current))
         reads.append(None)
         if not current.parents:
             break
-        if current.how == "form" and wrong and all(recording.steps[p].to == expected for p in current.parents):
-            break  # only complex or real is wrong, and this step made it so
-        step = next((p for p in current.parents if p >= 0 and recording.steps[p].to != expected), current.parents[0])
-    if not steps:
+        if current.how == "form" and wrong and all(recording.events[p].to == expected for p in current.parents):
+            break  # only complex or real is wrong, and this event made it so
+        event = next((p for p in current.parents if p >= 0 and recording.events[p].to != expected), current.parents[0])
+    if not events:
         return None
-    found = list(zip(reversed(steps), reversed(hows), reversed(reads)))
+    found = list(zip(reversed(events), reversed(hows), reversed(reads)))
     # a loop that reads in each round the dtype that the last round left: show its line once
     found = [
         f
@@ -90,33 +90,33 @@ def lineage(recording: Recording, step: int, expected: str | None = None) -> Lin
     return Lineage(*zip(*found))
 
 
-def steps_above(recording: Recording, step: int) -> set[int]:
-    """The step's number and those of all steps that its value came from."""
+def events_above(recording: Recording, event: int) -> set[int]:
+    """The event's number and those of all events that its value came from."""
     found: set[int] = set()
-    waiting = [step]
+    waiting = [event]
     while waiting:
         number = waiting.pop()
         if number >= 0 and number not in found:
             found.add(number)
-            waiting += recording.steps[number].parents
+            waiting += recording.events[number].parents
     return found
 
 
-def _how(step: Step) -> str:
-    if step.how in ("cast", "autocast"):
-        return step.how
-    return "promotion" if step.how == "promotion" else "value"
+def _how(event: Event) -> str:
+    if event.how in ("cast", "autocast"):
+        return event.how
+    return "promotion" if event.how == "promotion" else "value"
 
 
-def _followed_read(recording: Recording, step: Step, expected: str | None) -> Read | None:
-    if not step.reads or step.to == expected or expected is not None and step.to == _most_of_the_run(recording):
+def _followed_read(recording: Recording, event: Event, expected: str | None) -> Read | None:
+    if not event.reads or event.to == expected or expected is not None and event.to == _most_of_the_run(recording):
         return None
-    return next((r for r in step.reads if r.step >= 0 and not _chosen_wrongly(recording, r, expected)), None)
+    return next((r for r in event.reads if r.event >= 0 and not _chosen_wrongly(recording, r, expected)), None)
 
 
-def _unfollowed(recording: Recording, step: Step, expected: str | None) -> bool:
+def _unfollowed(recording: Recording, event: Event, expected: str | None) -> bool:
     """Whether a cast that changed nothing chose the wrong tensor to be like."""
-    return any(r.step >= 0 and _chosen_wrongly(recording, r, expected) for r in step.reads)
+    return any(r.event >= 0 and _chosen_wrongly(recording, r, expected) for r in event.reads)
 
 
 def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> bool:
@@ -129,14 +129,16 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
         return False
     if expected in FLOATING and read.dtype not in FLOATING:
         return True
-    held = recording.steps[read.step].how == "parameter" and recording.parameters
-    if held and all(p.step != read.step for p in recording.parameters):
+    held = recording.events[read.event].how == "parameter" and recording.parameters
+    if held and all(p.event != read.event for p in recording.parameters):
         return True  # its module was cast since
     met = False
     for op in recording.ops:
-        if len(op.inputs) < 2 or is_move(op) or is_cast(op) or all(i.step != read.step for i in op.inputs):
+        if len(op.inputs) < 2 or is_move(op) or is_cast(op) or all(i.event != read.event for i in op.inputs):
             continue
-        rest = [i for i in op.inputs if i.shape and i.dtype in FLOATING and not _follows(recording, i.step, read.step)]
+        rest = [
+            i for i in op.inputs if i.shape and i.dtype in FLOATING and not _follows(recording, i.event, read.event)
+        ]
         others = {i.dtype for i in rest}
         if others - {read.dtype}:
             return False
@@ -144,10 +146,10 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
     return met
 
 
-def _follows(recording: Recording, step: int, other: int) -> bool:
-    """Whether a step is another, or took its dtype from what that one made."""
-    above = steps_above(recording, step)
-    return other in above or any(r.step == other for n in above for r in recording.steps[n].reads)
+def _follows(recording: Recording, event: int, other: int) -> bool:
+    """Whether an event is another, or took its dtype from what that one made."""
+    above = events_above(recording, event)
+    return other in above or any(r.event == other for n in above for r in recording.events[n].reads)
 
 
 def _most_of_the_run(recording: Recording) -> str | None:
@@ -158,10 +160,10 @@ def _most_of_the_run(recording: Recording) -> str | None:
     return most if most is not None and 2 * sizes[most] > sum(sizes.values()) else None
 
 
-def origin(recording: Recording, step: int, expected: str | None = None, name: str | None = None) -> Origin:
+def origin(recording: Recording, event: int, expected: str | None = None, name: str | None = None) -> Origin:
     """The event that decided a dtype. See :func:`lineage` for ``expected``; ``name`` is used where the event has no
     name."""
-    line = lineage(recording, step, expected)
+    line = lineage(recording, event, expected)
     if line is None:
         return Origin("input", name, None, NOWHERE)
     root = line.root
@@ -176,14 +178,14 @@ def origin(recording: Recording, step: int, expected: str | None = None, name: s
     )
 
 
-def flow(recording: Recording, step: int, expected: str | None = None) -> tuple[FlowStep, ...]:
-    """The steps from an origin on, the birth first. A promotion is a step; its origin is that of the operand with the
+def flow(recording: Recording, event: int, expected: str | None = None) -> tuple[FlowStep, ...]:
+    """The steps from an origin on, the birth first. A promotion is one; its origin is that of the operand with the
     wrong dtype."""
-    line = lineage(recording, step, expected)
+    line = lineage(recording, event, expected)
     if line is None:
         return ()
     found: list[FlowStep] = []
-    for current, how, read in zip(line.steps, line.hows, line.reads):
+    for current, how, read in zip(line.events, line.hows, line.reads):
         place = place_of(recording, current.place)
         if current.default >= 0:
             found.append(
@@ -207,14 +209,18 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
     """Whether any op computed in the dtype that a cast decided; if none did, the cast was useless."""
     if origin.op not in NAMED_CASTS:
         return True  # softmax(dtype=torch.float32)
-    roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
-    return any(not (is_move(op) or is_cast(op)) and any(i.step in roots for i in op.inputs) for op in recording.ops)
+    roots = {
+        n for n, s in enumerate(recording.events) if s.to == dtype and place_of(recording, s.place) == origin.place
+    }
+    return any(not (is_move(op) or is_cast(op)) and any(i.event in roots for i in op.inputs) for op in recording.ops)
 
 
 def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
     """Whether the result of a cast was changed in place before it became a parameter: an average, a sum."""
-    roots = {n for n, s in enumerate(recording.steps) if s.to == dtype and place_of(recording, s.place) == origin.place}
-    return any(destination(o) == 0 and o.inputs[0].step in roots and o.inputs[0].holder is None for o in recording.ops)
+    roots = {
+        n for n, s in enumerate(recording.events) if s.to == dtype and place_of(recording, s.place) == origin.place
+    }
+    return any(destination(o) == 0 and o.inputs[0].event in roots and o.inputs[0].holder is None for o in recording.ops)
 
 
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
@@ -228,32 +234,32 @@ def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
             continue
         seen.add(number)
         inputs = [i for i in recording.ops[number].inputs if i.dtype == dtype]
-        weights = [i for i in inputs if i.holder == "parameter" and i.step >= 0]
+        weights = [i for i in inputs if i.holder == "parameter" and i.event >= 0]
         if any(
-            (root := lineage(recording, i.step)) and root.root.how == "cast" and root.root.explicit for i in weights
+            (root := lineage(recording, i.event)) and root.root.how == "cast" and root.root.explicit for i in weights
         ):
             return number not in reached
         ahead += [i.producer for i in inputs]
     return False
 
 
-def keeps(recording: Recording, producer: int, step: int, wanted: str) -> bool:
+def keeps(recording: Recording, producer: int, event: int, wanted: str) -> bool:
     """Whether a value would still be an integer or a boolean at its use if it were created as one: all ops between are
     moves or casts, or, for integers, keep integers as integers."""
-    roots = steps_above(recording, step)
+    roots = events_above(recording, event)
     way = _upstream(recording, producer, roots)
     return all(
         is_move(op)
         or is_cast(op)
         or wanted != "bool"
         and op.op.strip("_") in _COUNTS
-        or all(i.step not in roots for i in op.inputs)
+        or all(i.event not in roots for i in op.inputs)
         for op in (recording.ops[n] for n in way)
     )
 
 
-def chain(recording: Recording, name: str, dtype: str, step: int) -> Chain:
-    return Chain(name, dtype, origin(recording, step, None, name), flow(recording, step))
+def chain(recording: Recording, name: str, dtype: str, event: int) -> Chain:
+    return Chain(name, dtype, origin(recording, event, None, name), flow(recording, event))
 
 
 def why(recording: Recording, name: str) -> tuple[Chain, ...]:
@@ -283,8 +289,8 @@ def _parameter_chains(recording: Recording, name: str, *, below: bool = False) -
     for p in recording.parameters:
         parts = p.name.split(".")
         owners = [".".join(parts[:n]) for n in range(1, len(parts))] if below else [p.name.rpartition(".")[0]]
-        if p.step >= 0 and any(_is_named(full, name) for full in (p.name, *owners)):
-            yield chain(recording, p.name, p.dtype, p.step)
+        if p.event >= 0 and any(_is_named(full, name) for full in (p.name, *owners)):
+            yield chain(recording, p.name, p.dtype, p.event)
 
 
 def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
@@ -293,15 +299,15 @@ def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
     refused = (r for r in recording.refused if _is_named(r.module, name))
     taken = [(f"input of {name}", i) for number in sorted(inside) for i in recording.ops[number].inputs]
     offered = [(f"input of {name}, refused", w) for r in refused for w in r.witnesses]
-    known = {p.step for p in recording.parameters}
+    known = {p.event for p in recording.parameters}
     seen: set[int] = set()
     candidates: list[tuple[str, Input | Witness]] = [*taken, *offered]
     for label, operand in candidates:
-        own = operand.producer in inside or operand.holder is not None or operand.step < 0
-        as_parameter = isinstance(operand, Input) and operand.step in known
-        if not own and not as_parameter and operand.dtype in FLOATING and operand.step not in seen:
-            seen.add(operand.step)
-            yield chain(recording, label, operand.dtype, operand.step)
+        own = operand.producer in inside or operand.holder is not None or operand.event < 0
+        as_parameter = isinstance(operand, Input) and operand.event in known
+        if not own and not as_parameter and operand.dtype in FLOATING and operand.event not in seen:
+            seen.add(operand.event)
+            yield chain(recording, label, operand.dtype, operand.event)
 
 
 _PRECISE = frozenset(
@@ -355,13 +361,13 @@ def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) 
     first."""
     roots = {
         n
-        for n, s in enumerate(recording.steps)
+        for n, s in enumerate(recording.events)
         if not s.parents and s.to == dtype and place_of(recording, s.place) == origin
     }
     ways: list[list[int]] = []
     for op in recording.ops:
-        own = [i for i in op.inputs if i.step in roots]
-        if own and any(i.step not in roots and i.dtype in FLOATING for i in op.inputs):
+        own = [i for i in op.inputs if i.event in roots]
+        if own and any(i.event not in roots and i.dtype in FLOATING for i in op.inputs):
             ways += [_upstream(recording, i.producer, roots) for i in own]
     ways = ways or [_upstream(recording, producer, roots)]
     ready = next((n for n in ways[0] if all(n in way for way in ways)), None)
@@ -373,7 +379,7 @@ def _upstream(recording: Recording, op: int, roots: set[int]) -> list[int]:
     way: list[int] = []
     while op >= 0 and op not in way:
         way.append(op)
-        op = next((i.producer for i in recording.ops[op].inputs if i.step in roots), -1)
+        op = next((i.producer for i in recording.ops[op].inputs if i.event in roots), -1)
     return way
 
 
@@ -384,7 +390,7 @@ def build(recording: Recording) -> nx.MultiDiGraph:
     """The flow graph: a node for each distinct op and each origin, an edge for each operand.
 
     Nodes are ``("op", index)`` with phase, module, op, aten, place, count and outputs (dtypes), and ``("origin",
-    step)`` with kind, dtype, place and name; places are numbers into ``recording.places``. Edges carry ``dtype`` and
+    event)`` with kind, dtype, place and name; places are numbers into ``recording.places``. Edges carry ``dtype`` and
     ``operand`` (the operand's index).
 
     >>> build(Recording()).number_of_nodes()
@@ -400,11 +406,11 @@ def build(recording: Recording) -> nx.MultiDiGraph:
         for index, operand in enumerate(op.inputs):
             if operand.producer >= 0:
                 graph.add_edge(("op", operand.producer), ("op", number), dtype=operand.dtype, operand=index)
-            elif operand.step >= 0:
-                step = recording.steps[operand.step]
-                node = ("origin", operand.step)
+            elif operand.event >= 0:
+                event = recording.events[operand.event]
+                node = ("origin", operand.event)
                 if node not in graph:
-                    graph.add_node(node, kind=step.how, dtype=step.to, place=step.place, name=step.name)
+                    graph.add_node(node, kind=event.how, dtype=event.to, place=event.place, name=event.name)
                 graph.add_edge(node, ("op", number), dtype=operand.dtype, operand=index)
     return graph
 

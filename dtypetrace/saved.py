@@ -21,7 +21,7 @@ from . import report
 from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources, schema
 from .terminal import seen
 
-FORMAT = 2
+FORMAT = 3
 _Kind = TypeVar("_Kind")
 
 

@@ -236,7 +236,7 @@ class Trace(View):
 
         return measured
 
-    def _step_of(self, tensor: Any) -> tuple[int, str]:
+    def _event_of(self, tensor: Any) -> tuple[int, str]:
         recorder = (self._outer or self)._watch.recorder
         if (self._outer or self)._thread is None:
             raise ValueError(
@@ -245,7 +245,7 @@ class Trace(View):
         mark = recorder.origins.of(tensor)
         if mark is None:
             raise ValueError("this tensor took part in nothing that was watched")
-        return mark.step, dtype_name(tensor.dtype)
+        return mark.event, dtype_name(tensor.dtype)
 
 
 def _healing() -> MakeHealer:

@@ -151,10 +151,10 @@ class View(ABC):
 
         if isinstance(target, str):
             return Why(self.recording, graph.why(self.recording, target))
-        step, dtype = self._step_of(target)
+        step, dtype = self._event_of(target)
         return Why(self.recording, (graph.chain(self.recording, "tensor", dtype, step),))
 
-    def _step_of(self, tensor: Any) -> tuple[int, str]:
+    def _event_of(self, tensor: Any) -> tuple[int, str]:
         raise ValueError("a saved trace holds no tensors; ask why() for a module or parameter by name")
 
     def save(self, path: str | os.PathLike[str], *, source: bool = True) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dtypetrace.records import (
     Edit,
+    Event,
     Finding,
     Fix,
     FlowStep,
@@ -23,7 +24,6 @@ from dtypetrace.records import (
     Recording,
     Refused,
     Sources,
-    Step,
     Witness,
 )  # fmt: skip
 from dtypetrace.records.text import ProgramText
@@ -79,12 +79,12 @@ def many(count: int, *, findings: int = 3) -> tuple[Recording, tuple[Finding, ..
         )
         for n in range(count)
     )  # fmt: skip
-    steps = tuple(Step("factory", "ones", 0, "", (), "float32") for _ in range(50))
+    events = tuple(Event("factory", "ones", 0, "", (), "float32") for _ in range(50))
     parameters = tuple(Parameter(f"{name}.weight", dtypes[n % 3], 4096, n % 50) for n, name in enumerate(modules))
     meta = {"torch": "2.13.0", "python": "3.11.7", "ops": sum(o.count for o in ops), "steps": 1}
     recording = Recording(
         places,
-        steps,
+        events,
         ops,
         (),
         modules,
@@ -188,10 +188,10 @@ def hostile(text: str) -> tuple[Recording, tuple[Finding, ...]]:
 
 @dataclass(frozen=True)
 class Made:
-    """A tensor of a recording in the making: its dtype, the step that decided it, the op that made it."""
+    """A tensor of a recording in the making: its dtype, the event that decided it, the op that made it."""
 
     dtype: str
-    step: int
+    event: int
     producer: int = -1
     name: str = ""
     holder: str | None = None
@@ -219,7 +219,7 @@ class RecordingBuilder:
         self.file = file
         self.lines: list[str] = []
         self.places: list[Place] = []
-        self.steps: list[Step] = []
+        self.events: list[Event] = []
         self.ops: list[Op] = []
         self.refusals: list[Refused] = []
         self.parameters: list[Parameter] = []
@@ -249,20 +249,22 @@ class RecordingBuilder:
         names = {"factory": "ones", "cast": "to", "conversion": "from_numpy", "parameter": "Linear", "load": "load"}
         place = self.line(text, library=library, below=below)
         source = (of.dtype,) if of is not None else ()
-        parents = (of.step,) if of is not None and how in ("promotion", "form") else ()
-        step = Step(how, op or names.get(how, how), place, module, source, dtype, parents, reads, "", default, explicit)
-        self.steps.append(step)
-        return Made(dtype, len(self.steps) - 1, shape=shape)
+        parents = (of.event,) if of is not None and how in ("promotion", "form") else ()
+        event = Event(
+            how, op or names.get(how, how), place, module, source, dtype, parents, reads, "", default, explicit
+        )
+        self.events.append(event)
+        return Made(dtype, len(self.events) - 1, shape=shape)
 
     def widened(self, narrow: Made, wide: Made, op: str = "mul", text: str = "«pass»") -> Made:
         """What an op makes of two dtypes: the wider one, by promotion."""
         place = self.line(text)
-        self.steps.append(
-            Step("promotion", op, place, "", (narrow.dtype, wide.dtype), wide.dtype, (narrow.step, wide.step))
+        self.events.append(
+            Event("promotion", op, place, "", (narrow.dtype, wide.dtype), wide.dtype, (narrow.event, wide.event))
         )
-        inputs = tuple(Input(m.dtype, m.step, m.producer, m.name, m.holder, m.shape) for m in (narrow, wide))
+        inputs = tuple(Input(m.dtype, m.event, m.producer, m.name, m.holder, m.shape) for m in (narrow, wide))
         self.ops.append(Op(op, f"{op}.Tensor", "forward", "", place, inputs, (wide.dtype,), 1, shape=narrow.shape))
-        return Made(wide.dtype, len(self.steps) - 1, len(self.ops) - 1)
+        return Made(wide.dtype, len(self.events) - 1, len(self.ops) - 1)
 
     def ran(
         self, op: str, *operands: Made, out: str = "", module: str = "", phase: str = "forward", autocast: str = "", aten: str = "",
@@ -270,15 +272,15 @@ class RecordingBuilder:
     ) -> Made:  # fmt: skip
         """A call that ran; ``same``: on the line before; ``at``: on the line of that number; ``out``: its result's dtype."""
         place = self.line(text, same=same) if at is None else at
-        inputs = tuple(Input(m.dtype, m.step, m.producer, m.name, m.holder, m.shape) for m in operands)
+        inputs = tuple(Input(m.dtype, m.event, m.producer, m.name, m.holder, m.shape) for m in operands)
         made = out or (operands[0].dtype if operands else "float32")
         self.ops.append(
             Op(
                 op, aten or f"{op}.default", phase, module, place, inputs, (made,), count, autocast, of, operands[0].shape if operands else (4, 4)
             )
         )  # fmt: skip
-        step = next((m.step for m in operands if m.dtype == made), operands[0].step if operands else -1)
-        return Made(made, step, len(self.ops) - 1)
+        event = next((m.event for m in operands if m.dtype == made), operands[0].event if operands else -1)
+        return Made(made, event, len(self.ops) - 1)
 
     def refused(
         self, op: str, *operands: Made, code: str = "DT101", wants: str = "agree", module: str = "net", phase: str = "forward",
@@ -289,7 +291,7 @@ class RecordingBuilder:
         place = self.line(text, library=library, below=below) if at is None else at
         witnesses = tuple(
             Witness(
-                n, arguments[n] if n < len(arguments) else f"operand {n}", m.dtype, m.shape, "cpu", m.step, m.producer, m.name, m.holder,
+                n, arguments[n] if n < len(arguments) else f"operand {n}", m.dtype, m.shape, "cpu", m.event, m.producer, m.name, m.holder,
                 changed=m.changed, trained=m.trained,
             )
             for n, m in enumerate(operands)
@@ -308,7 +310,7 @@ class RecordingBuilder:
         text = ProgramText({self.file: [f"{line}\n" for line in self.lines]})
         bare = Recording(
             tuple(self.places),
-            tuple(self.steps),
+            tuple(self.events),
             tuple(self.ops),
             tuple(self.refusals),
             parameters=tuple(self.parameters),

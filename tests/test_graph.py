@@ -1,4 +1,4 @@
-"""How dtypes flowed: lineages along the steps, the links that `tensor.dtype` makes, the graph and its slices."""
+"""How dtypes flowed: lineages along the events, the links that `tensor.dtype` makes, the graph and its slices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import programs
 import pytest
 
 from dtypetrace import graph
-from dtypetrace.records import Frame, Input, Op, Place, Read, Recording, Step
+from dtypetrace.records import Event, Frame, Input, Op, Place, Read, Recording
 
 
 def place(line: int, file: str = "/p/train.py") -> Place:
@@ -17,8 +17,8 @@ def place(line: int, file: str = "/p/train.py") -> Place:
 PLACES = tuple(place(n) for n in range(1, 9))
 
 
-def step(how: str, to: str, at: int = 0, parents=(), source=(), **more) -> Step:
-    return Step(how, more.pop("op", how), at, "", tuple(source), to, tuple(parents), **more)
+def event(how: str, to: str, at: int = 0, parents=(), source=(), **more) -> Event:
+    return Event(how, more.pop("op", how), at, "", tuple(source), to, tuple(parents), **more)
 
 
 def words(flow) -> list[tuple[str, str, str]]:
@@ -29,7 +29,7 @@ def words(flow) -> list[tuple[str, str, str]]:
 
 
 def test_a_birth_is_its_own_lineage():
-    recording = Recording(PLACES, (step("factory", "float32", 3, op="ones"),))
+    recording = Recording(PLACES, (event("factory", "float32", 3, op="ones"),))
     assert graph.lineage(recording, 0).root.op == "ones"
     assert words(graph.flow(recording, 0)) == [("value", "float32", "float32")]
     origin = graph.origin(recording, 0, name="x")
@@ -44,12 +44,12 @@ def test_nothing_known_is_an_input_from_nowhere():
 
 
 def test_a_promotion_is_a_step_and_the_wide_operand_the_origin():
-    steps = (
-        step("factory", "float32", 0, op="ones"),
-        step("promotion", "float32", 1, [0], ["float16", "float32"], op="cat"),
-        step("promotion", "float32", 2, [1], ["float16", "float32"], op="add"),
+    events = (
+        event("factory", "float32", 0, op="ones"),
+        event("promotion", "float32", 1, [0], ["float16", "float32"], op="cat"),
+        event("promotion", "float32", 2, [1], ["float16", "float32"], op="add"),
     )
-    recording = Recording(PLACES, steps)
+    recording = Recording(PLACES, events)
     assert words(graph.flow(recording, 2)) == [
         ("value", "float32", "float32"),
         ("promotion", "float16 + float32", "float32"),
@@ -59,28 +59,28 @@ def test_a_promotion_is_a_step_and_the_wide_operand_the_origin():
 
 
 def test_a_cast_cuts_the_story():
-    steps = (step("factory", "float64", 0), step("cast", "float32", 1, (), ["float64"], op="float", explicit=True))
-    recording = Recording(PLACES, steps)
+    events = (event("factory", "float64", 0), event("cast", "float32", 1, (), ["float64"], op="float", explicit=True))
+    recording = Recording(PLACES, events)
     assert words(graph.flow(recording, 1)) == [("cast", "float64", "float32")]
     assert graph.origin(recording, 1).kind == "cast"
 
 
 def test_of_two_that_widened_to_a_third_the_wrong_one_is_followed():
     """bfloat16 + float16 give float32. In a float16 model it is the bfloat16 one that came from elsewhere, and the other way round."""
-    steps = (
-        step("factory", "float16", 0),
-        step("autocast", "bfloat16", 1),
-        step("promotion", "float32", 2, [0, 1], ["float16", "bfloat16"]),
+    events = (
+        event("factory", "float16", 0),
+        event("autocast", "bfloat16", 1),
+        event("promotion", "float32", 2, [0, 1], ["float16", "bfloat16"]),
     )
-    recording = Recording(PLACES, steps)
+    recording = Recording(PLACES, events)
     assert graph.origin(recording, 2, expected="float16").line == 2
     assert graph.origin(recording, 2, expected="bfloat16").line == 1
     assert graph.origin(recording, 2).line == 1
 
 
 def test_a_default_dtype_is_the_origin_of_what_fell_into_it():
-    steps = (step("factory", "float64", 4, op="ones", default=1),)
-    recording = Recording(PLACES, steps)
+    events = (event("factory", "float64", 4, op="ones", default=1),)
+    recording = Recording(PLACES, events)
     origin = graph.origin(recording, 0)
     assert (origin.kind, origin.op, origin.line) == ("factory", "set_default_dtype", 2)
     assert [(s.op, s.place.line) for s in graph.flow(recording, 0)] == [("set_default_dtype", 2), ("ones", 5)]
@@ -88,14 +88,14 @@ def test_a_default_dtype_is_the_origin_of_what_fell_into_it():
 
 def test_a_lineage_follows_the_pointers_that_the_tensor_carried():
     """In the merged graph a loop has a cycle, and a shorter path that no tensor took."""
-    steps = (
-        step("factory", "float32", 0),
-        step("promotion", "float32", 1, [0], ["float16", "float32"]),
-        step("promotion", "float32", 2, [1], ["float16", "float32"]),
-        step("promotion", "float32", 3, [2, 0], ["float16", "float32"]),
+    events = (
+        event("factory", "float32", 0),
+        event("promotion", "float32", 1, [0], ["float16", "float32"]),
+        event("promotion", "float32", 2, [1], ["float16", "float32"]),
+        event("promotion", "float32", 3, [2, 0], ["float16", "float32"]),
     )
-    line = graph.lineage(Recording(PLACES, steps), 3)
-    assert [s.place for s in line.steps] == [0, 1, 2, 3]
+    line = graph.lineage(Recording(PLACES, events), 3)
+    assert [s.place for s in line.events] == [0, 1, 2, 3]
 
 
 def read(to: str, step: int, at: int, frames_up: int = -1) -> Read:
@@ -103,12 +103,12 @@ def read(to: str, step: int, at: int, frames_up: int = -1) -> Read:
 
 
 def test_an_attribute_is_followed_where_what_was_read_is_wrong():
-    steps = (
-        step("factory", "float32", 0, op="ones"),  # the mask
-        step("factory", "float32", 1, op="arange"),  # the table, of the same dtype by itself
-        step("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),), op="to"),
+    events = (
+        event("factory", "float32", 0, op="ones"),  # the mask
+        event("factory", "float32", 1, op="arange"),  # the table, of the same dtype by itself
+        event("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),), op="to"),
     )
-    recording = Recording(PLACES, steps)
+    recording = Recording(PLACES, events)
     assert graph.origin(recording, 2, expected="float16").line == 1
     assert words(graph.flow(recording, 2, expected="float16")) == [
         ("value", "float32", "float32"),
@@ -118,20 +118,20 @@ def test_an_attribute_is_followed_where_what_was_read_is_wrong():
 
 def test_an_attribute_is_passed_over_where_what_was_read_is_in_line():
     """`x.to(y.dtype)` that changed nothing, and y as it should be: x is what it was born as, and y is to blame for nothing."""
-    steps = (
-        step("factory", "float32", 0),
-        step("factory", "float32", 1),
-        step("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),)),
+    events = (
+        event("factory", "float32", 0),
+        event("factory", "float32", 1),
+        event("attribute", "float32", 2, [1], ["float32"], reads=(read("float32", 0, 2),)),
     )
-    assert graph.origin(Recording(PLACES, steps), 2, expected="float32").line == 2
+    assert graph.origin(Recording(PLACES, events), 2, expected="float32").line == 2
 
 
 def test_a_cast_to_another_tensor_s_dtype():
-    steps = (
-        step("factory", "float32", 0),
-        step("cast", "float32", 2, (), ["int64"], reads=(read("float32", 0, 2),), explicit=True, op="to"),
+    events = (
+        event("factory", "float32", 0),
+        event("cast", "float32", 2, (), ["int64"], reads=(read("float32", 0, 2),), explicit=True, op="to"),
     )
-    recording = Recording(PLACES, steps)
+    recording = Recording(PLACES, events)
     assert graph.origin(recording, 1, expected="float16").line == 1
     expected = graph.origin(recording, 1, expected="float32")
     assert (expected.kind, expected.line) == ("cast", 3)
@@ -222,7 +222,7 @@ def chain(length: int) -> Recording:
     """ones -> op0 -> op1 -> ..., every op also fed by op0."""
     ops = [op("op0", [Input("float32", 0)])]
     ops += [op(f"op{i}", [Input("float32", 0, i - 1), Input("float32", 0, 0)]) for i in range(1, length)]
-    return Recording(PLACES, (step("factory", "float32", 0, op="ones", name="x"),), tuple(ops))
+    return Recording(PLACES, (event("factory", "float32", 0, op="ones", name="x"),), tuple(ops))
 
 
 def test_a_node_for_each_op_and_origin_an_edge_for_each_operand():
@@ -239,7 +239,7 @@ def test_a_node_for_each_op_and_origin_an_edge_for_each_operand():
 
 def test_a_loop_is_a_cycle():
     ops = (op("add", [Input("float32", 0, 1)]), op("mul", [Input("float32", 0, 0)]))
-    assert list(nx.simple_cycles(graph.build(Recording(PLACES, (step("factory", "float32"),), ops))))
+    assert list(nx.simple_cycles(graph.build(Recording(PLACES, (event("factory", "float32"),), ops))))
 
 
 def test_a_slice_is_what_led_to_an_op_and_no_more():
@@ -257,7 +257,7 @@ def test_a_slice_keeps_the_nearest(limit):
 
 def test_a_slice_of_a_loop_ends():
     ops = (op("add", [Input("float32", 0, 1)]), op("mul", [Input("float32", 0, 0)]))
-    assert len(graph.slice_to(Recording(PLACES, (step("factory", "float32"),), ops), 1)) == 2
+    assert len(graph.slice_to(Recording(PLACES, (event("factory", "float32"),), ops), 1)) == 2
 
 
 def test_the_graph_of_a_real_step(tmp_path):

@@ -198,9 +198,9 @@ from dtypetrace import graph, report, rules
 from dtypetrace.records import *
 place = Place((Frame("/p/train.py", 3, "<module>", True, 1, 3, 9),))
 witnesses = (Witness(0, "input", "float32", (2, 4), "cpu", 0), Witness(1, "weight", "float16", (4, 4), "cpu", 1))
-steps = (Step("factory", "ones", 0, "", (), "float32"), Step("cast", "half", 0, "", ("float32",), "float16", explicit=True))
+events = (Event("factory", "ones", 0, "", (), "float32"), Event("cast", "half", 0, "", ("float32",), "float16", explicit=True))
 refused = Refused("linear", "addmm.default", "forward", "m", 0, witnesses, "RuntimeError", "no", "p", "DT101", "agree", left=True)
-recording = Recording((place,), steps, (), (refused,))
+recording = Recording((place,), events, (), (refused,))
 findings = rules.find(recording)
 assert findings[0].culprit.dtype == "float32"
 report.text(recording, findings); report.to_json(recording, findings); graph.build(recording)

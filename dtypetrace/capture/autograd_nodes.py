@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ACCUMULATES = -3
 """The number used instead of a forward op's where the engine passes a parameter its gradient."""
 _SLOTS = (1 << 18) - 1
-"""Autograd nodes that are remembered, minus one: 2 MB, enough for more than one step of a large model."""
+"""Autograd nodes that are remembered, minus one: 2 MB, enough for more than one event of a large model."""
 _BITS = 24
 """Bits of a slot for the op's number; the rest hold the node's sequence number."""
 _NUMBERS = (1 << _BITS) - 1

@@ -1,4 +1,4 @@
-"""Which event decided a tensor's dtype: the choice behind every step.
+"""Which event decided a tensor's dtype: the choice behind every event.
 
 Called only where an operator's output does not simply have its operands' dtype, and where the function mode knows more
 than the dispatch mode: a dtype that the call names, the tensor that it was read from, autocast, the registration of a
@@ -17,7 +17,7 @@ import torch
 from ..tables.operators import CAST_METHODS, CONVERSIONS, FIXED_INDICES, FIXED_RESULTS, LIKES, NAMED_CASTS
 from . import private
 from .calls import autocast_dtype, named_dtype, named_tensor, op_name, tensors_in
-from .marks import Mark, RawRead, RawStep
+from .marks import Mark, RawEvent, RawRead
 from .running import ARGS, AUTOCAST, FUNCTION, KWARGS, InnerRead, RunningCall, SeenRead, Thread
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ TO_DTYPE = torch.ops.aten.to.dtype
 _VIEW_DTYPE = torch.ops.aten.view.dtype
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _DECIDED_BY_CALL = frozenset({"cast", "factory", "promotion", "conversion"})
-"""Kinds of steps where the call itself may have named the dtype."""
+"""Kinds of events where the call itself may have named the dtype."""
 
 
 class Made(NamedTuple):
@@ -78,121 +78,121 @@ class Made(NamedTuple):
         """Whether the call names a dtype."""
         return self.call is not None and named_dtype(self.call[ARGS], self.call[KWARGS]) is not None
 
-    def step(self, how: str, source: tuple[torch.dtype, ...], **more: Any) -> RawStep:
-        """A step at this place, to the dtype of the output."""
-        return RawStep(how, self.name, self.place, self.module, source, self.made, **more)
+    def event(self, how: str, source: tuple[torch.dtype, ...], **more: Any) -> RawEvent:
+        """An event at this place, to the dtype of the output."""
+        return RawEvent(how, self.name, self.place, self.module, source, self.made, **more)
 
 
 class Births:
-    """Decides the steps of one recorder."""
+    """Decides the events of one recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.origins = recorder.origins
         self.places = recorder.places
         self.unchanged: dict[tuple[int, int, int, int], tuple[str, torch.dtype, tuple[RawRead, ...]]] = {}
-        """Casts that changed nothing, by place, module, and the tensor's step and op."""
+        """Casts that changed nothing, by place, module, and the tensor's event and op."""
 
     def decide(self, outcome: Made) -> int:
-        """The step of an output whose dtype not all operands share."""
+        """The event of an output whose dtype not all operands share."""
         func, made = outcome.func, outcome.made
         named_cast = outcome.call is not None and outcome.name in NAMED_CASTS
         if named_cast and func is not TO_COPY:  # in inference mode `to` and `type_as` arrive undecomposed
             source = outcome.source or outcome.dtypes[:1]
-            return self.origins.step(outcome.step("cast", source, explicit=True))
+            return self.origins.event(outcome.event("cast", source, explicit=True))
         same = [t for t, d in zip(outcome.inputs, outcome.dtypes) if d is made]
         if same:
             return self._of_operand(outcome, same)
         if func is TO_COPY:
             return self._cast(outcome)
         if func is _VIEW_DTYPE:
-            return self.origins.step(outcome.step(_birth_kind("reinterpret"), outcome.dtypes))
+            return self.origins.event(outcome.event(_birth_kind("reinterpret"), outcome.dtypes))
         if made.is_floating_point or made.is_complex:
             return self._floating_of_others(outcome)
-        return self.origins.step(outcome.step("factory", outcome.source))
+        return self.origins.event(outcome.event("factory", outcome.source))
 
     def _of_operand(self, outcome: Made, same: list[Tensor]) -> int:
         """Some operand already has the output's dtype: it promoted the narrower ones, if any."""
         made = outcome.made
         mark = self.origins.adopt(next((t for t in same if t.dim()), same[0]), outcome.place, outcome.forward_op)
         if not (made.is_floating_point or made.is_complex):
-            return mark.step
+            return mark.event
         dims = any(t.dim() for t in same)
         for tensor, dtype in outcome.floating:
             if dtype is not made and dtype.itemsize <= made.itemsize and (tensor.dim() or not dims):
-                return self.origins.step(outcome.step("promotion", outcome.source, parents=(mark.step,)))
-        return mark.step
+                return self.origins.event(outcome.event("promotion", outcome.source, parents=(mark.event,)))
+        return mark.event
 
     def _cast(self, outcome: Made) -> int:
         """A copy in another dtype: the program's cast, or autocast's."""
         call, made = outcome.call, outcome.made
         source = outcome.source or outcome.dtypes[:1]
         if call is None or outcome.name in NAMED_CASTS or outcome.explicit or not call[AUTOCAST]:
-            return self.origins.step(outcome.step("cast", source, explicit=True))
+            return self.origins.event(outcome.event("cast", source, explicit=True))
         # autocast's own cast: to its dtype, or to the widest operand of an op on its promote list
         for other in tensors_in(call[ARGS], call[KWARGS]):
             if other.dtype is made:
                 mark = self.origins.mark_of(other, outcome.place)
-                return self.origins.step(outcome.step("promotion", (*outcome.source, made), parents=(mark.step,)))
-        return self.origins.step(outcome.step("autocast", source))
+                return self.origins.event(outcome.event("promotion", (*outcome.source, made), parents=(mark.event,)))
+        return self.origins.event(outcome.event("autocast", source))
 
     def _floating_of_others(self, outcome: Made) -> int:
         """A floating output whose dtype no operand has."""
         made, floating, source = outcome.made, outcome.floating, outcome.source
         if outcome.explicit:
-            return self.origins.step(outcome.step("cast", source or outcome.distinct, explicit=True))
+            return self.origins.event(outcome.event("cast", source or outcome.distinct, explicit=True))
         if not floating:
             default = self._default_place(made)
-            return self.origins.step(outcome.step("promotion", outcome.distinct, default=default))
+            return self.origins.event(outcome.event("promotion", outcome.distinct, default=default))
         parents = tuple(
-            dict.fromkeys(self.origins.adopt(t, outcome.place, outcome.forward_op).step for t, _ in floating)
+            dict.fromkeys(self.origins.adopt(t, outcome.place, outcome.forward_op).event for t, _ in floating)
         )
         if len(source) == 1 and source[0].is_complex != made.is_complex:
             # abs, view_as_real, fft: the same precision in another form
-            return self.origins.step(outcome.step("form", source, parents=parents))
+            return self.origins.event(outcome.event("form", source, parents=parents))
         if made.itemsize >= max(d.itemsize for d in source):
-            return self.origins.step(outcome.step("promotion", source, parents=parents))
-        return self.origins.step(outcome.step("cast", source))
+            return self.origins.event(outcome.event("promotion", source, parents=parents))
+        return self.origins.event(outcome.event("cast", source))
 
     def _default_place(self, made: torch.dtype) -> int:
         """Where the default dtype was set, if the output has its dtype because that is the default."""
         return self.recorder.default_place if made is torch.get_default_dtype() else -1
 
     def birth(self, outcome: Made, thread: Thread) -> int:
-        """The step of a tensor that was made from no other tensor."""
+        """The event of a tensor that was made from no other tensor."""
         func, made, call = outcome.func, outcome.made, outcome.call
         name, explicit = outcome.name, outcome.explicit
         if explicit and thread.inside is not None and thread.inside.dtype is made and self._inside(thread.inside.frame):
-            return thread.inside.step  # torch.eye(n, dtype=x.dtype) in torch's own code: x decided
+            return thread.inside.event  # torch.eye(n, dtype=x.dtype) in torch's own code: x decided
         if call is not None and not explicit and func is not LIFT_FRESH:
             like = next((t for t in tensors_in(call[ARGS], call[KWARGS]) if t.dtype is made), None)
             if like is not None:  # pad_sequence: an empty tensor made inside the call, in the dtype of its argument
-                return self.origins.mark_of(like, outcome.place).step
+                return self.origins.mark_of(like, outcome.place).event
         how = "factory"
         if func is LIFT_FRESH or name in CONVERSIONS or func is _SET_STORAGE:
             how = "conversion"
             if name == "lift_fresh":
                 name = "from_numpy"
         default = self._default_place(made) if not explicit else -1
-        step = RawStep(how, name, outcome.place, outcome.module, (), made, default=default, explicit=explicit)
-        number = self.origins.number(step)
+        event = RawEvent(how, name, outcome.place, outcome.module, (), made, default=default, explicit=explicit)
+        number = self.origins.number(event)
         if number is None:
             how = _birth_kind(how)
-            number = self.origins.step(step._replace(how=how))
-            if how != step.how:
-                self.origins.same_as(step, number)
+            number = self.origins.event(event._replace(how=how))
+            if how != event.how:
+                self.origins.same_as(event, number)
         return number
 
     def like(self, outcome: Made) -> int:
-        """The step of integers or booleans made by a function such as ``ones_like``.
+        """The event of integers or booleans made by a function such as ``ones_like``.
 
         Called by the program, ``ones_like(tokens)`` decides that its ones are integers. Called inside another torch
         function, it decides nothing.
         """
         name = op_name(outcome.func)
         if outcome.call is None or outcome.name != name:
-            return self.origins.mark_of(outcome.inputs[0], outcome.place).step
-        return self.origins.step(outcome.step("factory", (), explicit=outcome.explicit))
+            return self.origins.mark_of(outcome.inputs[0], outcome.place).event
+        return self.origins.event(outcome.event("factory", (), explicit=outcome.explicit))
 
     def _inside(self, frame_id: int) -> bool:
         """Whether torch's own code, in the frame of that id, makes the call."""
@@ -209,14 +209,14 @@ class Births:
             return
         if self.places.hidden(frame.f_code.co_filename):
             known = self.origins.of(tensor)
-            thread.inside = InnerRead(id(frame), dtype, known.step) if known is not None else None
+            thread.inside = InnerRead(id(frame), dtype, known.event) if known is not None else None
             return
         mark = self.origins.of(tensor)
         if mark is None:
             mark = self.origins.mark_of(tensor, self.recorder.place(thread, frame))
         place = self.recorder.place(thread, frame)
         reads = thread.reads
-        reads.append(SeenRead(dtype, place, mark.step, self._stack(frame), len(thread.modules), mark.op))
+        reads.append(SeenRead(dtype, place, mark.event, self._stack(frame), len(thread.modules), mark.op))
         if len(reads) > _KEPT_READS:
             del reads[0]
 
@@ -244,7 +244,7 @@ class Births:
                 # an id may have belonged to another frame that has ended; for the same running frame, the callers are
                 # the same too
                 if all(a == b for a, b in zip(read.frames[up:], here[down:])):
-                    found[read.place] = (down, RawRead(dtype, read.place, read.step, up, read.op))
+                    found[read.place] = (down, RawRead(dtype, read.place, read.event, up, read.op))
         nearest = sorted(found.values(), key=lambda entry: entry[0])[:_CANDIDATES]
         return tuple(read for _, read in nearest)
 
@@ -281,14 +281,14 @@ class Births:
             if operands - {out.dtype} and not any(out is t for t in tensors):
                 place = self.recorder.place(thread, frame)
                 source = tuple(sorted(operands, key=str))
-                mark.step = self.origins.step(RawStep("autocast", name, place, thread.module, source, out.dtype))
+                mark.event = self.origins.event(RawEvent("autocast", name, place, thread.module, source, out.dtype))
 
     def _fixed(self, thread: Thread, name: str, made: Sequence[Any], frame: FrameType | None) -> None:
         """Results that always have one integer dtype: the call is their birth, not the operands."""
         place = self.recorder.place(thread, frame)
         for out in made:
             if isinstance(out, Tensor) and not out.is_floating_point() and (mark := self.origins.of(out)) is not None:
-                mark.step = self.origins.step(RawStep("factory", name, place, thread.module, (), out.dtype))
+                mark.event = self.origins.event(RawEvent("factory", name, place, thread.module, (), out.dtype))
 
     def _unseen(
         self,
@@ -304,7 +304,7 @@ class Births:
         operand = next((t for t in tensors_in(args, kwargs) if t.dtype is out.dtype), None)
         if operand is not None:
             known = self.origins.mark_of(operand, place)
-            return self.origins.mark(out, known.step, known.op)
+            return self.origins.mark(out, known.event, known.op)
         call: RunningCall = [func, args, kwargs, place, False]
         return self.origins.mark(out, self.birth(Made(func, (), (), out.dtype, place, -1, call), thread), -1)
 
@@ -314,7 +314,7 @@ class Births:
         """The reads that may have given a call its dtype argument."""
         if isinstance(other, Tensor):  # x.to(other), type_as: certainly the other tensor's dtype
             known = self.origins.mark_of(other, place)
-            return (RawRead(other.dtype, place, known.step, -1, known.op),)
+            return (RawRead(other.dtype, place, known.event, -1, known.op),)
         return self.reads_for(thread, out.dtype, frame) if other is not None and thread.reads else ()
 
     def _note_unchanged(
@@ -324,7 +324,7 @@ class Births:
         if out.dtype.is_floating_point:
             place = self.recorder.place(thread, frame)
             reads = self._reads(thread, out, other, frame, place)
-            key = place, thread.module, mark.step, mark.op
+            key = place, thread.module, mark.event, mark.op
             self.unchanged.setdefault(key, (name, out.dtype, reads))
 
     def _attribute(
@@ -341,31 +341,31 @@ class Births:
         origins = self.origins
         place = self.recorder.place(thread, frame)
         reads = self._reads(thread, out, other, frame, place)
-        step = origins.steps[mark.step]
+        event = origins.events[mark.event]
         same = bool(args) and out is args[0]
         if not reads:
             if same and name in NAMED_CASTS:
                 self._settled(thread, mark, out, frame, name)
             return
         if same:  # nothing changed
-            own = origins.root(mark.step)
-            reads = tuple(r for r in reads if origins.root(r.step) != own)
-            if reads and not (step.how == "attribute" and step.place == place and step.reads == reads):
-                new = RawStep("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.step,), reads)
-                mark.step = origins.step(new)
-        elif step.how in _DECIDED_BY_CALL and step.place == place and not step.parents:
-            mark.step = origins.step(step._replace(reads=reads))
+            own = origins.root(mark.event)
+            reads = tuple(r for r in reads if origins.root(r.event) != own)
+            if reads and not (event.how == "attribute" and event.place == place and event.reads == reads):
+                new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), reads)
+                mark.event = origins.event(new)
+        elif event.how in _DECIDED_BY_CALL and event.place == place and not event.parents:
+            mark.event = origins.event(event._replace(reads=reads))
 
     def _settled(self, thread: Thread, mark: Mark, out: Tensor, frame: FrameType | None, name: str) -> None:
         """A cast that names the dtype that a tensor has already: it changed nothing, but it decides the dtype.
 
         A parameter keeps its module's story.
         """
-        if self.origins.steps[mark.step].how == "parameter" or not out.is_floating_point():
+        if self.origins.events[mark.event].how == "parameter" or not out.is_floating_point():
             return
         place = self.recorder.place(thread, frame)
-        new = RawStep("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.step,), explicit=True)
-        mark.step = self.origins.step(new)
+        new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), explicit=True)
+        mark.event = self.origins.event(new)
 
     def given(self, args: tuple[Any, ...], place: int) -> None:
         """The arguments of an outermost module: tensors made before tracing started are named after the argument."""
@@ -385,12 +385,12 @@ class Births:
         place = self.recorder.place(self.recorder.thread_state(), frame)
         mark = self.origins.of(tensor)
         if mark is None:
-            step = RawStep("parameter", "", place, -1, (), tensor.dtype, name=name)
-            self.origins.mark(tensor, self.origins.step(step), -1)
+            event = RawEvent("parameter", "", place, -1, (), tensor.dtype, name=name)
+            self.origins.mark(tensor, self.origins.event(event), -1)
             return
-        step = self.origins.steps[mark.step]
-        if step.how == "factory" and (step.place == place or self._in_constructor(step.place, place)):
-            mark.step = self.origins.step(step._replace(how="parameter", name=name))
+        event = self.origins.events[mark.event]
+        if event.how == "factory" and (event.place == place or self._in_constructor(event.place, place)):
+            mark.event = self.origins.event(event._replace(how="parameter", name=name))
 
     def _in_constructor(self, made: int, registered: int) -> bool:
         """Whether a library's constructor made a tensor and registered it: ``self.weight = Parameter(ones(n))``."""

@@ -117,7 +117,7 @@ def _get_grad(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict
             if origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
                 with private.DisableTorchFunction():
                     if grad.dtype is args[0].dtype:
-                        origins.mark(grad, owner.step, -1)
+                        origins.mark(grad, owner.event, -1)
         except Exception:
             recorder.fail("a read of grad")
     return grad
@@ -141,7 +141,7 @@ def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: di
             elif func == _DATA_SET:
                 with private.DisableTorchFunction():
                     place = recorder.place(recorder.thread_state(), _caller(recorder))
-                    recorder.origins.became(args[0], recorder.origins.mark_of(value, place).step)
+                    recorder.origins.became(args[0], recorder.origins.mark_of(value, place).event)
         except Exception:
             recorder.fail("a write of data")
     return out

@@ -77,7 +77,7 @@ def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[n
 def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
     """The floating parameters of a module as records."""
     return tuple(
-        Parameter(names[id(p)][0], dtype_name(p.dtype), p.numel(), recorder.step_of(p), p.requires_grad)
+        Parameter(names[id(p)][0], dtype_name(p.dtype), p.numel(), recorder.event_of(p), p.requires_grad)
         for p in root.parameters()
         if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
     )

@@ -2,7 +2,7 @@
 
 A mark refers to its tensor by weak reference. So it keeps no tensor alive and leaves no attribute on the tensor
 (``torch.save`` and ``deepcopy`` would copy that). Following a dtype costs one table look-up for each op; identical
-events share a step, so a loop adds none.
+events share an event, so a loop adds none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .ops import GrowingOp
 
 _DEEPEST = 24
-"""Steps up a chain that are searched for a loop: more than any reader follows."""
+"""Events up a chain that are searched for a loop: more than any reader follows."""
 _ROOM = 1024
 """How many marks may belong to tensors that no longer exist."""
 
@@ -30,13 +30,13 @@ class RawRead(NamedTuple):
 
     dtype: torch.dtype
     place: int
-    step: int
+    event: int
     frames_up: int
     op: int = -1
 
 
-class RawStep(NamedTuple):
-    """See :class:`dtypetrace.records.Step`; module is a number, dtypes are torch's."""
+class RawEvent(NamedTuple):
+    """See :class:`dtypetrace.records.Event`; module is a number, dtypes are torch's."""
 
     how: str
     op: str
@@ -61,11 +61,11 @@ class Ref(weakref.ref[torch.Tensor]):
 class Mark(Ref):
     """A weak reference to a tensor with what is known about it.
 
-    value, kept: used with numerics (``values``, ``increments``); was: the step before ``.data =``.
+    value, kept: used with numerics (``values``, ``increments``); was: the event before ``.data =``.
     """
 
-    __slots__ = ("step", "op", "value", "kept", "was")
-    step: int
+    __slots__ = ("event", "op", "value", "kept", "was")
+    event: int
     op: int
     value: tuple[int, int]
     kept: Kept | None
@@ -78,7 +78,7 @@ def not_ours(references: Iterable[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
 
 
 class Origins:
-    """Marks of live tensors and the table of steps. ``ops``: the recording's growing list."""
+    """Marks of live tensors and the table of events. ``ops``: the recording's growing list."""
 
     def __init__(self, ops: Sequence[GrowingOp] = ()) -> None:
         self._ops = ops
@@ -86,18 +86,18 @@ class Origins:
         """By id; the entry of a tensor that is gone stays until its id is used again, or until :meth:`sweep`."""
         self.room = _ROOM
         self.replaced: dict[int, set[int]] = {}
-        """Step that a live tensor got by ``.data =`` -> the steps it had before."""
-        self.steps: list[RawStep] = []
-        self._numbers: dict[RawStep, int] = {}
+        """Event that a live tensor got by ``.data =`` -> the events it had before."""
+        self.events: list[RawEvent] = []
+        self._numbers: dict[RawEvent, int] = {}
         self._gradients: dict[int, tuple[Ref, Ref]] = {}
         """By the id of the tensor that owns the gradient."""
 
-    def mark(self, tensor: torch.Tensor, step: int, op: int) -> Mark:
-        """Notes that a step decided a tensor's dtype and that an op made it."""
+    def mark(self, tensor: torch.Tensor, event: int, op: int) -> Mark:
+        """Notes that an event decided a tensor's dtype and that an op made it."""
         # No callback: it would run in the middle of the program, and a Ctrl-C that came during it would be lost
         # ("Exception ignored in"). Most ids are used again at once anyway.
         mark = Mark(tensor)
-        mark.step = step
+        mark.event = event
         mark.op = op
         self.marks[id(tensor)] = mark
         self.tidy()
@@ -131,8 +131,8 @@ class Origins:
         if mark is None:
             inner = self._inner_mark(tensor)
             if inner is not None:
-                return self.mark(tensor, inner.step, inner.op)
-            mark = self.mark(tensor, self.step(RawStep("input", "", place, -1, (), tensor.dtype, name=name)), -1)
+                return self.mark(tensor, inner.event, inner.op)
+            mark = self.mark(tensor, self.event(RawEvent("input", "", place, -1, (), tensor.dtype, name=name)), -1)
         return mark
 
     def _inner_mark(self, wrapper: torch.Tensor) -> Mark | None:
@@ -165,18 +165,18 @@ class Origins:
         if forward_op >= 0:
             dtype = tensor.dtype
             for operand in self._ops[forward_op].inputs:
-                if operand.dtype is dtype and operand.step >= 0:
-                    return self.mark(tensor, operand.step, operand.producer)
+                if operand.dtype is dtype and operand.event >= 0:
+                    return self.mark(tensor, operand.event, operand.producer)
         return self.mark_of(tensor, place)
 
-    def became(self, tensor: torch.Tensor, step: int) -> None:
-        """From now on another step decides a live tensor's dtype: its data were replaced, the object stays."""
+    def became(self, tensor: torch.Tensor, event: int) -> None:
+        """From now on another event decides a live tensor's dtype: its data were replaced, the object stays."""
         mark = self.of(tensor)
         if mark is None:
-            self.mark(tensor, step, -1)
-        elif self.steps[step].to is tensor.dtype:
-            self.replaced.setdefault(step, set()).add(mark.step)
-            mark.was, mark.step = mark.step, step
+            self.mark(tensor, event, -1)
+        elif self.events[event].to is tensor.dtype:
+            self.replaced.setdefault(event, set()).add(mark.event)
+            mark.was, mark.event = mark.event, event
 
     def swapped(self, first: torch.Tensor, second: torch.Tensor) -> None:
         """Two tensors exchanged their contents, as when a module's conversion replaces each weight.
@@ -192,9 +192,9 @@ class Origins:
             for name in Mark.__slots__:
                 if hasattr(mark, name):
                     setattr(moved, name, getattr(mark, name))
-            if own is not None and own.step >= 0 and own.step != mark.step:
-                self.replaced.setdefault(mark.step, set()).add(own.step)
-                moved.was = own.step
+            if own is not None and own.event >= 0 and own.event != mark.event:
+                self.replaced.setdefault(mark.event, set()).add(own.event)
+                moved.was = own.event
 
     def gradient(self, gradient: torch.Tensor, owner: torch.Tensor) -> None:
         """A watched thread has read or written a tensor's ``.grad``."""
@@ -212,57 +212,57 @@ class Origins:
             if gradient is not None and owner is not None:
                 yield gradient, owner
 
-    def step(self, step: RawStep) -> int:
-        """Number of a step; equal steps share one.
+    def event(self, event: RawEvent) -> int:
+        """Number of an event; equal events share one.
 
-        A value that a loop widens again and again would make an endless chain of steps. If the same event is already
-        among the steps above, it explains nothing new, so the number of the earlier one is returned.
+        A value that a loop widens again and again would make an endless chain of events. If an event like it is already
+        among those above, it explains nothing new, so the number of the earlier one is returned.
         """
-        identity = _identity(step)
+        identity = _identity(event)
         number = self._numbers.get(identity)
         if number is not None:
             return number
-        if step.parents:
-            event = step[:6]
-            above, depth = step.parents[0], 0
+        if event.parents:
+            what = event[:6]
+            above, depth = event.parents[0], 0
             while above >= 0:
-                known = self.steps[above]
-                if known[:6] == event:
+                known = self.events[above]
+                if known[:6] == what:
                     return above
                 depth += 1
                 above = known.parents[0] if known.parents else -1
             if depth >= _DEEPEST:
-                return step.parents[0]
-        number = self._numbers[identity] = len(self.steps)
-        self.steps.append(step)
+                return event.parents[0]
+        number = self._numbers[identity] = len(self.events)
+        self.events.append(event)
         return number
 
-    def number(self, step: RawStep) -> int | None:
-        """Number of a step that is already known, else None."""
-        return self._numbers.get(_identity(step))
+    def number(self, event: RawEvent) -> int | None:
+        """Number of an event that is already known, else None."""
+        return self._numbers.get(_identity(event))
 
-    def same_as(self, step: RawStep, number: int) -> None:
-        """Makes a step another name for a known one."""
-        self._numbers[_identity(step)] = number
+    def same_as(self, event: RawEvent, number: int) -> None:
+        """Makes an event another name for a known one."""
+        self._numbers[_identity(event)] = number
 
-    def step_of(self, tensor: torch.Tensor) -> int:
-        """The step that decided a tensor's dtype, -1 where it is not known."""
+    def event_of(self, tensor: torch.Tensor) -> int:
+        """The event that decided a tensor's dtype, -1 where it is not known."""
         mark = self.of(tensor)
-        return mark.step if mark is not None else -1
+        return mark.event if mark is not None else -1
 
-    def root(self, step: int) -> int:
-        """The first step of a chain, following first parents."""
-        while step >= 0 and self.steps[step].parents:
-            step = self.steps[step].parents[0]
-        return step
+    def root(self, event: int) -> int:
+        """The first event of a chain, following first parents."""
+        while event >= 0 and self.events[event].parents:
+            event = self.events[event].parents[0]
+        return event
 
     def clear(self) -> None:
-        """Forgets every tensor; the steps stay."""
+        """Forgets every tensor; the events stay."""
         self.marks.clear()
         self._gradients.clear()
 
 
-def _identity(step: RawStep) -> RawStep:
-    """What makes a step distinct. The op that made the tensor whose dtype was read does not count: it may change when
+def _identity(event: RawEvent) -> RawEvent:
+    """What makes an event distinct. The op that made the tensor whose dtype was read does not count: it may change when
     the same line runs again (an optimizer has written the weight since)."""
-    return step._replace(reads=tuple(read._replace(op=-1) for read in step.reads)) if step.reads else step
+    return event._replace(reads=tuple(read._replace(op=-1) for read in event.reads)) if event.reads else event

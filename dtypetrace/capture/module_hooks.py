@@ -177,7 +177,7 @@ class ModuleHooks:
             models = list(self.recorder.modules.live_roots())  # those that ran in a watched thread
             for model in models:
                 self.recorder.plans.append(
-                    plan_of(model, optimizer=optimizer, place=place, step_of=self.recorder.step_of, others=models)
+                    plan_of(model, optimizer=optimizer, place=place, event_of=self.recorder.event_of, others=models)
                 )
 
     def _follow(self, look: Callable[[], None]) -> None:

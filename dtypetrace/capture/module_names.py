@@ -56,7 +56,7 @@ class Modules:
         known = self._root_of.get(id(module))
         if known is None or known.ref() is not module:
             known = self._last_at.get((type(module).__name__, place))
-            if known is not None and known.ref() is None:  # a loss that is created again in every step
+            if known is not None and known.ref() is None:  # a loss that is created again in every event
                 known.ref = weakref.ref(module)
                 known.numbers.clear()
                 known.holders.clear()

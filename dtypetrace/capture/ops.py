@@ -32,7 +32,7 @@ class RawInput(NamedTuple):
     """See :class:`records.Input`."""
 
     dtype: torch.dtype
-    step: int
+    event: int
     producer: int
     name: str
     """The name of a parameter, else empty."""
@@ -42,7 +42,7 @@ class RawInput(NamedTuple):
     def record(self) -> Input:
         """Converts it to plain data."""
         holder = "parameter" if self.parameter else None
-        return Input(dtype_name(self.dtype), self.step, self.producer, self.name, holder, tuple(self.shape))
+        return Input(dtype_name(self.dtype), self.event, self.producer, self.name, holder, tuple(self.shape))
 
 
 class GrowingOp:

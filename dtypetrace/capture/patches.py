@@ -192,7 +192,7 @@ class Patches:
                 try:
                     known = recorder.origins.of(data)
                     if known is not None:
-                        recorder.origins.mark(made, known.step, known.op)
+                        recorder.origins.mark(made, known.event, known.op)
                 except Exception:
                     recorder.fail("the making of a parameter")
             return made

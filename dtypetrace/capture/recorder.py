@@ -1,4 +1,4 @@
-"""What the hooks write to: distinct ops, the steps that decided dtypes, the calls that were refused.
+"""What the hooks write to: distinct ops, the events that decided dtypes, the calls that were refused.
 
 Called by ``hooks`` for every operator, so the work done each time is short: one walk over the frames since the last
 module call, one table look-up, one mark for each output. Everything else is done once for each distinct op, or when the
@@ -142,9 +142,9 @@ class Recorder:
             return "optimizer"
         return "forward" if modules else "other"
 
-    def step_of(self, tensor: Tensor) -> int:
-        """The step that decided a tensor's dtype, -1 where it is not known."""
-        return self.origins.step_of(tensor)
+    def event_of(self, tensor: Tensor) -> int:
+        """The event that decided a tensor's dtype, -1 where it is not known."""
+        return self.origins.event_of(tensor)
 
     # ------------------------------------------------------------ dispatch: every operator
 
@@ -154,7 +154,7 @@ class Recorder:
         """Records one operator call that has run.
 
         Most calls were seen before at the same place, and all their tensors have one floating dtype. Those take a short
-        path: they are counted, and their output gets the step of their first operand.
+        path: they are counted, and their output gets the event of their first operand.
         """
         # ---- where: in backward it is the forward op's; else place, module and phase
         key: tuple[object, ...]
@@ -233,11 +233,11 @@ class Recorder:
         if out is owner:  # written in place
             mark.op = number
             return True
-        step = mark.step
+        event = mark.event
         for o in made:
             if o is not None:
                 marks[id(o)] = mark = Mark(o)  # as Origins.mark does it
-                mark.step = step
+                mark.event = event
                 mark.op = number
         if len(marks) > self.origins.room:
             self.origins.sweep()
@@ -290,7 +290,7 @@ class Recorder:
         else:
             op.count += 1
 
-        # ---- which steps decided the outputs' dtypes: O(1), no history
+        # ---- which events decided the outputs' dtypes: O(1), no history
         for o in outputs:
             self._mark_output(op, known, o, inputs, dtypes, call, forward_op, thread)
 
@@ -347,8 +347,8 @@ class Recorder:
                     continue
                 mark = self.origins.adopt(t, place, forward_op)
             parameter = isinstance(t, _Parameter)
-            name = self.origins.steps[mark.step].name if parameter else ""
-            seen.append(RawInput(t.dtype, mark.step, mark.op, name, parameter, size_of(t)))
+            name = self.origins.events[mark.event].name if parameter else ""
+            seen.append(RawInput(t.dtype, mark.event, mark.op, name, parameter, size_of(t)))
         return seen
 
     def _mark_output(
@@ -362,7 +362,7 @@ class Recorder:
         forward_op: int,
         thread: Thread,
     ) -> None:
-        """Marks an output with the step that decided its dtype."""
+        """Marks an output with the event that decided its dtype."""
         origins = self.origins
         mark = origins.of(out)
         if mark is not None:  # written in place: the destination keeps its dtype
@@ -372,23 +372,23 @@ class Recorder:
         alike = dtypes.count(made) == len(dtypes)
         parent = origins.of(inputs[0]) if inputs and alike else None
         if parent is not None and made.is_floating_point and forward_op != ACCUMULATES:
-            step = parent.step
+            event = parent.event
         elif forward_op == ACCUMULATES and (gained := self._step_of_variable(made)) >= 0:
-            step = gained
+            event = gained
         else:
             outcome = Made(known.func, inputs, dtypes, made, op.place, op.module, call, forward_op)
-            step = self._settle(outcome, thread) if alike else self.births.decide(outcome)
-        origins.mark(out, step, op.number)
+            event = self._settle(outcome, thread) if alike else self.births.decide(outcome)
+        origins.mark(out, event, op.number)
 
     def _step_of_variable(self, made: torch.dtype) -> int:
-        """The engine passes a parameter its gradient in the parameter's dtype: the step that decided that dtype, or
+        """The engine passes a parameter its gradient in the parameter's dtype: the event that decided that dtype, or
         -1."""
         variable = _current_node().variable
         owner = self.origins.of(variable)
-        return owner.step if owner is not None and variable.dtype is made else -1
+        return owner.event if owner is not None and variable.dtype is made else -1
 
     def _settle(self, outcome: Made, thread: Thread) -> int:
-        """The step that decided an output's dtype, where all operands have that dtype and the first one has no mark."""
+        """The event that decided an output's dtype, where all operands have that dtype and the first has no mark."""
         if not outcome.inputs:
             return self.births.birth(outcome, thread)
         made = outcome.made
@@ -396,7 +396,7 @@ class Recorder:
             return self.births.like(outcome)
         if outcome.func is LIFT_FRESH and self.origins.of(outcome.inputs[0]) is None:
             return self.births.birth(outcome, thread)  # numpy or Python values: made outside torch, first seen here
-        return self.origins.adopt(outcome.inputs[0], outcome.place, outcome.forward_op).step
+        return self.origins.adopt(outcome.inputs[0], outcome.place, outcome.forward_op).event
 
     def _shorten(
         self,

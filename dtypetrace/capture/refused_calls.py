@@ -319,7 +319,7 @@ def _witnesses(
         elif meaning.wants == "fits" and isinstance(value, (int, float, complex)) and not isinstance(value, bool):
             yield Witness(index, argument, f"python {type(value).__name__}", (), "", name=repr(value))
         elif isinstance(value, Gone):
-            yield Witness(index, argument, value.dtype, (), "", value.step)
+            yield Witness(index, argument, value.dtype, (), "", value.event)
         elif is_array(value) and array_name(value) in text:
             yield Witness(index, argument, array_name(value), value.shape, "")
 
@@ -344,7 +344,7 @@ def _tensor_witness(
         dtype_name(value.dtype),
         tuple(value.shape),
         str(value.device),
-        mark.step,
+        mark.event,
         mark.op,
         name,
         holder,
@@ -356,5 +356,5 @@ def _tensor_witness(
 
 def _changed(recorder: Recorder, witness: Witness, witnesses: tuple[Witness, ...], phase: str) -> bool:
     """Whether a cast changed the tensor's dtype while others that were made from it still have the old one."""
-    before = recorder.origins.replaced.get(witness.step, set()) if phase in ("optimizer", "other") else set()
-    return any(other.step in before and other.dtype != witness.dtype for other in witnesses)
+    before = recorder.origins.replaced.get(witness.event, set()) if phase in ("optimizer", "other") else set()
+    return any(other.event in before and other.dtype != witness.dtype for other in witnesses)

@@ -38,7 +38,7 @@ class SeenRead(NamedTuple):
 
     dtype: torch.dtype
     place: int
-    step: int
+    event: int
     frames: list[tuple[int, int]]
     """The nearest frames outside torch, as ids of the frame and of its code."""
     depth: int
@@ -52,7 +52,7 @@ class InnerRead(NamedTuple):
 
     frame: int
     dtype: torch.dtype
-    step: int
+    event: int
 
 
 class Thread:

@@ -20,7 +20,7 @@ from ..tables.refusals import Refusal
 from . import private
 from .calls import dtype_name
 from .holders import memory
-from .marks import RawRead, RawStep
+from .marks import RawEvent, RawRead
 from .signatures import flatten, python_signature
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class Gone:
     """A refused value that is not a tensor, or no longer exists: a dtype that was passed, a hook's result."""
 
     dtype: str
-    step: int
+    event: int
 
     @classmethod
     def named(cls, recorder: Recorder, dtype: torch.dtype, op: str, place: int, reads: tuple[RawRead, ...]) -> Gone:
         """A dtype that the program named."""
-        step = recorder.origins.step(RawStep("cast", op, place, -1, (), dtype, reads=reads, explicit=True))
-        return cls(dtype_name(dtype), step)
+        event = recorder.origins.event(RawEvent("cast", op, place, -1, (), dtype, reads=reads, explicit=True))
+        return cls(dtype_name(dtype), event)
 
 
 def frames_of(error: BaseException) -> Stack:
@@ -182,16 +182,16 @@ def named_dtype(
 
 
 def hook_result(recorder: Recorder, meaning: Refusal, text: str) -> Named:
-    """The result of a gradient's hook no longer exists. Its step is one that was recorded inside backward, in that
+    """The result of a gradient's hook no longer exists. Its event is one that was recorded inside backward, in that
     hook."""
     hook = re.search(r"hook '(.+?)' has changed", text)
     if hook is None:
         return []
     found = None
-    for number in range(len(recorder.origins.steps) - 1, -1, -1):
-        step = recorder.origins.steps[number]
-        inside = recorder.places.inside(step.place, recorder.backward_place)
-        if inside and dtype_name(step.to) == meaning.dtypes.get("got"):
+    for number in range(len(recorder.origins.events) - 1, -1, -1):
+        event = recorder.origins.events[number]
+        inside = recorder.places.inside(event.place, recorder.backward_place)
+        if inside and dtype_name(event.to) == meaning.dtypes.get("got"):
             if hook[1] in inside:
                 found = number
                 break

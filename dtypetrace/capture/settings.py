@@ -22,15 +22,15 @@ def plan_of(
     scaler: Any = None,
     autocast_dtype: torch.dtype | None = None,
     place: int = -1,
-    step_of: Callable[[torch.Tensor], int] | None = None,
+    event_of: Callable[[torch.Tensor], int] | None = None,
     others: Iterable[nn.Module] = (),
     trials: tuple[Trial, ...] = (),
     asked: bool = False,
 ) -> Plan:
     """The plan that follows from these objects.
 
-    ``step_of`` returns the recorded step that decided a tensor's dtype; ``others`` are further models whose parameters
-    the optimizer may hold.
+    ``event_of`` returns the recorded event that decided a tensor's dtype; ``others`` are further models whose
+    parameters the optimizer may hold.
     """
     with private.DisableTorchFunction(), private.DisableTorchDispatch():
         named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
@@ -49,7 +49,7 @@ def plan_of(
             place=place,
             model=type(model).__name__,
             parameters=tuple(
-                Parameter(n, dtype_name(p.dtype), p.numel(), step_of(p) if step_of else -1) for n, p in floating
+                Parameter(n, dtype_name(p.dtype), p.numel(), event_of(p) if event_of else -1) for n, p in floating
             ),
             trained=tuple(n for n, _ in trained),
             quantised=tuple(quantised),

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Parameter, Place, Read, Recording, Step, Unchanged
+from ..records import Event, Parameter, Place, Read, Recording, Unchanged
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
 from .calls import dtype_name
-from .marks import RawRead, RawStep
+from .marks import RawEvent, RawRead
 from .module_names import clean_name
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
     def module(number: int) -> str:
         return names[number] if 0 <= number < len(names) else ""
 
-    steps = tuple([_loaded(places, text, _step(s, module(s.module))) for s in recorder.origins.steps])
+    events = tuple([_loaded(places, text, _event(s, module(s.module))) for s in recorder.origins.events])
     ops = tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops])
     refused = tuple(
         replace(r, module=module(number)) if isinstance(number := r.module, int) else r
@@ -53,13 +53,13 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         "trains": recorder.trains,
     }
     if not whole:
-        return Recording(places, steps, ops, refused, names, meta=facts, text=text)
+        return Recording(places, events, ops, refused, names, meta=facts, text=text)
     values = recorder.values.read() if recorder.values is not None else ()
     precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
     parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
     return Recording(
         places,
-        steps,
+        events,
         ops,
         refused,
         names,
@@ -77,16 +77,16 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
 
 
 def _unchanged(recorder: Recorder, module: Callable[[int], str]) -> Iterator[Unchanged]:
-    for (place, number, step, op), (name, dtype, reads) in recorder.births.unchanged.items():
-        yield Unchanged(name, dtype_name(dtype), place, module(number), step, op, _reads(reads))
+    for (place, number, event, op), (name, dtype, reads) in recorder.births.unchanged.items():
+        yield Unchanged(name, dtype_name(dtype), place, module(number), event, op, _reads(reads))
 
 
 def _reads(raw: Iterable[RawRead]) -> tuple[Read, ...]:
-    return tuple([Read(dtype_name(r.dtype), r.place, r.step, r.frames_up, r.op) for r in raw])
+    return tuple([Read(dtype_name(r.dtype), r.place, r.event, r.frames_up, r.op) for r in raw])
 
 
-def _step(raw: RawStep, module: str) -> Step:
-    return Step(
+def _event(raw: RawEvent, module: str) -> Event:
+    return Event(
         raw.how,
         raw.op,
         raw.place,
@@ -108,17 +108,19 @@ def _text(recorder: Recorder, places: Sequence[Place]) -> ProgramText:
     return ProgramText.taken(recorder.places.files, own)
 
 
-def _loaded(places: Sequence[Place], text: ProgramText, step: Step) -> Step:
+def _loaded(places: Sequence[Place], text: ProgramText, event: Event) -> Event:
     """A tensor that a library's ``from_pretrained`` makes counts as loaded, no matter how it was made.
 
     The checkpoint and the user's call decided its dtype.
     """
-    stack = places[step.place].stack if step.how in _MADE and not step.parents and 0 <= step.place < len(places) else ()
+    stack = (
+        places[event.place].stack if event.how in _MADE and not event.parents and 0 <= event.place < len(places) else ()
+    )
     if not any(f.function.endswith("from_pretrained") for f in takewhile(lambda f: not f.user, stack)):
-        return step
+        return event
     user = next((f for f in stack if f.user), None)
     named = user is not None and expressions.dtype_keyword(text, user) is not None
-    return replace(step, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
+    return replace(event, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
 
 
 def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) -> tuple[Parameter, ...]:
@@ -135,6 +137,6 @@ def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) 
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
                     full = f"{prefix}.{clean_name(name, module)}"
-                    dtype, step = dtype_name(tensor.dtype), recorder.step_of(tensor)
-                    found[id(tensor)] = Parameter(full, dtype, tensor.numel(), step, tensor.requires_grad)
+                    dtype, event = dtype_name(tensor.dtype), recorder.event_of(tensor)
+                    found[id(tensor)] = Parameter(full, dtype, tensor.numel(), event, tensor.requires_grad)
     return tuple(found.values())

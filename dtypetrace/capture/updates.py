@@ -37,14 +37,14 @@ _OFF = 0.1
 class _Tracked:
     """One parameter: what is known about it on the host."""
 
-    def __init__(self, parameter: Tensor, group: dict[str, Any], name: str, step: int) -> None:
+    def __init__(self, parameter: Tensor, group: dict[str, Any], name: str, event: int) -> None:
         self.ref = Ref(parameter)
         self.group = _settings(group)
-        self.name, self.step = name, step
+        self.name, self.event = name, event
         self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), tuple(parameter.shape)
         self.absent = 0
         self.gradient: torch.dtype | None = None
-        self.gradient_step = -1
+        self.gradient_event = -1
         self.declared = False
         self.written = False
         self.version = 0
@@ -134,7 +134,7 @@ class _Optimizer:
             tracked.absent += parameter.requires_grad
             return
         tracked.gradient = gradient.dtype
-        tracked.gradient_step = self.recorder.step_of(gradient)
+        tracked.gradient_event = self.recorder.event_of(gradient)
         # only a leaf has grad_dtype; where gradients flow through the optimizer, the parameters are not leaves
         declared = getattr(parameter, "grad_dtype", parameter.dtype) if parameter.is_leaf else parameter.dtype
         tracked.declared = declared is not parameter.dtype and declared is gradient.dtype
@@ -151,7 +151,8 @@ class _Optimizer:
                 if not isinstance(parameter, Tensor) or not parameter.dtype.is_floating_point or parameter.is_meta:
                     continue
                 name = f"param_groups[{number}]['params'][{index}]"
-                tracked = self.known[id(parameter)] = _Tracked(parameter, group, name, self.recorder.step_of(parameter))
+                tracked = _Tracked(parameter, group, name, self.recorder.event_of(parameter))
+                self.known[id(parameter)] = tracked
                 self.unnamed.append(tracked)
                 local = _local(parameter)
                 if local is not None:
@@ -201,13 +202,13 @@ class _Optimizer:
                 "name": t.name,
                 "dtype": dtype_name(t.dtype),
                 "shape": t.shape,
-                "step": t.step,
+                "event": t.event,
                 "place": self.place,
                 "optimizer": self.kind,
                 "lr": float(lr) if isinstance(lr, (int, float)) else -1.0,
                 "eps": float(eps) if isinstance(eps, (int, float)) else None,
                 "gradient_dtype": dtype_name(t.gradient) if t.gradient else "",
-                "gradient_step": t.gradient_step,
+                "gradient_event": t.gradient_event,
                 "absent": t.absent,
                 "written": t.written,
                 "gradient_declared": t.declared,

@@ -26,7 +26,7 @@ _LEAST_ROOM = 1024
 _BATCH = 512
 """Measurements that are added to the sums together: few calls for the device, and little memory."""
 _RING = 1 << 18
-"""Measurements that are remembered, to know the values of an op's operands: more than one step makes."""
+"""Measurements that are remembered, to know the values of an op's operands: more than one event makes."""
 _INPUTS = 6
 """Operands that are examined: an op with more takes a list, whose elements are alike."""
 _MOSTLY = 0.9

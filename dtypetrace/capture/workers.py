@@ -1,7 +1,7 @@
 """Births in a DataLoader's forked worker, sent along to the process that uses the batch.
 
 A forked worker inherits the modes and records into its own copy, which nobody reads. What it knows about a tensor is
-sent with the tensor, as plain steps, and unpacked where the batch arrives. Spawned workers are not watched: for their
+sent with the tensor, as plain events, and unpacked where the batch arrives. Spawned workers are not watched: for their
 tensors, only the line that fetched them is known.
 """
 
@@ -16,15 +16,15 @@ import torch
 
 from ..records import Frame
 from . import private
-from .marks import RawStep
+from .marks import RawEvent
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-SentStep = tuple[str, str, tuple[Frame, ...], tuple[torch.dtype, ...], torch.dtype, bool]
-"""A step as it is sent: how, op, frames, source, to, explicit."""
+SentEvent = tuple[str, str, tuple[Frame, ...], tuple[torch.dtype, ...], torch.dtype, bool]
+"""An event as it is sent: how, op, frames, source, to, explicit."""
 _LONGEST = 8
-"""Steps that are sent with one tensor: its last ones."""
+"""Events that are sent with one tensor: its last ones."""
 _receiver: list[Recorder] = []
 """The recorder that is open in this process, if there is one."""
 
@@ -43,10 +43,10 @@ def install(recorder: Recorder) -> Callable[[], None]:
             return reduced
         try:
             with private.DisableTorchFunction():
-                steps = _packed(recorder, tensor)
-        except Exception:  # nobody reads a worker's recording: the batch is sent without its steps
+                events = _packed(recorder, tensor)
+        except Exception:  # nobody reads a worker's recording: the batch is sent without its events
             return reduced
-        return (_rebuild, (steps, *reduced[:2])) if steps and len(reduced) == 2 else reduced
+        return (_rebuild, (events, *reduced[:2])) if events and len(reduced) == 2 else reduced
 
     reducers[torch.Tensor] = reduce
     _receiver.append(recorder)
@@ -59,34 +59,41 @@ def install(recorder: Recorder) -> Callable[[], None]:
     return remove
 
 
-def _packed(recorder: Recorder, tensor: torch.Tensor) -> list[SentStep]:
-    """The tensor's steps as plain data, birth first; empty where nothing is known about it."""
+def _packed(recorder: Recorder, tensor: torch.Tensor) -> list[SentEvent]:
+    """The tensor's events as plain data, birth first; empty where nothing is known about it."""
     mark = recorder.origins.of(tensor)
-    steps: list[SentStep] = []
-    number = mark.step if mark is not None else -1
-    while number >= 0 and len(steps) < _LONGEST:
-        step = recorder.origins.steps[number]
-        steps.append(
-            (step.how, step.op, recorder.places.frames(step.place, recorder.user), step.source, step.to, step.explicit)
+    events: list[SentEvent] = []
+    number = mark.event if mark is not None else -1
+    while number >= 0 and len(events) < _LONGEST:
+        event = recorder.origins.events[number]
+        events.append(
+            (
+                event.how,
+                event.op,
+                recorder.places.frames(event.place, recorder.user),
+                event.source,
+                event.to,
+                event.explicit,
+            )
         )
-        number = step.parents[0] if step.parents else -1
-    return steps[::-1]
+        number = event.parents[0] if event.parents else -1
+    return events[::-1]
 
 
-def _rebuild(steps: list[SentStep], function: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
+def _rebuild(events: list[SentEvent], function: Callable[..., torch.Tensor], args: tuple[Any, ...]) -> torch.Tensor:
     """Runs in the process where the batch arrives."""
     tensor = function(*args)
     if _receiver and not _receiver[-1].broken:
         recorder = _receiver[-1]
         try:
             above = -1
-            for how, op, frames, source, to, explicit in steps:
+            for how, op, frames, source, to, explicit in events:
                 root = above < 0
-                step = RawStep(
+                event = RawEvent(
                     "worker" if root else how, op, recorder.places.given(frames), -1, source, to,
                     () if root else (above,), explicit=explicit,
                 )  # fmt: skip
-                above = recorder.origins.step(step)
+                above = recorder.origins.event(event)
             recorder.origins.mark(tensor, above, -1)
         except Exception:
             recorder.fail("a batch from a worker")

@@ -83,6 +83,6 @@ def advice(retraining: Retraining) -> str:
 def remedy(recording: Recording, measured: Measured, names: list[str]) -> str:
     """What to change in the source, with the place where the adapters of these names got their dtype."""
     first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in HALF)
-    place = graph.origin(recording, first.step, first.dtype, first.name).place if first.step >= 0 else graph.NOWHERE
+    place = graph.origin(recording, first.event, first.dtype, first.name).place if first.event >= 0 else graph.NOWHERE
     at = f" ({wording.at(place)})" if place.stack else ""
     return f"keep the adapters in float32{at}, and compute in {first.dtype} by autocast"

@@ -154,7 +154,7 @@ class _HealedRun:
                 _keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value)), judge=ruling
             ),
         )
-        self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.step_of)
+        self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.event_of)
         self.adapters.install()  # before the trace, which ends the program at its last step
         self.trace.start()
 

@@ -79,7 +79,7 @@ def preflight(
         scaler=scaler,
         autocast_dtype=autocast_dtype,
         place=place,
-        step_of=recorder.step_of,
+        event_of=recorder.event_of,
         trials=trials,
         asked=True,
     )
@@ -87,7 +87,12 @@ def preflight(
         watching.plans.append(plan)  # the trace judges it too
     seen = snapshot(recorder)
     own = Recording(
-        places=seen.places, steps=seen.steps, parameters=seen.parameters, meta=seen.meta, plans=(plan,), text=seen.text
+        places=seen.places,
+        events=seen.events,
+        parameters=seen.parameters,
+        meta=seen.meta,
+        plans=(plan,),
+        text=seen.text,
     )
     recording = with_facts(own)
     return SavedTrace(results(recording, tuple(plans.find(recording))))
@@ -171,5 +176,5 @@ class _Nobody:
         return {}
 
     @staticmethod
-    def step_of(tensor: torch.Tensor) -> int:
+    def event_of(tensor: torch.Tensor) -> int:
         return -1

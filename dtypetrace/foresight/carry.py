@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from .. import graph
-from ..records import Input, Op, Read, Recording, Refused, Step, Unchanged, Witness
+from ..records import Event, Input, Op, Read, Recording, Refused, Unchanged, Witness
 from ..tables import autocast, operator_rules
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
 from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, is_cast, name_of
@@ -64,9 +64,9 @@ class Replay:
         dtype = changed or operand.dtype
         if changed is None and operand.holder != "parameter":
             if 0 <= operand.producer < len(self.ops):
-                dtype = self.result_of(operand.producer, operand.dtype, operand.step)
+                dtype = self.result_of(operand.producer, operand.dtype, operand.event)
             else:
-                dtype = self.change.births.get(operand.step, operand.dtype)
+                dtype = self.change.births.get(operand.event, operand.dtype)
         return self._cast_between(op, operand, dtype)
 
     def _cast_between(self, op: Op, operand: Input, dtype: str) -> str:
@@ -76,16 +76,16 @@ class Replay:
         """
         for cast in self._unchanged.get(_made(operand), ()):
             if cast.dtype == operand.dtype and cast.module == op.module and self._together(cast.place, op.place):
-                read = self._read(Step("cast", cast.op, cast.place, cast.module, (), cast.dtype, reads=cast.reads))
+                read = self._read(Event("cast", cast.op, cast.place, cast.module, (), cast.dtype, reads=cast.reads))
                 return self._of_read(read) if read is not None else cast.dtype
         return dtype
 
     @cached_property
     def _unchanged(self) -> dict[tuple[int, int], list[Unchanged]]:
-        """The casts that changed nothing, by the op that made the tensor, or by the tensor's step if no op made it."""
+        """The casts that changed nothing, by the op that made the tensor, or by the tensor's event if no op made it."""
         found: dict[tuple[int, int], list[Unchanged]] = {}
         for cast in self.recording.unchanged:
-            found.setdefault((cast.producer, cast.step if cast.producer < 0 else -1), []).append(cast)
+            found.setdefault((cast.producer, cast.event if cast.producer < 0 else -1), []).append(cast)
         return found
 
     def _together(self, one: int, other: int) -> bool:
@@ -93,13 +93,13 @@ class Replay:
         frames = [graph.place_of(self.recording, n).stack[:1] for n in (one, other)]
         return all(frames) and len({(f[0].file, f[0].function) for f in frames}) == 1
 
-    def result_of(self, producer: int, recorded: str, step: int) -> str:
+    def result_of(self, producer: int, recorded: str, event: int) -> str:
         """The dtype of an op's result, given the result's recorded dtype."""
         before, now = self.recording.ops[producer], self.ops[producer]
         if recorded in before.outputs:
             return now.outputs[before.outputs.index(recorded)]
         written = [n for n in before.written if n < len(before.inputs) and before.inputs[n].dtype == recorded]
-        mine = next((n for n in written if before.inputs[n].step == step), next(iter(written), -1))
+        mine = next((n for n in written if before.inputs[n].event == event), next(iter(written), -1))
         return now.inputs[mine] if mine >= 0 else recorded
 
     # ------------------------------------------------------------ one op
@@ -124,23 +124,23 @@ class Replay:
 
     def _birth(self, number: int, op: Op) -> tuple[str, ...] | None:
         """The results of an op at which a changed dtype is born, None where no such dtype is."""
-        step = self._born.get(number, -1)
-        dtype = self.change.births.get(step)
+        event = self._born.get(number, -1)
+        dtype = self.change.births.get(event)
         if dtype is None:
             return None
-        decided = self.recording.steps[step].to
+        decided = self.recording.events[event].to
         return tuple(dtype if d == decided else d for d in op.outputs)
 
     @cached_property
     def _born(self) -> dict[int, int]:
-        """Op -> the changed step of its result, if none of its operands has that step."""
+        """Op -> the changed event of its result, if none of its operands has that event."""
         found: dict[int, int] = {}
         for taken in _taken(self.recording):
             for i in taken:
-                if i.step in self.change.births and i.producer >= 0:
+                if i.event in self.change.births and i.producer >= 0:
                     made = self.recording.ops[i.producer]
-                    if i.dtype in made.outputs and all(o.step != i.step for o in made.inputs):
-                        found.setdefault(i.producer, i.step)
+                    if i.dtype in made.outputs and all(o.event != i.event for o in made.inputs):
+                        found.setdefault(i.producer, i.event)
         return found
 
     def _gradients(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Replay:
         if op.named == recorded and op.op not in NAMED_CASTS:
             return recorded  # softmax(dtype=torch.float32)
         if op.op in NAMED_CASTS:
-            return self._named(self._step_of(number), recorded)
+            return self._named(self._event_of(number), recorded)
         if op.autocast or given[0] == recorded:
             return given[0] if op.autocast and self._is_autocasts(op) else recorded
         first = self._first.get(_function(op), "")
@@ -182,25 +182,25 @@ class Replay:
         forward, now = self.recording.ops[op.of], self.ops[op.of]
         return next((d for i, d in zip(forward.inputs, now.inputs) if i.dtype == recorded), recorded)
 
-    def _named(self, step: Step | None, recorded: str) -> str:
+    def _named(self, event: Event | None, recorded: str) -> str:
         """The dtype that a cast in the program casts to: the one it names, or that of the tensor that it was read
         from."""
-        read = self._read(step) if step is not None else None
+        read = self._read(event) if event is not None else None
         return self._of_read(read) if read is not None else recorded
 
-    def _read(self, step: Step) -> Read | None:
+    def _read(self, event: Event) -> Read | None:
         """The read of ``tensor.dtype`` that a cast has its dtype from; None where the cast names a dtype."""
-        return next((r for r in step.reads if r.step >= 0 and r.dtype == step.to), None)
+        return next((r for r in event.reads if r.event >= 0 and r.dtype == event.to), None)
 
     def _of_read(self, read: Read) -> str:
         """The result of a read of ``tensor.dtype`` after the change."""
         if 0 <= read.producer < len(self.ops):
-            return self.result_of(read.producer, read.dtype, read.step)
-        return self._of_step(read.step, read.dtype)
+            return self.result_of(read.producer, read.dtype, read.event)
+        return self._of_step(read.event, read.dtype)
 
-    def _step_of(self, number: int) -> Step | None:
+    def _event_of(self, number: int) -> Event | None:
         found = self._steps_of_results.get(number, -1)
-        return self.recording.steps[found] if found >= 0 else None
+        return self.recording.events[found] if found >= 0 else None
 
     @cached_property
     def _steps_of_results(self) -> dict[int, int]:
@@ -208,19 +208,19 @@ class Replay:
         for taken in _taken(self.recording):
             for i in taken:
                 if i.producer >= 0 and i.dtype in self.recording.ops[i.producer].outputs:
-                    found.setdefault(i.producer, i.step)
+                    found.setdefault(i.producer, i.event)
         return found
 
-    def _of_step(self, step: int, recorded: str) -> str:
-        """The dtype of the tensors that a step decided, after the change."""
-        if step in self.change.births:
-            return self.change.births[step]
+    def _of_step(self, event: int, recorded: str) -> str:
+        """The dtype of the tensors that an event decided, after the change."""
+        if event in self.change.births:
+            return self.change.births[event]
         for number, before in enumerate(self.recording.ops[: len(self.ops)]):
             for i, now in zip(before.inputs, self.ops[number].inputs):
-                if i.step == step and i.dtype == recorded:
+                if i.event == event and i.dtype == recorded:
                     return now
         for p in self.recording.parameters:
-            if p.step == step:
+            if p.event == event:
                 return self.parameters.now(p)
         return recorded
 
@@ -322,7 +322,7 @@ def _certain(table: operator_rules.Table, name: str, op: Op, before: Sequence[st
 
 
 def _made(operand: Input) -> tuple[int, int]:
-    return operand.producer, operand.step if operand.producer < 0 else -1
+    return operand.producer, operand.event if operand.producer < 0 else -1
 
 
 def _call(op: Op, dtypes: Sequence[str]) -> Call:
@@ -343,7 +343,7 @@ def operands_of(run: Replay, refused: Refused) -> Iterator[tuple[str, str]]:
 
 def _dtype_after(run: Replay, refused: Refused, w: Witness) -> str:
     host = Op(refused.op, "", refused.phase, refused.module, refused.place, (), (), 1)
-    return run.dtype_of(host, Input(w.dtype, w.step, w.producer, w.name.rpartition(".")[2], w.holder, w.shape))
+    return run.dtype_of(host, Input(w.dtype, w.event, w.producer, w.name.rpartition(".")[2], w.holder, w.shape))
 
 
 def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:

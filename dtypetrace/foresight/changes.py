@@ -20,7 +20,7 @@ class UnknownNameError(ValueError):
 class DtypeChange:
     """Other dtypes for a recorded run.
 
-    births: step that decided a dtype -> the dtype that it should decide instead. modules: full name of a module or
+    births: event that decided a dtype -> the dtype that it should decide instead. modules: full name of a module or
     parameter -> the dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during
     forward, ``"off"`` for no autocast, None for autocast as recorded. results: op -> the dtype that its floating
     results are cast to.
@@ -77,24 +77,24 @@ def _above(name: str) -> Iterator[str]:
 
 
 def _births(recording: Recording, name: str) -> Iterator[int]:
-    """The steps at which a tensor of that name, or on that line, got its dtype."""
+    """The events at which a tensor of that name, or on that line, got its dtype."""
     file, colon, line = name.rpartition(":")
-    for number, step in enumerate(recording.steps):
-        if step.to not in FLOATING or step.parents:
+    for number, event in enumerate(recording.events):
+        if event.to not in FLOATING or event.parents:
             continue
-        place = graph.place_of(recording, step.place)
+        place = graph.place_of(recording, event.place)
         if colon and line.isdigit():
             if any(f.line == int(line) and f.user and f.file.endswith(file) for f in place.stack):
                 yield number
-        elif name == step.name or name in step.assigned:
+        elif name == event.name or name in event.assigned:
             yield number
 
 
 def _near(recording: Recording, name: str) -> str:
     known = set(_named(recording))
-    for step in recording.steps:
-        if step.to in FLOATING:
-            known |= set(step.assigned)
+    for event in recording.events:
+        if event.to in FLOATING:
+            known |= set(event.assigned)
     near = difflib.get_close_matches(name, sorted(known), 3)
     return f"; did you mean {', '.join(near)}?" if near else ""
 
@@ -105,10 +105,10 @@ class Parameters:
     def __init__(self, recording: Recording, change: DtypeChange) -> None:
         self._modules = change.modules
         self._changed = [(p, dtype) for p in recording.parameters if (dtype := self._of(p.name)) is not None]
-        mine = {p.step for p, _ in self._changed}
-        shared = {p.step for p in recording.parameters if self._of(p.name) is None}
-        self._steps = {p.step: dtype for p, dtype in self._changed if p.step not in shared and p.step >= 0}
-        self._sizes = {(p.step, p.size) for p, _ in self._changed if p.step in mine}
+        mine = {p.event for p, _ in self._changed}
+        shared = {p.event for p in recording.parameters if self._of(p.name) is None}
+        self._events = {p.event: dtype for p, dtype in self._changed if p.event not in shared and p.event >= 0}
+        self._sizes = {(p.event, p.size) for p, _ in self._changed if p.event in mine}
 
     def _of(self, name: str) -> str | None:
         """The dtype that a change gives a parameter, or the contents of a module: that of the longest matching name."""
@@ -121,10 +121,10 @@ class Parameters:
             return None
         if operand.holder == "parameter":
             owner = self._of(f"{op.module}.{operand.name}" if operand.name else op.module) if op.module else None
-            return owner or self._steps.get(operand.step)
-        if operand.producer >= 0 or (operand.step, prod(operand.shape)) not in self._sizes:
+            return owner or self._events.get(operand.event)
+        if operand.producer >= 0 or (operand.event, prod(operand.shape)) not in self._sizes:
             return None
-        return self._steps.get(operand.step)
+        return self._events.get(operand.event)
 
     def now(self, parameter: Parameter) -> str:
         """A parameter's dtype after the change."""

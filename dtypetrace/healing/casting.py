@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..capture.calls import dtype_name
-from ..capture.marks import RawStep
+from ..capture.marks import RawEvent
 from ..capture.protocols import Context
 from ..records import Cast
 from .handled import handled
@@ -43,13 +43,13 @@ class Casting:
         mark = next((m for m in alike if m is not None), None)
         own = origins.mark_of(value)
         before: int | None = getattr(own, "was", None)
-        if before is not None and origins.steps[before].to is dtype:  # the step before the program changed its dtype
+        if before is not None and origins.events[before].to is dtype:  # the step before the program changed its dtype
             origins.mark(made, before, own.op)
         elif mark is not None:
-            origins.mark(made, mark.step, mark.op)
+            origins.mark(made, mark.event, mark.op)
         else:
-            step = RawStep("cast", "to", origins.steps[own.step].place, -1, (value.dtype,), dtype)
-            origins.mark(made, origins.step(step), own.op)
+            step = RawEvent("cast", "to", origins.events[own.event].place, -1, (value.dtype,), dtype)
+            origins.mark(made, origins.event(step), own.op)
         return made
 
     def swap(self, number: int, name: str, tensor: Tensor, owner: Tensor) -> None:
@@ -60,7 +60,7 @@ class Casting:
         origins = self.recorder.origins
         mark = origins.of(owner)
         if mark is not None:
-            origins.mark(tensor, mark.step, -1)
+            origins.mark(tensor, mark.event, -1)
 
     def note(self, number: int, casts: list[Cast]) -> None:
         """Adds what was inserted to a refusal: each distinct cast with its count."""

@@ -194,7 +194,7 @@ class Healer:
     def _back(self, dtype: torch.dtype, number: int) -> Callable[[Any], Any]:
         """Casts floating results back to the dtype that the operands had."""
         witnesses = self.recorder.refusals.records[number].witnesses
-        step = next((w.step for w in witnesses if w.dtype == dtype_name(dtype)), -1)
+        step = next((w.event for w in witnesses if w.dtype == dtype_name(dtype)), -1)
 
         def finish(out: Any) -> Any:
             if isinstance(out, Tensor):

@@ -19,13 +19,13 @@ from .verdict import Measured, TrainingRun
 
 
 class Meter:
-    """Measures the steps of one run. ``step_of`` returns the recorded step that decided a tensor's dtype."""
+    """Measures the steps of one run. ``event_of`` returns the recorded event that decided a tensor's dtype."""
 
-    def __init__(self, adapters: Iterable[Adapter] = (), step_of: Any = lambda tensor: -1) -> None:
+    def __init__(self, adapters: Iterable[Adapter] = (), event_of: Any = lambda tensor: -1) -> None:
         self.adapters: list[Adapter] = []
         self.parameters: dict[str, nn.Parameter] = {}
         self._names: dict[int, str] = {}
-        names: Any = _Names(self._names, step_of)
+        names: Any = _Names(self._names, event_of)
         self.updates = Updates(names, numerics=True)
         self.losses: list[torch.Tensor] = []
         self.changes: list[torch.Tensor] = []
@@ -148,9 +148,9 @@ def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
 def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
     """A parameter that was in no measured step."""
     return Update(
-        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), step=-1, place=-1,
+        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), event=-1, place=-1,
         optimizer="", steps=0, lr=-1.0, eps=None,
-        gradient_dtype="", gradient_step=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0,
+        gradient_dtype="", gradient_event=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0,
         reached=0, moved=0, written=False, broken=0, magnitude=0.0, change=0.0,
     )  # fmt: skip
 
@@ -179,9 +179,9 @@ class _Names:
 
     dtype_name = staticmethod(dtype_name)
 
-    def __init__(self, names: dict[int, str], step_of: Any) -> None:
+    def __init__(self, names: dict[int, str], event_of: Any) -> None:
         self._names = names
-        self.step_of = step_of
+        self.event_of = event_of
 
     def parameter_names(self) -> dict[int, str]:
         return self._names

@@ -26,11 +26,11 @@ from .verdict import AS_THEY_ARE, UNTRAINED, Measured
 
 
 class Adapters:
-    """Finds, converts and measures. ``how`` is one of ``lora.verdict``'s three runs; ``step_of`` is as in ``Meter``."""
+    """Finds, converts and measures. ``how`` is one of ``lora.verdict``'s three runs; ``event_of``: see ``Meter``."""
 
-    def __init__(self, how: str, step_of: Callable[[Any], int]) -> None:
+    def __init__(self, how: str, event_of: Callable[[Any], int]) -> None:
         self.how = how
-        self.meter = Meter(step_of=step_of)
+        self.meter = Meter(event_of=event_of)
         self.optimizers: list[Any] = []
         self.computes = ""
         self._known: set[int] = set()

@@ -34,11 +34,11 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read of ``tensor.dtype``: its value, its place, and the step that had decided the tensor's dtype."""
+    """One read of ``tensor.dtype``: its value, its place, and the event that had decided the tensor's dtype."""
 
     dtype: str
     place: int
-    step: int
+    event: int
     frames_up: int = 0
     """How many frames outside torch are between the read and the frame that used the value (1 for a property)."""
     producer: int = -1
@@ -48,8 +48,8 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One event that decided a dtype. Steps form a DAG through ``parents`` and ``reads``.
+class Event:
+    """One event that decided a dtype. Events form a DAG through ``parents`` and ``reads``.
 
     how: ``factory cast conversion parameter load input worker autocast reinterpret promotion`` begin an origin;
     ``promotion`` with parents widens a dtype on its way. ``form`` turns real into complex or complex into real, in the
@@ -69,7 +69,7 @@ class Step:
     the call its dtype."""
     name: str = ""
     default: int = -1
-    """Place of the ``set_default_dtype`` that this step took its dtype from, where that was not float32."""
+    """Place of the ``set_default_dtype`` that this event took its dtype from, where that was not float32."""
     explicit: bool = False
     """Whether the program named the dtype (``dtype=torch.float16``, ``.half()``); else it came from a default."""
     assigned: tuple[str, ...] = ()
@@ -87,8 +87,8 @@ class Unchanged:
     dtype: str
     place: int
     module: str
-    step: int
-    """The step that decided the tensor's dtype."""
+    event: int
+    """The event that decided the tensor's dtype."""
     producer: int
     """Index of the op that made the tensor, -1 where that was not seen."""
     reads: tuple[Read, ...] = ()
@@ -100,7 +100,7 @@ class Input:
     """One tensor operand of an op, from the op's first occurrence."""
 
     dtype: str
-    step: int = -1
+    event: int = -1
     producer: int = -1
     """Index of the op that made the tensor, -1 where that was not seen."""
     name: str = ""
@@ -157,7 +157,7 @@ class Witness:
     dtype: str
     shape: tuple[int, ...]
     device: str
-    step: int = -1
+    event: int = -1
     producer: int = -1
     name: str = ""
     """The parameter's or buffer's qualified name, or the scalar as written."""
@@ -253,7 +253,7 @@ class Recording:
     """Everything that was seen, as plain data."""
 
     places: tuple[Place, ...] = ()
-    steps: tuple[Step, ...] = ()
+    events: tuple[Event, ...] = ()
     ops: tuple[Op, ...] = ()
     refused: tuple[Refused, ...] = ()
     modules: tuple[str, ...] = ()

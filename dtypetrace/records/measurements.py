@@ -13,7 +13,7 @@ class Parameter:
     name: str
     dtype: str
     size: int
-    step: int = -1
+    event: int = -1
     trained: bool = False
     """Whether it requires a gradient."""
 
@@ -74,8 +74,8 @@ class Update:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    step: int
-    """The step that decided the parameter's dtype."""
+    event: int
+    """The event that decided the parameter's dtype."""
     place: int
     """Where the optimizer's step was called."""
     optimizer: str
@@ -84,8 +84,8 @@ class Update:
     lr: float
     eps: float | None
     gradient_dtype: str
-    gradient_step: int
-    """The step that decided the dtype of its last gradient."""
+    gradient_event: int
+    """The event that decided the dtype of its last gradient."""
     absent: int
     """Steps in which it had no gradient at all."""
     zero: int
@@ -228,8 +228,8 @@ class Compared:
     shape: tuple[int, ...]
     place: int
     """Where the optimizer's step was called."""
-    step: int
-    """The step that decided its dtype."""
+    event: int
+    """The event that decided its dtype."""
     op: int
     """The op that made it, for a gradient; -1 where unknown."""
     steps: int

@@ -23,7 +23,7 @@ LARGEST = 2**63 - 1
 
 TABLES = {
     "place": "places", "default": "places", "region": "places",
-    "step": "steps", "parents": "steps", "gradient_step": "steps",
+    "event": "events", "parents": "events", "gradient_event": "events",
     "producer": "ops", "of": "ops", "op": "ops",
 }  # fmt: skip
 """Fields that hold numbers of records (-1: none), each with the recording's table that they index."""
@@ -45,9 +45,9 @@ def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inse
     sizes = {table: len(getattr(recording, table)) for table in set(TABLES.values())}
     for whole in (recording, *findings, *fixes):
         _check(whole, sizes)
-    for number, step in enumerate(recording.steps):
-        if any(above >= number for above in (*step.parents, *(read.step for read in step.reads))):
-            raise ValueError(f"step {number} comes from a later one")
+    for number, event in enumerate(recording.events):
+        if any(above >= number for above in (*event.parents, *(read.event for read in event.reads))):
+            raise ValueError(f"event {number} comes from a later one")
     for name, wanted in _META.items():
         value: Any = recording.meta.get(name, wanted())
         if type(value) is not wanted or wanted is int and not 0 <= value <= LARGEST:
@@ -66,7 +66,7 @@ def _check(value: Any, sizes: Mapping[str, int]) -> None:
         kind: Any = type(value)
         for name, test in _tests(kind):
             if not test(getattr(value, name), sizes):
-                raise ValueError(f"{name} of a {kind.__name__} cannot be {_short(getattr(value, name))}")
+                raise ValueError(f"{kind.__name__}.{name} cannot be {_short(getattr(value, name))}")
         if kind is Edit:
             _check_edit(value)
         for name in _holders(kind):

@@ -25,13 +25,13 @@ _GRADIENT = 1 << 15
 class _Sums:
     """One parameter's gradients, updates or state: sums over the steps."""
 
-    __slots__ = ("name", "what", "dtype", "shape", "place", "step", "op", "sums")
+    __slots__ = ("name", "what", "dtype", "shape", "place", "event", "op", "sums")
 
     def __init__(
         self, name: str, what: str, like: Tensor, shape: tuple[int, ...], place: int, made: tuple[int, int]
     ) -> None:
         self.name, self.what, self.place = name, what, place
-        self.step, self.op = made
+        self.event, self.op = made
         self.dtype, self.shape = str(like.dtype).removeprefix("torch."), shape
         self.sums: Tensor | None = None
 
@@ -40,7 +40,7 @@ class _Sums:
 
 
 class Comparisons:
-    """Compares the steps of every optimizer. names: of the parameters, by id. made: returns the numbers of the step
+    """Compares the steps of every optimizer. names: of the parameters, by id. made: returns the numbers of the event
     that decided a tensor's dtype and of the op that made it."""
 
     def __init__(
@@ -166,7 +166,7 @@ def _compared(s: _Sums, row: list[float]) -> Compared:
         dtype=s.dtype,
         shape=s.shape,
         place=s.place,
-        step=s.step,
+        event=s.event,
         op=s.op,
         steps=int(steps),
         zero=int(zero),

@@ -140,9 +140,9 @@ class Reference:
             self._errors_of_call = number, error, first.made.shape, share
 
     def _made(self, tensor: Tensor) -> tuple[int, int]:
-        """The numbers of the step that decided a tensor's dtype and of the op that made it; -1 where unknown."""
+        """The numbers of the event that decided a tensor's dtype and of the op that made it; -1 where unknown."""
         mark = self._recorder.origins.of(tensor)
-        return (mark.step, mark.op) if mark is not None else (-1, -1)
+        return (mark.event, mark.op) if mark is not None else (-1, -1)
 
     def _await_gradient(self) -> None:
         """Keeps the error of the call just followed, until backward reaches the autograd node that the call made."""

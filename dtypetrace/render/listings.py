@@ -155,9 +155,9 @@ def parameters(recording: Recording) -> tuple[ParameterRow, ...]:
     """Every floating parameter and buffer of the models that were called, in the model's order."""
     rows = []
     for p in recording.parameters:
-        step = recording.steps[p.step] if 0 <= p.step < len(recording.steps) else None
-        where = place(recording, step.place) if step else _NOWHERE
-        rows.append(ParameterRow(p.name, p.name.rpartition(".")[0], p.dtype, p.size, step.how if step else "", where))
+        event = recording.events[p.event] if 0 <= p.event < len(recording.events) else None
+        where = place(recording, event.place) if event else _NOWHERE
+        rows.append(ParameterRow(p.name, p.name.rpartition(".")[0], p.dtype, p.size, event.how if event else "", where))
     return tuple(rows)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import networkx as nx
 
-from ..records import Chain, Finding, FlowStep, Op, Operand, Place, Recording
+from ..records import Chain, Finding, FlowStep, Input, Op, Operand, Place, Recording, Witness
 from ..tables.dtypes import FLOATING
 from ..terminal import seen
 from . import listings
@@ -216,7 +216,7 @@ class Pictures:
                 seen = operand.producer in node_of and operand.producer < number
                 if seen and node_of[operand.producer] != name:
                     _join(graph, node_of[operand.producer], name, operand.dtype, main=True)
-                born = operand.step >= 0 and operand.dtype in FLOATING
+                born = operand.event >= 0 and operand.dtype in FLOATING
                 if not seen and born and (number not in quiet or operand.holder is None):
                     self._origin(graph, operand, name)
         return graph
@@ -260,17 +260,16 @@ class Pictures:
             op.module,
         )
 
-    def _origin(self, graph: nx.DiGraph, operand: Any, name: int) -> None:
-        step = self._recording.steps[operand.step]
-        node = ("origin", operand.step)
+    def _origin(self, graph: nx.DiGraph, operand: Input | Witness, name: int) -> None:
+        event = self._recording.events[operand.event]
+        node = ("origin", operand.event)
         if node not in graph:
-            label = f"{step.op}()" if step.op else step.name or step.how
+            label = f"{event.op}()" if event.op else event.name or event.how
+            where = listings.place(self._recording, event.place)
             _put(
                 graph,
                 node,
-                Node(
-                    "birth", label, step.to, _spot(listings.place(self._recording, step.place)), _BORN.get(step.how, "")
-                ),
+                Node("birth", label, event.to, _spot(where), _BORN.get(event.how, "")),
             )
         _join(graph, node, name, operand.dtype)
 

@@ -108,8 +108,8 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     refused, recording = case.refused, case.recording
     if refused.phase != "optimizer" or refused.wants != "agree" or case.origin.kind != "cast" or not case.disagrees:
         return
-    cast = (p.step for p in refused.model or recording.parameters if p.step >= 0)
-    if not any(graph.place_of(recording, recording.steps[step].place) == case.here for step in cast):
+    cast = (p.event for p in refused.model or recording.parameters if p.event >= 0)
+    if not any(graph.place_of(recording, recording.events[event].place) == case.here for event in cast):
         return
     why = (
         "leave this cast out, or make it before the optimizer is made: "

@@ -96,7 +96,7 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
 
 def _would_stay(case: Case, wanted: str) -> bool:
     """Whether a value created as an integer or boolean would still be one where it is used."""
-    return graph.keeps(case.recording, case.witness.producer, case.witness.step, wanted)
+    return graph.keeps(case.recording, case.witness.producer, case.witness.event, wanted)
 
 
 def _mask(case: Case) -> bool:

@@ -49,7 +49,7 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
 
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     site, dtype = run.place(op), target.dtype
-    origin = run.made_like(target, run.dominant(op)) or run.origin(target.step, dtype, target.name or None)
+    origin = run.made_like(target, run.dominant(op)) or run.origin(target.event, dtype, target.name or None)
     name = target.name or origin.name or f"what {op.op} changes"
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
@@ -60,7 +60,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         At.of(op, site),
         severity="warning",
         operands=(culprit,),
-        flow=(*birth(run.recording, target.step, origin, f"{dtype} is decided here"), ends),
+        flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
         fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),
         count=op.count,
         notes=(f"next to a number, {dtype} holds no change below {DTYPES[dtype].rounding:.1%} of it",),

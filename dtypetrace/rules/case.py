@@ -100,16 +100,16 @@ class Case:
         """Whether the culprit is a result whose width comes from weights that an optimizer trains."""
         if not self.narrows or self.culprit.holder is not None or not self.recording.meta.get("trains"):
             return False
-        line = graph.lineage(self.recording, self.witness.step, self.verdict.expected)
+        line = graph.lineage(self.recording, self.witness.event, self.verdict.expected)
         parameters = (*self.refused.model, *self.recording.parameters)
         return line is not None and any(
-            p.trained and p.step >= 0 and self.recording.steps[p.step] is line.root for p in parameters
+            p.trained and p.event >= 0 and self.recording.events[p.event] is line.root for p in parameters
         )
 
     @cached_property
     def settled(self) -> bool:
         """Whether the cast that decided the dtype changed nothing: nothing was widened, so it is no island."""
-        line = graph.lineage(self.recording, self.witness.step, self.verdict.expected)
+        line = graph.lineage(self.recording, self.witness.event, self.verdict.expected)
         return line is not None and line.root.how == "attribute"
 
     @cached_property

@@ -115,13 +115,13 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
         return ""
     births = proposal.effect.change.births
     known = case.refused.model or case.recording.parameters
-    chosen = {p.dtype for p in known if p.trained and p.step not in births}
+    chosen = {p.dtype for p in known if p.trained and p.event not in births}
     for p in known:
-        wanted = births.get(p.step, p.dtype) if p.step >= 0 else p.dtype
+        wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype
         if p.trained and narrower(wanted, p.dtype) and wanted not in chosen:
             return f"it would train {p.name} in {wanted}"
     w = case.witness
-    wanted = births.get(w.step, w.dtype)
+    wanted = births.get(w.event, w.dtype)
     if w.trained and narrower(wanted, w.dtype) and wanted not in chosen:
         return f"it would train {case.culprit.shown} in {wanted}"
     return ""
@@ -223,8 +223,8 @@ def _effect(case: Case, fix: Fix) -> Effect | None:
     born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
     if born and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
-        steps = enumerate(case.recording.steps)
-        same = [n for n, s in steps if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack]
+        events = enumerate(case.recording.events)
+        same = [n for n, s in events if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack]
         return Effect(_of_births(case, dict.fromkeys(same, wanted)), {}) if same and wanted in FLOATING else None
     return None
 
@@ -234,10 +234,10 @@ def _place(case: Case, number: int) -> Place:
 
 
 def _of_births(case: Case, births: dict[int, str]) -> DtypeChange:
-    modules = {p.name: births[p.step] for p in case.recording.parameters if p.step in births}
+    modules = {p.name: births[p.event] for p in case.recording.parameters if p.event in births}
     w = case.witness
-    if w.holder == "parameter" and w.step in births:
-        modules |= dict.fromkeys((w.name, f"{case.refused.module}.{w.name.rpartition('.')[2]}"), births[w.step])
+    if w.holder == "parameter" and w.event in births:
+        modules |= dict.fromkeys((w.name, f"{case.refused.module}.{w.name.rpartition('.')[2]}"), births[w.event])
     return DtypeChange(births=births, modules=modules)
 
 

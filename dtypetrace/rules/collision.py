@@ -89,11 +89,11 @@ class Collision:
         complex weights as they are, so where complex numbers disagree, the real weights are counted.
         """
         disputed = {w.name for w in self.sides if w.name}
-        shared = Counter(p.step for p in self.refused.model)
-        parties = {n for w in self.sides for n in graph.steps_above(self.recording, w.step) if shared[n] == 1}
+        shared = Counter(p.event for p in self.refused.model)
+        parties = {n for w in self.sides for n in graph.events_above(self.recording, w.event) if shared[n] == 1}
         sizes: Counter[str] = Counter()
         for p in self.refused.model:
-            if p.name not in disputed and p.step not in parties:
+            if p.name not in disputed and p.event not in parties:
                 sizes[COUNTERPART.get(p.dtype, p.dtype) if complexes else p.dtype] += p.size
         return sizes
 

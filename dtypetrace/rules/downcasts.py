@@ -54,7 +54,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         return None  # this is how master copies of the weights are copied back
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
-    flow = graph.flow(run.recording, target.step, expected)
+    flow = graph.flow(run.recording, target.event, expected)
     if (like := run.made_like(target, expected)) is not None:
         written = replace(written, origin=like)
         flow = (FlowStep(like.place, like.op or "", op.module, target.dtype, target.dtype, "value"),)
@@ -109,7 +109,7 @@ def _by_the_engine(run: Run) -> list[Finding]:
             At(place, "backward", forward.op, op.aten, op.module),
             severity="note",
             operands=(gradient,),
-            flow=(*graph.flow(run.recording, op.inputs[0].step, made), ends),
+            flow=(*graph.flow(run.recording, op.inputs[0].event, made), ends),
             fix=Fix("cast", at, (), False, f"give the gradient in {made}", ()),
             count=count,
             notes=notes,
@@ -146,8 +146,8 @@ def _of_the_written(run: Run, op: Op) -> str:
 
 def _was_narrow(run: Run, op: Op, index: int) -> bool:
     """Whether the wide value is a widened copy of narrow ones, as master weights are."""
-    step = op.inputs[index].step
-    line = graph.lineage(run.recording, step)
+    event = op.inputs[index].event
+    line = graph.lineage(run.recording, event)
     return line is not None and line.root.how == "cast" and op.inputs[destination(op)].dtype in line.root.source
 
 
@@ -174,7 +174,7 @@ def _lasts(run: Run, op: Op, target: Input) -> bool:
     while made is not None and (writes(made) or is_move(made)) and made.inputs:  # `mean.mul_(d).add_(x)`
         above = made.inputs[max(destination(made), 0)].producer
         made = run.ops[above] if above >= 0 else None
-    each = sum(p.dtype == target.dtype and p.step == target.step for p in run.recording.parameters)
+    each = sum(p.dtype == target.dtype and p.event == target.event for p in run.recording.parameters)
     return op.count > max(each, 1) and (made is None or made.count < op.count)
 
 

@@ -154,7 +154,7 @@ def _judged(recording: Recording, refused: Refused) -> Judged:
     culprit = next((o for o, w in zip(operands, refused.witnesses) if w is chosen), None)
     if chosen is None or culprit is None:
         return Judged(verdict, site, operands, None)
-    flow = graph.flow(recording, chosen.step, measure)
+    flow = graph.flow(recording, chosen.event, measure)
     if culprit.dtype.startswith("python") and culprit.origin.place.stack[:1] != site.stack[:1]:
         flow = (FlowStep(culprit.origin.place, "", "", chosen.dtype, chosen.dtype, "value"),)
     meets = FlowStep(site, refused.op, refused.module, chosen.dtype, verdict.expected or chosen.dtype, "value")
@@ -232,7 +232,7 @@ def _operand(recording: Recording, witness: Witness, measure: str | None, site: 
         name = called or name
         origin = Origin("conversion", name, None, place)
     else:
-        origin = graph.origin(recording, witness.step, measure, witness.name or None)
+        origin = graph.origin(recording, witness.event, measure, witness.name or None)
     return Operand(
         witness.index, name, witness.dtype, witness.shape, witness.device, witness.holder, origin, written, bool(handed)
     )

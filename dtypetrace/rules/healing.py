@@ -13,7 +13,7 @@ def ruling(recording: Recording, refused: Refused) -> Ruling:
     expected = culprits.verdict(recording, refused).expected
     culprit = culprits.culprit(refused, expected)
     causes = {
-        w.index: cause(graph.origin(recording, w.step, expected, w.name or None), w.name) for w in refused.witnesses
+        w.index: cause(graph.origin(recording, w.event, expected, w.name or None), w.name) for w in refused.witnesses
     }
     blamed = causes.get(culprit.index) if culprit is not None else None
     return Ruling(

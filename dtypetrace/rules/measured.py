@@ -18,7 +18,7 @@ from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, name_of
 from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
-from .ranges import flow_to, keep_wide, made_operand, scaled, step_of_output
+from .ranges import event_of_output, flow_to, keep_wide, made_operand, scaled
 from .silent import FORWARD, Run
 
 _KINDS = {
@@ -203,22 +203,22 @@ def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int
     made = next((d for d in op.outputs if d in REAL), "")
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
     if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
-        return narrow.dtype, narrow.step, made_operand(losses.run, op, narrow.dtype, narrow.step)
+        return narrow.dtype, narrow.event, made_operand(losses.run, op, narrow.dtype, narrow.event)
     step = _weights(recording, op, made)
-    step = step if step >= 0 else step_of_output(losses.run, number)
+    step = step if step >= 0 else event_of_output(losses.run, number)
     return made, step, made_operand(losses.run, op, made, step)
 
 
 def _weights(recording: Recording, op: Op, made: str) -> int:
-    """The step that decided the dtype of the weights of an op's model, if the op computes in that dtype; else -1."""
+    """The event that decided the dtype of the weights of an op's model, if the op computes in that dtype; else -1."""
     at = recording.ops[op.of] if op.phase == "backward" and op.of >= 0 else op
     if not at.module or at.autocast:
         return -1
-    held = next((i.step for i in at.inputs if i.holder == "parameter" and i.dtype == made and i.step >= 0), -1)
+    held = next((i.event for i in at.inputs if i.holder == "parameter" and i.dtype == made and i.event >= 0), -1)
     root = at.module.partition(".")[0]
-    own = [p for p in recording.parameters if p.name.partition(".")[0] == root and p.step >= 0]
+    own = [p for p in recording.parameters if p.name.partition(".")[0] == root and p.event >= 0]
     largest = max(own, key=lambda p: p.size, default=None)
-    return held if held >= 0 else largest.step if largest is not None and largest.dtype == made else -1
+    return held if held >= 0 else largest.event if largest is not None and largest.dtype == made else -1
 
 
 def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
@@ -325,7 +325,7 @@ def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
     for c in updates:
         lost = None if c.name in starved else _code(c, states.get(c.name, []), c.name in pulled)
         if lost is not None:
-            origin = graph.origin(recording, c.step, c.dtype, c.name)
+            origin = graph.origin(recording, c.event, c.dtype, c.name)
             groups.setdefault((lost, c.dtype, origin.place.stack[-3:], c.place), []).append(c)
     for (code, *_), members in groups.items():
         same = [c for c in updates if c.place == members[0].place]
@@ -357,7 +357,7 @@ def _of_parameters(
     optimizer = next((u.optimizer for u in recording.updates if u.name == worst.name), "the optimizer")
     site = graph.place_of(recording, worst.place)
     operands = tuple(
-        Operand(i, c.name, c.dtype, c.shape, "", "parameter", graph.origin(recording, c.step, c.dtype, c.name))
+        Operand(i, c.name, c.dtype, c.shape, "", "parameter", graph.origin(recording, c.event, c.dtype, c.name))
         for i, c in enumerate([worst, *(m for m in members if m is not worst)][:_SHOWN])
     )
     said = {
@@ -378,7 +378,9 @@ def _of_parameters(
             f"{s.size:.1g} on average"
         )
     origin = operands[0].origin
-    birth = training.birth(recording, worst.step, origin, f"{worst.dtype} weights, such as {worst.name}, are made here")
+    birth = training.birth(
+        recording, worst.event, origin, f"{worst.dtype} weights, such as {worst.name}, are made here"
+    )
     return Finding(
         code=code,
         kind=_KINDS[code],

@@ -173,7 +173,7 @@ def _given(run: Run, i: Input) -> bool:
         return False
     if i.holder is not None:
         return True
-    return i.producer < 0 and i.step >= 0 and run.recording.steps[i.step].how in ("input", "worker")
+    return i.producer < 0 and i.event >= 0 and run.recording.events[i.event].how in ("input", "worker")
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     place = run.place(table)
     # a cast to the model's own dtype is right for data but wrong for a table: then the cast is the cause, not the model
     culprit = run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
-    step = op.inputs[index].step if index >= 0 else run.step_of(narrow.op)
+    event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
     makes = f"{table.op} makes a table of {dtype} numbers"
     if narrow.back:
         makes = f"{table.op} takes {dtype} numbers for integers"
@@ -207,18 +207,18 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         At.of(table, place),
         severity="warning",
         operands=(culprit,),
-        flow=(*graph.flow(run.recording, step, dtype), ends),
-        fix=_fix(run, culprit, step, place, narrow.back),
+        flow=(*graph.flow(run.recording, event, dtype), ends),
+        fix=_fix(run, culprit, event, place, narrow.back),
         count=table.count,
         notes=notes,
         reach=Reach(table.count, 0, 0),
     )
 
 
-def _fix(run: Run, culprit: Operand, step: int, place: Place, back: bool) -> Fix:
+def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fix:
     """Make the table wide where it is born; if the same cast is right for weights, keep the table out of it."""
     origin = culprit.origin
-    shared = any(i.holder == "parameter" and i.step == step for o in run.ops for i in o.inputs)
+    shared = any(i.holder == "parameter" and i.event == event for o in run.ops for i in o.inputs)
     at = origin.place if origin.place.stack and not shared else place
     if back:  # the same cast may be right for the other values
         why = f"leave the integers out of the cast: {short(place)} makes integers of them again"

@@ -82,7 +82,7 @@ def _takes(op: Op, u: Update) -> bool:
     """Whether an op of a forward pass computes with a parameter of this birth and shape."""
     if op.phase in ("backward", "optimizer") or op.aten.partition(".")[0].endswith("_"):  # these change it
         return False
-    return any(i.holder == "parameter" and i.step == u.step and i.shape == u.shape for i in op.inputs)
+    return any(i.holder == "parameter" and i.event == u.event and i.shape == u.shape for i in op.inputs)
 
 
 def _to_integers(op: Op) -> bool:

@@ -202,7 +202,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
     for op in recording.ops:
         gradient = next((i for i in op.inputs if i.dtype == "bfloat16"), None)
         if op.aten.startswith(CHECKS) and gradient is not None:
-            updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.step),)
+            updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.event),)
             said = f"{_many(updated)}: its gradients are bfloat16 where the scaler divides them"
             yield _finding(recording, Plan(op.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
             return
@@ -222,7 +222,7 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
 def _updated(recording: Recording, gradients: str = "") -> tuple[Parameter, ...]:
     """The parameters that optimizers stepped, or those whose gradients are of one dtype."""
     updates = (u for u in recording.updates if gradients in ("", u.gradient_dtype))
-    return tuple(Parameter(u.name, u.dtype, 1, u.step) for u in updates)
+    return tuple(Parameter(u.name, u.dtype, 1, u.event) for u in updates)
 
 
 def _cast_by_autocast(recording: Recording, computes: str, other: str) -> Iterator[Finding]:
@@ -233,7 +233,7 @@ def _cast_by_autocast(recording: Recording, computes: str, other: str) -> Iterat
     named: Mapping[str, Parameter] = {p.name: p for p in recording.parameters}
     first = next(i for i in op.inputs if i.holder == "parameter" and i.dtype == other)
     chosen = [p for p in named.values() if p.dtype == other]
-    chosen = chosen or ([] if named else [Parameter(first.name or "a weight", other, 1, first.step)])
+    chosen = chosen or ([] if named else [Parameter(first.name or "a weight", other, 1, first.event)])
     yield from _autocast(recording, Plan(op.place, "", tuple(named.values()) or tuple(chosen)), chosen, computes)
 
 
@@ -266,11 +266,11 @@ def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: s
     site = graph.place_of(recording, plan.place)
     first = case.chosen[0] if case.chosen else None
     operands = tuple(
-        Operand(n, p.name, p.dtype, (), "", "parameter", graph.origin(recording, p.step, p.dtype, p.name))
+        Operand(n, p.name, p.dtype, (), "", "parameter", graph.origin(recording, p.event, p.dtype, p.name))
         for n, p in enumerate(case.chosen[:MOST_SHOWN])
     )
     origin = operands[0].origin if operands else Origin("input", None, None, site)
-    born = graph.flow(recording, first.step, first.dtype)[:1] if first is not None and first.step >= 0 else ()
+    born = graph.flow(recording, first.event, first.dtype)[:1] if first is not None and first.event >= 0 else ()
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
     at_birth = origin.place.stack and change is not _NO_SCALER
     return Finding(

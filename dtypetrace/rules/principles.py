@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Parameter, Step, Witness
+from ..records import Event, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from .collision import Collision
 
@@ -82,7 +82,7 @@ def autocast_narrowed(case: Collision) -> Verdict | None:
 
 def _root(case: Collision, witness: Witness) -> str:
     """The kind of event that decided a side's dtype."""
-    line = graph.lineage(case.recording, witness.step)
+    line = graph.lineage(case.recording, witness.event)
     return line.root.how if line is not None else ""
 
 
@@ -98,7 +98,7 @@ def ran_before(case: Collision) -> Verdict | None:
     If all of them have changed (a model was cast after a first try), earlier calls show nothing.
     """
     refused, known = case.refused, _past_operands(case)
-    old = {w.dtype for w in case.sides if (w.dtype, w.step) in known}
+    old = {w.dtype for w in case.sides if (w.dtype, w.event) in known}
     if len(old) != 1:
         return None
     dtype = old.pop()
@@ -120,7 +120,7 @@ def _past_operands(case: Collision) -> set[tuple[str, int]]:
             continue
         if op.phase not in ("forward", "recompute"):
             continue
-        operands = [(i.dtype, i.step) for i in op.inputs if i.dtype in FLOATING]
+        operands = [(i.dtype, i.event) for i in op.inputs if i.dtype in FLOATING]
         # ops with one operand, such as a transpose, ran as a part of the refused call, too
         if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
             known.update(operands)
@@ -138,7 +138,7 @@ def library_argument(case: Collision) -> Verdict | None:
     running = set(stack[1:])
     passed = set()
     for w in case.sides:
-        line = graph.lineage(case.recording, w.step)
+        line = graph.lineage(case.recording, w.event)
         if line is None:
             continue
         born = graph.place_of(case.recording, line.root.place)
@@ -158,7 +158,7 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
     most = case.majority
     if most is None or most.dtype != "float64" or len(case.present) != 2:
         return None
-    lines = (graph.lineage(case.recording, p.step) for p in case.refused.model if p.dtype == "float64")
+    lines = (graph.lineage(case.recording, p.event) for p in case.refused.model if p.dtype == "float64")
     roots = [line.root for line in lines if line is not None]
     if not roots or not all(root.how == "conversion" and not root.explicit and root.default < 0 for root in roots):
         return None
@@ -191,7 +191,7 @@ def default_yields(case: Collision) -> Verdict | None:
 
 def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
     """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype."""
-    line = graph.lineage(case.recording, parameter.step)
+    line = graph.lineage(case.recording, parameter.event)
     return (
         parameter.dtype != rival
         and line is not None
@@ -204,7 +204,7 @@ def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
     """The lines that named a dtype themselves, outside any module; ``.to(y.dtype)`` repeats a decision and makes
     none."""
     recording = case.recording
-    named = [s for s in recording.steps if s.explicit and s.to == dtype and not s.module]
+    named = [s for s in recording.events if s.explicit and s.to == dtype and not s.module]
     repeats = {s.place for s in named if s.reads}
     return {graph.place_of(recording, s.place).stack[:1] for s in named if s.place not in repeats}
 
@@ -283,10 +283,10 @@ def chosen_on_purpose(case: Collision) -> Verdict | None:
 
 
 def _on_purpose(case: Collision, witness: Witness) -> bool:
-    line = graph.lineage(case.recording, witness.step)
+    line = graph.lineage(case.recording, witness.event)
     if line is None:
         return False
-    root: Step = line.root
+    root: Event = line.root
     return root.explicit or root.how not in _ACCIDENTS
 
 

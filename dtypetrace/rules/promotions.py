@@ -166,8 +166,8 @@ class _Walk:
     def _cause(self, number: int, op: Op, pool: list[_At], expected: str, chosen: bool) -> None:
         """Records that one of several wide operands widened an op; operands held by a module are named first."""
         index, operand = next(((n, i) for n, i in pool if i.holder), pool[0])
-        origin = self.run.origin(operand.step, expected)
-        key = origin.place.stack[:1] or (operand.step,), op.outputs[0]
+        origin = self.run.origin(operand.event, expected)
+        key = origin.place.stack[:1] or (operand.event,), op.outputs[0]
         if key not in self.causes:
             self.causes[key] = _Cause(number, index, expected, chosen or origin.kind == "autocast")
         cause = self.causes[key]
@@ -186,13 +186,13 @@ class _Walk:
     def _chosen(self, op: Op) -> str | None:
         """Where nothing has parameters: the low dtype, if it was chosen on purpose and the wide one comes from a
         default."""
-        made, steps = op.outputs[0], self.run.recording.steps
+        made, events = op.outputs[0], self.run.recording.events
         roots = {
-            i.dtype: self.run.origin(i.step, None) for i in op.inputs if i.step >= 0 and i.dtype in REAL and i.shape
+            i.dtype: self.run.origin(i.event, None) for i in op.inputs if i.event >= 0 and i.dtype in REAL and i.shape
         }
         low = [d for d, o in roots.items() if d != made and o.explicit]
         wide = roots.get(made)
-        return low[0] if steps and low and wide is not None and not wide.explicit else None
+        return low[0] if events and low and wide is not None and not wide.explicit else None
 
 
 def _finding(run: Run, cause: _Cause) -> Finding | None:
@@ -206,7 +206,7 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     serious = _serious(run, cause, culprit, reach)
     if not serious and _harmless(run, cause):
         return None
-    steps = graph.flow(run.recording, op.inputs[cause.operand].step, cause.expected)
+    steps = graph.flow(run.recording, op.inputs[cause.operand].event, cause.expected)
     low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.expected)
     return silent_finding(
         "DT201",
@@ -256,7 +256,7 @@ def _accumulates(run: Run, cause: _Cause) -> bool:
     wide = run.ops[cause.op].inputs[cause.operand]
 
     def itself(i: Input) -> bool:
-        return (i.step, i.dtype, i.shape) == (wide.step, wide.dtype, wide.shape)
+        return (i.event, i.dtype, i.shape) == (wide.event, wide.dtype, wide.shape)
 
     into = ((o, destination(o)) for o in run.ops if writes(o) and any(i.producer in cause.ran for i in o.inputs))
     return any(0 <= at < len(o.inputs) and itself(o.inputs[at]) for o, at in into)

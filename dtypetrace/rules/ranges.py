@@ -126,8 +126,8 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     run, op = measured.run, measured.run.ops[first.op]
     made, cast, site = op.outputs[0], _narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
-    step = step_of_output(run, first.op)
-    culprit = made_operand(run, op, made, step)
+    event = event_of_output(run, first.op)
+    culprit = made_operand(run, op, made, event)
     peak = max((measured.values[i.producer].peak for i in op.inputs if i.producer in measured.values), default=0.0)
     upto = f" (up to {peak:.3g})" if peak else ""
     said = f"finite {source} goes in{upto}, infinity comes out: {made} ends at {DTYPES[made].largest:.5g}"
@@ -138,7 +138,7 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
         At.of(op, site),
         severity="warning" if harmful else "note",
         operands=(culprit,),
-        flow=flow_to(run, op, step, ends),
+        flow=flow_to(run, op, event, ends),
         fix=keep_wide(run, op, culprit, site, cast),
         count=first.made,
         notes=notes,
@@ -215,8 +215,8 @@ def _flushed_above(measured: _Measured, number: int) -> int | None:
 def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     """DT302: numbers that should not be zero, and the op that divides by them."""
     flushing = run.ops[zero.op]
-    dtype, step = flushing.outputs[0], step_of_output(run, zero.op)
-    culprit = made_operand(run, flushing, dtype, step)
+    dtype, event = flushing.outputs[0], event_of_output(run, zero.op)
+    culprit = made_operand(run, flushing, dtype, event)
     site, where = run.place(op), run.place(flushing)
     least = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
     said = f"{zero.flushed:,} numbers become zero in {dtype}: {least}"
@@ -234,7 +234,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         At.of(op, site),
         severity="warning" if harmful else "note",
         operands=(culprit,),
-        flow=flow_to(run, flushing, step, *steps),
+        flow=flow_to(run, flushing, event, *steps),
         fix=Fix("dtype", where, (), False, "compute this in float32 and cast the result back", larger),
         count=max(zero.flushed, 1),
         notes=(said,),
@@ -246,9 +246,9 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
 
 def _flushed(run: Run, flushed: list[Value]) -> Finding:
     worst = min(flushed, key=lambda v: v.op)  # ops are numbered as they are met: the first is where it began
-    op, step = run.ops[worst.op], step_of_output(run, worst.op)
+    op, event = run.ops[worst.op], event_of_output(run, worst.op)
     backward = op.phase in ("backward", "recompute")
-    culprit = made_operand(run, op, op.outputs[0], step)
+    culprit = made_operand(run, op, op.outputs[0], event)
     site = run.place(op)
     what = "the gradient" if backward else "what is cast"
     lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in float16"
@@ -266,7 +266,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
         At.of(op, site),
         severity="warning",
         operands=(culprit,),
-        flow=flow_to(run, op, step, ends),
+        flow=flow_to(run, op, event, ends),
         fix=fix,
         count=worst.measured,
         notes=(f"the same happens in {others} more places",) if others else (),
@@ -276,28 +276,28 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
 # ---------------------------------------------------------------- what an op made
 
 
-def step_of_output(run: Run, number: int) -> int:
-    """The step that decided the dtype of an op's result: from an op that used it, else from its own place or
+def event_of_output(run: Run, number: int) -> int:
+    """The event that decided the dtype of an op's result: from an op that used it, else from its own place or
     operand."""
     op = run.ops[number]
     made = op.outputs[0] if op.outputs else ""
     takers = (i for user in run.users[number] for i in run.ops[user].inputs if i.producer == number)
-    taken = next((i.step for i in takers if i.dtype == made and i.step >= 0), -1)
+    taken = next((i.event for i in takers if i.dtype == made and i.event >= 0), -1)
     if taken >= 0:
         return taken
-    here = next((n for n, s in enumerate(run.recording.steps) if s.place == op.place and s.to == made), -1)
+    here = next((n for n, s in enumerate(run.recording.events) if s.place == op.place and s.to == made), -1)
     if here >= 0:
         return here
-    return next((i.step for i in sorted(op.inputs, key=lambda i: i.holder is None) if i.dtype == made), -1)
+    return next((i.event for i in sorted(op.inputs, key=lambda i: i.holder is None) if i.dtype == made), -1)
 
 
-def made_operand(run: Run, op: Op, dtype: str, step: int) -> Operand:
+def made_operand(run: Run, op: Op, dtype: str, event: int) -> Operand:
     """An op's result. If a value was cast to a dtype that is right there, that cast is where it left its range."""
-    origin = run.origin(step, run.dominant(op))
+    origin = run.origin(event, run.dominant(op))
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
 
 
-def flow_to(run: Run, op: Op, step: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
-    steps = graph.flow(run.recording, step, run.dominant(op))
+def flow_to(run: Run, op: Op, event: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
+    steps = graph.flow(run.recording, event, run.dominant(op))
     known = (s for s in steps if s.place.stack and s.to in FLOATING)
     return (*(s for s in known if s.place.stack[:1] != ends[-1].place.stack[:1]), *ends)

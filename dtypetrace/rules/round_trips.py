@@ -149,7 +149,7 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
         severity="warning" if serious else "note",
         operands=(away, culprit),
         culprit=culprit,
-        flow=(*graph.flow(run.recording, end.inputs[0].step, low)[-1:], ends),
+        flow=(*graph.flow(run.recording, end.inputs[0].event, low)[-1:], ends),
         fix=_leave_out(run, begin, culprit, here, low),
         count=calls,
         notes=notes,
@@ -198,7 +198,7 @@ class _Casts:
             At.of(op, place),
             severity=severity,
             operands=(weight,),
-            flow=(*graph.flow(run.recording, op.inputs[0].step, to), ends),
+            flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
             fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()),
             count=self.reach.ops,
             notes=notes,
@@ -266,7 +266,7 @@ def _uncached(run: Run) -> list[Finding]:
 def _by_autocast(casts: _Casts, steps: int) -> Finding:
     run, op, reach = casts.run, casts.largest, casts.reach
     weight, to, given = op.inputs[0], op.outputs[0], run.given(op.module)
-    updated = {u.step for u in run.recording.updates} & {o.inputs[0].step for o in casts.ops}
+    updated = {u.event for u in run.recording.updates} & {o.inputs[0].event for o in casts.ops}
     trained = bool(updated) and op.uncached == "inference"
     serious = not trained and reach.bytes > given and op.count >= _OFTEN * max(steps, 1)
     why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"

@@ -64,7 +64,7 @@ class Run:
             if not op.module or op.phase not in ("forward", "recompute"):
                 continue
             for i in op.inputs:
-                key = op.model, op.module, i.step, i.shape, i.dtype
+                key = op.model, op.module, i.event, i.shape, i.dtype
                 if i.holder != "parameter" or i.dtype not in REAL or key in seen:
                     continue
                 seen.add(key)
@@ -132,8 +132,8 @@ class Run:
     def place(self, op: Op) -> Place:
         return graph.place_of(self.recording, op.place)
 
-    def origin(self, step: int, expected: str | None, name: str | None = None) -> Origin:
-        return graph.origin(self.recording, step, expected, name)
+    def origin(self, event: int, expected: str | None, name: str | None = None) -> Origin:
+        return graph.origin(self.recording, event, expected, name)
 
     def operand(self, op: Op, index: int, expected: str | None) -> Operand:
         """An op's operand as a finding shows it, by the name that the program writes."""
@@ -144,7 +144,7 @@ class Run:
             name = _argument(op, index)
             text, frame = self.recording.text, place.stack[0] if place.stack else None
             written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
-        origin = self.origin(i.step, expected, i.name or None)
+        origin = self.origin(i.event, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
 
     def _within(self, op: Op, name: str) -> str:
@@ -170,15 +170,15 @@ class Run:
             number = op.inputs[max(destination(op), 0)].producer
         return None
 
-    def step_of(self, number: int) -> int:
-        """The step of an op's result, as recorded by an op that used it; -1 where none did."""
+    def event_of(self, number: int) -> int:
+        """The event of an op's result, as recorded by an op that used it; -1 where none did."""
         takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)
-        return next((i.step for i in takers), -1)
+        return next((i.event for i in takers), -1)
 
     def result(self, number: int, expected: str | None) -> Operand:
         """An op's result, as an operand of the next op."""
-        op, step = self.ops[number], self.step_of(number)
-        origin = self.origin(step, expected) if step >= 0 else Origin("factory", None, op.op, self.place(op))
+        op, event = self.ops[number], self.event_of(number)
+        origin = self.origin(event, expected) if event >= 0 else Origin("factory", None, op.op, self.place(op))
         return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
 
     def computed(self, i: Input) -> bool:
@@ -187,7 +187,7 @@ class Run:
         if i.holder is not None:
             return False
         number, dtype = i.producer, i.dtype
-        step = i.step
+        event = i.event
         while number >= 0:
             op = self.ops[number]
             if not op.outputs or op.outputs[0] != dtype:
@@ -201,8 +201,8 @@ class Run:
                 return True
             if first.holder is not None:
                 return False
-            number, step = first.producer, first.step
-        return step >= 0 and self.recording.steps[step].how in ("input", "worker")
+            number, event = first.producer, first.event
+        return event >= 0 and self.recording.events[event].how in ("input", "worker")
 
 
 def _argument(op: Op, index: int) -> str:

@@ -69,7 +69,7 @@ def _code(u: Update, m: Mechanism) -> str | None:
 
 def born(recording: Recording, u: Update) -> Origin:
     """Where a parameter's dtype was decided."""
-    return graph.origin(recording, u.step, u.dtype, u.name)
+    return graph.origin(recording, u.event, u.dtype, u.name)
 
 
 def _finding(recording: Recording, group: _Group) -> Finding:
@@ -94,7 +94,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         severity="error" if group.dead and code == "DT304" or code == "DT303" and worst.broken else "warning",
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
-        flow=(*birth(recording, worst.step, origin, made), ends),
+        flow=(*birth(recording, worst.event, origin, made), ends),
         fix=Fix("plan", origin.place, (), False, change, (_other(worst, m),)),
         count=sum(u.steps or u.zero for u in updates),
         title=titles.training(code, updates, group.dead),
@@ -166,7 +166,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             At.step(site, u.name.rpartition(".")[0]),
             severity="warning",
             operands=(gradient, parameter),
-            flow=(*graph.flow(recording, u.gradient_step, u.dtype), ends),
+            flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
             fix=Fix(
                 "dtype", gradient.origin.place, (), True, "leave the gradient in its parameter's dtype", (instead,)
             ),
@@ -180,5 +180,5 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
 def _gradient(recording: Recording, u: Update) -> Operand:
     """A parameter's last gradient."""
     name = u.name + ".grad"
-    origin = graph.origin(recording, u.gradient_step, u.dtype, name)
+    origin = graph.origin(recording, u.gradient_event, u.dtype, name)
     return Operand(0, name, u.gradient_dtype, u.shape, "", "gradient", origin)

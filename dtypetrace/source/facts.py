@@ -2,7 +2,7 @@
 
 A hook sees that ``y.dtype`` was read before ``x.to(...)`` ran. Only the text says whether that read gave the call its
 dtype. The same is true for the name of a tensor from outside, and for the ``with`` statement of an autocast region.
-:func:`with_facts` answers these questions for every step of a recording. After that, no view needs the text.
+:func:`with_facts` answers these questions for every event of a recording. After that, no view needs the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..parts import attempt, collected
-from ..records import Frame, Place, Read, Recording, Step
+from ..records import Event, Frame, Place, Read, Recording
 from ..records.text import ProgramText
 from ..tables.dtypes import FLOATING
 from . import regions
@@ -35,19 +35,19 @@ class Known:
 
 
 def with_facts(recording: Recording, known: Known | None = None) -> Recording:
-    """The recording, with facts from its text in its steps: which reads gave a dtype and how they are written, the
+    """The recording, with facts from its text in its events: which reads gave a dtype and how they are written, the
     names of tensors from outside, the ``with`` statements of autocast regions (as new places)."""
     finder = _Finder(recording, known or Known())
     with collected() as failed:
-        steps = tuple(
-            [attempt(f"the text of a {step.how}", partial(finder.step, step), step) for step in recording.steps]
+        events = tuple(
+            [attempt(f"the text of a {event.how}", partial(finder.event, event), event) for event in recording.events]
         )
     not_seen = tuple(dict.fromkeys((*recording.not_seen, *failed)))
-    return replace(recording, steps=steps, places=(*recording.places, *finder.added), not_seen=not_seen)
+    return replace(recording, events=events, places=(*recording.places, *finder.added), not_seen=not_seen)
 
 
 class _Finder:
-    """Finds the facts for the steps of one recording."""
+    """Finds the facts for the events of one recording."""
 
     def __init__(self, recording: Recording, known: Known) -> None:
         self.recording = recording
@@ -57,16 +57,16 @@ class _Finder:
         self._numbers: dict[Place, int] = {}
         self._mentions: dict[str, bool] = {}
 
-    def step(self, step: Step) -> Step:
-        if step.reads:
-            step = replace(step, reads=self._reads(step))
-        if not step.parents and step.to in FLOATING:
-            step = replace(step, assigned=self._assigned(step.place))
-        if step.how in ("input", "worker"):
-            return replace(step, name=self._name(step))
-        if step.how == "autocast":
-            return replace(step, region=self._region(step))
-        return step
+    def event(self, event: Event) -> Event:
+        if event.reads:
+            event = replace(event, reads=self._reads(event))
+        if not event.parents and event.to in FLOATING:
+            event = replace(event, assigned=self._assigned(event.place))
+        if event.how in ("input", "worker"):
+            return replace(event, name=self._name(event))
+        if event.how == "autocast":
+            return replace(event, region=self._region(event))
+        return event
 
     def _place(self, number: int) -> Place:
         return self.recording.places[number] if 0 <= number < len(self.recording.places) else Place()
@@ -80,30 +80,30 @@ class _Finder:
             found = self.known.assigned[number] = tuple(match[1] for match in names if match)
         return found
 
-    def _reads(self, step: Step) -> tuple[Read, ...]:
-        found = self.known.reads.get((step.place, step.reads))
+    def _reads(self, event: Event) -> tuple[Read, ...]:
+        found = self.known.reads.get((event.place, event.reads))
         if found is None:
-            call = self._place(step.place)
-            found = self.known.reads[step.place, step.reads] = tuple(
+            call = self._place(event.place)
+            found = self.known.reads[event.place, event.reads] = tuple(
                 replace(read, written=_written(self.text, self._place(read.place), read.frames_up))
-                for read in step.reads
+                for read in event.reads
                 if linked(self.text, call, self._place(read.place), read.frames_up)
             )
         return found
 
-    def _name(self, step: Step) -> str:
-        found = self.known.names.get((step.place, step.name))
+    def _name(self, event: Event) -> str:
+        found = self.known.names.get((event.place, event.name))
         if found is None:
-            found = first_use(self.text, self._place(step.place), step.name)
-            self.known.names[step.place, step.name] = found
+            found = first_use(self.text, self._place(event.place), event.name)
+            self.known.names[event.place, event.name] = found
         return found
 
-    def _region(self, step: Step) -> int:
-        if step.place not in self.known.regions:
-            place = self._place(step.place)
+    def _region(self, event: Event) -> int:
+        if event.place not in self.known.regions:
+            place = self._place(event.place)
             mentioned = any(self._mentions_autocast(frame.file) for frame in place.stack)
-            self.known.regions[step.place] = regions.statement(self.text, place) if mentioned else None
-        found = self.known.regions[step.place]
+            self.known.regions[event.place] = regions.statement(self.text, place) if mentioned else None
+        found = self.known.regions[event.place]
         return self._number(found) if found is not None else -1
 
     def _mentions_autocast(self, file: str) -> bool:

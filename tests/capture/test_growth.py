@@ -109,7 +109,7 @@ def test_the_same_step_again_adds_no_record(make):
         r.origins.sweep()
         tables = (
             r.ops,
-            r.origins.steps,
+            r.origins.events,
             r.places,
             r.refusals.records,
             r.origins.marks,

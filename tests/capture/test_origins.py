@@ -9,7 +9,7 @@ import programs
 import pytest
 import torch
 
-from dtypetrace.capture.marks import Origins, RawStep
+from dtypetrace.capture.marks import Origins, RawEvent
 from dtypetrace.records import Place
 
 # Each program makes an x of two rows of four; x then meets another dtype. What decides x's dtype is the line with `#!`.
@@ -271,14 +271,14 @@ def test_watching_leaves_nothing_on_a_tensor(tmp_path):
 
 
 def step(origins: Origins, op: str, parents=(), how="factory") -> int:
-    return origins.step(RawStep(how, op, 0, -1, (), torch.float32, tuple(parents)))
+    return origins.event(RawEvent(how, op, 0, -1, (), torch.float32, tuple(parents)))
 
 
 def test_a_mark_dies_with_its_tensor():
     origins = Origins()
     tensor = torch.ones(2)
     origins.mark(tensor, 3, 5)
-    assert (origins.of(tensor).step, origins.of(tensor).op) == (3, 5)
+    assert (origins.of(tensor).event, origins.of(tensor).op) == (3, 5)
     del tensor
     gc.collect()
     origins.sweep()
@@ -297,13 +297,13 @@ def test_equal_steps_are_one():
     origins = Origins()
     assert step(origins, "ones") == step(origins, "ones")
     assert step(origins, "ones") != step(origins, "zeros")
-    assert len(origins.steps) == 2
+    assert len(origins.events) == 2
 
 
 def test_a_stream_that_is_widened_in_a_loop_grows_no_chain(tmp_path):
     def steps(times: int) -> int:
         text = f"half = torch.ones(2, dtype=torch.float16)\nx = torch.ones(2)\nfor i in range({times}):\n    x = x + half\n    x = half * x"
-        return len(programs.run(tmp_path, text).recording.steps)
+        return len(programs.run(tmp_path, text).recording.events)
 
     assert steps(5) == steps(200)
 
@@ -313,7 +313,7 @@ def test_a_long_chain_ends():
     number = step(origins, "ones")
     for i in range(200):
         number = step(origins, f"op{i}", [number], "promotion")
-    assert len(origins.steps) < 60
+    assert len(origins.events) < 60
     assert origins.root(number) == 0
 
 
@@ -335,7 +335,7 @@ def test_a_steady_loop_adds_no_record(tmp_path):
         )
         r = program.recording
         assert not program.error and not r.not_seen
-        return len(r.ops), len(r.steps), len(r.places), len(r.modules)
+        return len(r.ops), len(r.events), len(r.places), len(r.modules)
 
     assert sizes(3) == sizes(12)
 

@@ -99,7 +99,7 @@ def both(monkeypatch):
 
 
 def reported(recording) -> tuple:
-    return recording.ops, recording.steps, recording.refused, recording.not_seen
+    return recording.ops, recording.events, recording.refused, recording.not_seen
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

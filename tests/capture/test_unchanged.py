@@ -30,7 +30,7 @@ def test_a_read_knows_the_op_that_made_its_tensor():
     with dtypetrace.trace() as t:
         y = torch.ones(3).half() * 2
         torch.ones(3).to(y.dtype)
-    read = next(r for s in t.recording.steps for r in s.reads)
+    read = next(r for s in t.recording.events for r in s.reads)
     assert t.recording.ops[read.producer].op == "mul"
 
 

@@ -12,7 +12,7 @@ import programs
 import pytest
 import recordings
 
-from dtypetrace.records import Input, Op, Recording, Step
+from dtypetrace.records import Event, Input, Op, Recording
 from dtypetrace.render import svg
 from dtypetrace.render.pictures import Node, Pictures, text
 
@@ -87,7 +87,7 @@ def chain_of(*ops: tuple[str, str]) -> Recording:
     for n, (name, dtype) in enumerate(ops[1:], 1):
         inputs = [Input(ops[n - 1][1], 0, n - 1)] + ([Input(ops[0][1], 0, 0)] if n % 3 == 0 else [])
         made.append(Op(name, f"{name}.default", "forward", "", -1, tuple(inputs), (dtype,), 1))
-    return Recording(steps=(Step("factory", "ones", -1, "", (), ops[0][1]),), ops=tuple(made))
+    return Recording(events=(Event("factory", "ones", -1, "", (), ops[0][1]),), ops=tuple(made))
 
 
 def test_runs_contract_and_casts_never_do():

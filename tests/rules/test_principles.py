@@ -32,7 +32,7 @@ def both_ways(b: RecordingBuilder, principle: str, right: str, wrong: str) -> No
 
 
 def weights(dtype: str, made: Made, count: int = 3) -> tuple[Parameter, ...]:
-    return tuple(Parameter(f"layer.{n}.weight", dtype, 16, made.step) for n in range(count))
+    return tuple(Parameter(f"layer.{n}.weight", dtype, 16, made.event) for n in range(count))
 
 
 # ---------------------------------------------------------------- what happened
@@ -138,7 +138,7 @@ def test_default_yields(half):
     forgotten = b.made("float32", "parameter").as_parameter("weight")
     b.made(half, "cast", explicit=True)
     x = b.made(half, explicit=True)
-    model = (Parameter("weight", "float32", 16, forgotten.step), *weights("float32", b.made("float32", "parameter")))
+    model = (Parameter("weight", "float32", 16, forgotten.event), *weights("float32", b.made("float32", "parameter")))
     b.refused("linear", x, forgotten, model=model)
     both_ways(b, "default yields", half, "float32")
 
@@ -153,7 +153,7 @@ def test_one_cast_alone_is_no_decision_for_the_run():
 def test_a_cast_to_the_dtype_of_another_repeats_a_decision():
     b = RecordingBuilder()
     first = b.made("float16", "cast", explicit=True)
-    read = Read("float16", b.line(), first.step, -1)
+    read = Read("float16", b.line(), first.event, -1)
     x = b.made("float16", "cast", explicit=True, reads=(read,))
     model = weights("float32", b.made("float32", "parameter"))
     b.refused("linear", x, b.made("float32", "parameter").as_parameter("weight"), model=model)
@@ -164,7 +164,7 @@ def test_a_cast_to_the_dtype_of_another_repeats_a_decision():
 def test_most_parameters(most, one):
     b = RecordingBuilder()
     odd = b.made(one, "cast", explicit=True).as_parameter("odd.weight")
-    model = (Parameter("odd.weight", one, 10**6, odd.step), *weights(most, b.made(most, "cast", explicit=True)))
+    model = (Parameter("odd.weight", one, 10**6, odd.event), *weights(most, b.made(most, "cast", explicit=True)))
     b.refused("linear", b.made(most, explicit=True), odd, model=model)
     both_ways(b, "most parameters", most, one)  # however many numbers the operand holds: its dtype is in question
 
@@ -178,7 +178,7 @@ def test_most_parameters_of_the_run_where_no_model_runs():
 
 def test_real_weights_speak_for_complex_numbers():
     b = RecordingBuilder()
-    model = (Parameter("scale", "float64", 4, b.made("float64", "cast", explicit=True).step),)
+    model = (Parameter("scale", "float64", 4, b.made("float64", "cast", explicit=True).event),)
     b.refused("matmul", b.made("complex64"), b.made("complex128"), model=model)
     both_ways(b, "most parameters", "complex128", "complex64")
 

@@ -8,7 +8,7 @@ import programs
 import pytest
 
 from dtypetrace import rules
-from dtypetrace.records import Frame, Parameter, Place, Recording, Refused, Step, Witness
+from dtypetrace.records import Event, Frame, Parameter, Place, Recording, Refused, Witness
 from dtypetrace.rules import culprits
 
 HALVES = ("float16", "bfloat16")
@@ -350,8 +350,8 @@ def place(line: int) -> Place:
 
 PLACES = tuple(place(n) for n in range(1, 10))
 STEPS = (
-    Step("factory", "ones", 0, "", (), "float32"),
-    Step("cast", "half", 1, "", ("float32",), "float16", explicit=True),
+    Event("factory", "ones", 0, "", (), "float32"),
+    Event("cast", "half", 1, "", ("float32",), "float16", explicit=True),
 )
 REFUSED = Refused(
     op="linear",
@@ -430,8 +430,8 @@ def test_swapping_the_dtypes_swaps_the_culprit():
     """With nothing else to go by, what was cast on purpose is right, on whichever side it stands."""
     one = found(REFUSED)[0]
     swapped = (
-        dataclasses.replace(REFUSED.witnesses[0], dtype="float16", step=1),
-        dataclasses.replace(REFUSED.witnesses[1], dtype="float32", step=0),
+        dataclasses.replace(REFUSED.witnesses[0], dtype="float16", event=1),
+        dataclasses.replace(REFUSED.witnesses[1], dtype="float32", event=0),
     )
     other = found(dataclasses.replace(REFUSED, witnesses=swapped))[0]
     assert (one.culprit.index, other.culprit.index) == (0, 1)

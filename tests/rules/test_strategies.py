@@ -52,7 +52,7 @@ def mismatch(b: RecordingBuilder, x, **more) -> None:
     """A linear layer of a float16 model refuses x."""
     weight = b.made("float16", "cast", explicit=True)
     b.refused(
-        "linear", x, weight.as_parameter("weight"), model=model("float16", weight.step), text="y = «net(x)»", **more
+        "linear", x, weight.as_parameter("weight"), model=model("float16", weight.event), text="y = «net(x)»", **more
     )
 
 
@@ -146,7 +146,7 @@ def test_kept_wide():
     b.ran("add_", average, aten="add_.Tensor")
     half = b.made("float16", "cast", explicit=True)
     b.refused(
-        "linear", half, average.as_parameter("weight"), model=model("float16", half.step),
+        "linear", half, average.as_parameter("weight"), model=model("float16", half.event),
         text="y = «torch.func.functional_call(net, weights, (x,))»",
     )  # fmt: skip
     name, (edit,) = best(b)
@@ -203,7 +203,7 @@ def test_before_optimizer():
     b = program()
     state = b.made("float32")
     weight = b.made("float16", "cast", explicit=True, text="«net.half()»").as_parameter("weight", changed=True)
-    b.refused("lerp_", state, weight, phase="optimizer", model=model("float16", weight.step))
+    b.refused("lerp_", state, weight, phase="optimizer", model=model("float16", weight.event))
     assert best(b) == ("before optimizer", []) and "before" in tried(b)["before optimizer"].why
 
 
@@ -228,7 +228,7 @@ def test_birth_swapped():
     b = program()
     weight = b.made("float16", "cast", explicit=True, text="«net.half()»").as_parameter("odd")
     wide = b.made("float32", explicit=True)
-    b.refused("linear", wide, weight, model=model("float32", wide.step), text="y = «net(x)»")
+    b.refused("linear", wide, weight, model=model("float32", wide.event), text="y = «net(x)»")
     assert best(b) == ("birth", ["net.to(torch.float32)"])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,24 @@ from typing import TYPE_CHECKING, Any
 from .parts import attempt, collected
 from .records import SCHEMA, Finding, Recording
 from .render import census
+from .render.annotations import github
 from .render.census import text as operators_text
 from .render.console import console, lines, notes_for, text, why_text
 from .render.plain import to_plain
+from .render.sarif import sarif
 
 if TYPE_CHECKING:
     from .lora.verdict import Retraining
 
 __all__ = [
-    "console", "lines", "notes_for", "operators_text", "text", "to_json", "why_text",
-    "write_atomically", "write_html", "write_json",
+    "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "text", "to_json", "why_text",
+    "write_atomically", "write_format", "write_html", "write_json",
 ]  # fmt: skip
+
+FORMATS: dict[str, Callable[[Recording, Sequence[Finding]], str]] = {"text": text, "github": github, "sarif": sarif}
+"""The forms in which a report can be printed, by the names that ``--format`` takes."""
+SCHEMA_FILE = Path(__file__).parent / "tables" / "report.schema.json"
+"""The JSON Schema of what ``to_json`` gives. ``python -m tools.report_schema`` writes it."""
 
 
 def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -50,6 +57,11 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
 def write_json(path: str | os.PathLike[str], recording: Recording, findings: Sequence[Finding]) -> None:
     """Writes the JSON report, whole or not at all. Raises OSError where it cannot be written."""
     write_atomically(path, json.dumps(to_json(recording, findings), indent=1))
+
+
+def write_format(path: str | os.PathLike[str], form: str, recording: Recording, findings: Sequence[Finding]) -> None:
+    """Writes the report in one of ``FORMATS``, whole or not at all. Raises OSError where it cannot be written."""
+    write_atomically(path, FORMATS[form](recording, findings) + "\n")
 
 
 def write_html(

@@ -14,6 +14,8 @@ from ..tables.codes import TITLES
 
 SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
+FORMATS = ("text", "github", "sarif")
+"""The names in ``report.FORMATS``, here without importing what they are made with."""
 
 
 class Command(Protocol):
@@ -52,6 +54,17 @@ def add_operators(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operators", action="store_true", help="print what ran in which dtype, and what autocast did to it"
     )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="the form of the report: text, github (annotations at the lines of a pull request) or sarif (2.1.0)",
+    )
+    add("--output", type=Path, metavar="F", help="write the report in that form to a file, and print the text")
 
 
 def add_quiet(parser: argparse.ArgumentParser, text: str) -> None:

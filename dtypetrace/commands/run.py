@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Outputs:
     files: Sequence[Output] = ()
     quiet: bool = False
     operators: bool = False
+    form: str = "text"
+    """The form of what is printed, a name in ``report.FORMATS``."""
 
 
 class RunCommand:
@@ -86,6 +89,7 @@ class RunCommand:
             metavar="N",
             help="watch N optimizer steps, then let the run go on unwatched",
         )
+        arguments.add_format(parser)
         arguments.add_fail_on(parser, "exit with 1 instead of 0 if a finding is this severe or more")
         add(
             "--ignore",
@@ -121,6 +125,8 @@ class RunCommand:
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         program = arguments.program(options, self.usage)
+        if options.format == "sarif" and options.output is None:
+            raise UsageError("--format sarif needs --output F: on stderr it would stand among the script's own lines")
         rank = _rank()
         watch = ScriptWatch(
             source=arguments.source_folder(options),
@@ -136,7 +142,11 @@ class RunCommand:
         )
         # sys.stderr as it is now: the script may replace it
         outputs = Outputs(
-            sys.stderr if rank == 0 else None, _files(options, rank), quiet=options.quiet, operators=options.operators
+            sys.stderr if rank == 0 else None,
+            _files(options, rank),
+            quiet=options.quiet,
+            operators=options.operators,
+            form=options.format if options.output is None else "text",
         )
         owner = os.getpid()
 
@@ -175,6 +185,7 @@ def _files(options: argparse.Namespace, rank: int) -> list[Output]:
     asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
         ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
         ("--json", options.json, lambda trace, path: trace.to_json(path)),
+        ("--output", options.output, partial(_write_format, options.format)),
         ("--save", options.save, lambda trace, path: trace.save(path, source=options.text)),
     ]
     return [
@@ -182,6 +193,12 @@ def _files(options: argparse.Namespace, rank: int) -> list[Output]:
         for option, file, write in asked
         if file is not None
     ]
+
+
+def _write_format(form: str, trace: Any, path: Path) -> None:
+    from .. import report
+
+    report.write_format(path, form, trace.recording, trace.findings)
 
 
 def _rank() -> int:
@@ -288,7 +305,10 @@ class ScriptWatch:
             if not self._dying:
                 _flush(sys.stdout)  # so that the script's output comes before the report
             words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
-            report.console(self._trace, file=to.stream, program=shlex.join(words))
+            if to.form == "text":
+                report.console(self._trace, file=to.stream, program=shlex.join(words))
+            else:
+                say(to.stream, report.FORMATS[to.form](self._trace.recording, self._trace.findings))
             if to.operators:
                 say(to.stream, f"\n{report.operators_text(self._trace.recording)}")
         except Exception as failure:

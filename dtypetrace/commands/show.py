@@ -23,8 +23,8 @@ class ShowCommand:
 
     name = "show"
     usage = (
-        "dtypetrace show TRACE [--html F] [--json F] [--no-source] [--operators] [--what-if NAME=DTYPE] "
-        "[--fail-on LEVEL]"
+        "dtypetrace show TRACE [--html F] [--json F] [--format FORM] [--output F] [--no-source] [--operators] "
+        "[--what-if NAME=DTYPE] [--fail-on LEVEL]"
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -48,6 +48,7 @@ class ShowCommand:
             help="print what the run would have done with other dtypes: vae=bfloat16, mask=float16, "
             "train.py:12=float32, autocast=off; may be given several times",
         )
+        arguments.add_format(parser)
         arguments.add_fail_on(parser, "exit with 1 if a finding is this severe or more")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
@@ -65,28 +66,41 @@ class ShowCommand:
             ) from None
         html = arguments.writable("--html", options.html) if options.html else None
         json = arguments.writable("--json", options.json) if options.json else None
+        output = arguments.writable("--output", options.output) if options.output else None
+        form = "text" if output else options.format
         answer = _forecast(trace, dict(options.what_if)) if options.what_if else None
-        outputs: list[Callable[[], None]] = [
-            (lambda: print(answer)) if answer else (lambda: report.console(trace, file=sys.stdout))
-        ]
+        outputs: list[Callable[[], None]] = [(lambda: print(answer)) if answer else (lambda: _print(trace, form))]
         if options.operators:
             outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
         if html:
             outputs.append(lambda: trace.report(html, source=options.text))
         if json:
             outputs.append(lambda: trace.to_json(json))
+        if output:
+            outputs.append(lambda: report.write_format(output, options.format, trace.recording, trace.findings))
         failed = False
-        for output in outputs:
+        for made in outputs:
             try:
-                output()
+                made()
             except BrokenPipeError:  # nobody reads any more
                 raise
             except OSError as failure:
-                raise UsageError(f"{failure.filename or html or json} could not be written: {failure}") from None
+                raise UsageError(
+                    f"{failure.filename or html or json or output} could not be written: {failure}"
+                ) from None
             except Exception:  # it costs this output only
                 failed = True
                 print(f"{OWN_FAULT}{traceback.format_exc()}", file=sys.stderr)
         return SystemExit(int(failed or arguments.reaches(trace.findings, options.fail_on)))
+
+
+def _print(trace: View, form: str) -> None:
+    from .. import report
+
+    if form == "text":
+        report.console(trace, file=sys.stdout)
+    else:
+        print(report.FORMATS[form](trace.recording, trace.findings))
 
 
 def _change(text: str) -> tuple[str, str]:

@@ -65,13 +65,14 @@ def lines(
         found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
     for reason in (*recording.not_seen, *failed):
         found += styled(display.wrapped("not seen: ", reason), "dim")
-    found += styled(display.wrapped("", _summary(recording, findings)), "bold" if findings else "dim")
+    found += styled(display.wrapped("", summary(recording, findings)), "bold" if findings else "dim")
     for step in next_steps(recording, findings, program):
         found.append((display.printable(step), "bold"))  # a command is never wrapped, so that it can be copied
     return found
 
 
-def _summary(recording: Recording, findings: Sequence[Finding]) -> str:
+def summary(recording: Recording, findings: Sequence[Finding]) -> str:
+    """How many findings of each severity, in how many steps and ops."""
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
     over = f"in {steps} step{'s' if steps != 1 else ''} ({ops:,} op{'s' if ops != 1 else ''})"
     if not findings:

@@ -170,14 +170,29 @@ def said(finding: dict, program: Path) -> str:
     )
 
 
+def invalid(kind: str, file: Path) -> list[str]:
+    """How a written report differs from its schema; nothing where jsonschema is not installed."""
+    if importlib.util.find_spec("jsonschema") is None:
+        return []
+    sys.path.append(str(HERE.parent))
+    import validated
+
+    return validated.faults(kind, json.loads(file.read_text()))
+
+
 def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ()) -> str:
     """What is wrong with dtypetrace's report and manners on the case, against its plain run; empty if nothing is."""
     out = program.parent / "out.json"
-    traced = run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], program.parent)
+    log = program.parent / "out.sarif"
+    forms = ["--json", str(out), "--format", "sarif", "--output", str(log)]
+    traced = run(["-m", "dtypetrace", "run", *flags, *forms, str(program)], program.parent)
     try:
         found = json.loads(out.read_text())["findings"]
+        faults = invalid("json", out) + invalid("sarif", log)
     except (OSError, ValueError, KeyError) as error:
         return f"no JSON report ({error!r}), exit {traced.status}: {traced.last}"
+    if faults:
+        return f"not as its schema says: {faults[0]}"
     if traced.status != plain.status:
         return f"not transparent: exit {traced.status} for {plain.status}: {traced.last}"
     if traced.stdout != plain.stdout:

@@ -19,6 +19,7 @@ from pathlib import Path
 import programs
 import pytest
 import torch
+import validated
 
 import dtypetrace
 from dtypetrace.__main__ import main
@@ -114,7 +115,9 @@ def test_the_repaired_program_gets_nothing(code):
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_console_block_is_golden(code):
-    block, _, _ = repr(watched(code_pages.page(code).fails).trace).partition("\n\n")
+    program = watched(code_pages.page(code).fails)
+    validated.check(program.recording, program.findings)
+    block, _, _ = repr(program.trace).partition("\n\n")
     file = GOLDEN / f"{code}.txt"
     if os.environ.get("DTYPETRACE_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
-"""The user's guide says what is so: its commands are run in order, in one folder, and print what stands below them.
+"""The guide and the pages for one subject say what is so: each page's commands are run in order, in one folder, and print
+what stands below them.
 
-`DTYPETRACE_REWRITE=1 pytest tests/docs/test_guide.py` writes what they print into it anew.
+`DTYPETRACE_REWRITE=1 pytest tests/docs/test_guide.py` writes what they print into the pages anew.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
+PAGES = [GUIDE, *(ROOT / "docs" / f"{name}.md" for name in ("formats",))]
 BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)
-SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run"}
+SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run", "pytest": "-m pytest"}
 
 
 @pytest.mark.slow
-def test_every_command_prints_what_the_guide_says(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_command_prints_what_the_page_says(page, tmp_path, monkeypatch):
     pytest.importorskip("IPython")
     for name, arguments in SHIMS.items():
         shim = tmp_path / "bin" / name
@@ -29,16 +32,16 @@ def test_every_command_prints_what_the_guide_says(tmp_path, monkeypatch):
         shim.chmod(0o755)
     for name, value in dict(
         PATH=f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", PYTHONPATH=str(ROOT), COLUMNS="96", NO_COLOR="1", OMP_NUM_THREADS="1",
-        PYTHONIOENCODING="utf-8",
+        PYTHONIOENCODING="utf-8", GITHUB_WORKSPACE="",
     ).items():  # fmt: skip
         monkeypatch.setenv(name, value)
     folder = tmp_path / "work"
     folder.mkdir()
-    text = GUIDE.read_text("utf-8")
+    text = page.read_text("utf-8")
     found = BLOCK.sub(lambda m: m[1] + printed(m[2], m[3], folder) + m[4], text)
     if os.environ.get("DTYPETRACE_REWRITE"):
-        GUIDE.write_text(found, "utf-8")
-    assert GUIDE.read_text("utf-8") == found
+        page.write_text(found, "utf-8")
+    assert page.read_text("utf-8") == found
 
 
 def printed(language: str, block: str, folder: Path) -> str:
@@ -83,6 +86,11 @@ def cells(block: str, folder: Path) -> str:
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return "\n".join(typed) + ended.stdout
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda p: p.stem)
+def test_a_page_runs_commands(page):
+    assert re.search(r"^\$ ", page.read_text("utf-8"), re.M)
 
 
 def test_the_guide_is_run_at_all():

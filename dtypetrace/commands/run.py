@@ -228,6 +228,16 @@ class ScriptWatch:
         self._unseen = "never imported torch, so there was nothing to watch"
         self._import = AfterImport("torch", self._start)
 
+    @property
+    def trace(self) -> Any:
+        """The trace, None until torch was imported."""
+        return self._trace
+
+    @property
+    def failure(self) -> Exception | None:
+        """An error of dtypetrace's own."""
+        return self._failure
+
     def arm(self) -> None:
         """From now on, importing torch starts the trace."""
         self._import.install()

@@ -6,6 +6,7 @@ what stands below them.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -16,9 +17,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
-PAGES = [GUIDE, *(ROOT / "docs" / f"{name}.md" for name in ("formats",))]
+PAGES = [GUIDE, *(ROOT / "docs" / f"{name}.md" for name in ("formats", "pytest"))]
 BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)
 SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run", "pytest": "-m pytest"}
+if not any(plugin.name == "dtypetrace" for plugin in importlib.metadata.entry_points(group="pytest11")):
+    SHIMS["pytest"] += " -p dtypetrace.integrations.pytest"  # this checkout is not installed
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from .source.facts import with_facts
 from .view import View
 
 if TYPE_CHECKING:
+    from .dryrun.session import DryRun
     from .rules.precision_plan import StepError
 
 _open: dict[int, Trace] = {}
@@ -37,7 +38,8 @@ class Trace(View):
 
     model, autofix, numerics and reference are as in :func:`trace`. The others are for the command line. whole_script:
     traces in the program become views of this one. script and source: where the user's own files are. ignore: codes to
-    leave out. The program ends after ``steps`` optimizer steps; watching ends after ``trace_steps``.
+    leave out. The program ends after ``steps`` optimizer steps; watching ends after ``trace_steps``. dry:
+    large tensors have no values, and every refusal is a prediction.
 
     Raises TypeError for a model that is not a module, RuntimeError for a second open trace in one thread.
     """
@@ -57,6 +59,7 @@ class Trace(View):
         reference: bool = False,
         reference_steps: int | None = None,
         keep_wide: tuple[str, ...] = (),
+        dry: bool = False,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(
@@ -74,6 +77,8 @@ class Trace(View):
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide) if reference or keep_wide else None,
         )
+        self.dry_run = _dry_run() if dry else None
+        self._watch.recorder.predicts = dry
         self._outer: Trace | None = None
         self._recording: Recording | None = None
         self._results: Results | None = None
@@ -112,6 +117,8 @@ class Trace(View):
         self._thread = ident
         _open[ident] = self
         try:
+            if self.dry_run is not None:
+                self.dry_run.start()  # its modes are below ours: they act in place of kernels
             self._watch.start(opened)
         except BaseException:
             self._close(None)
@@ -151,6 +158,8 @@ class Trace(View):
             except Exception:  # what was recorded before is still worth showing
                 recorder.fail("the exception that ended the block")
         try:
+            for note in self.dry_run.notes(recorder.user) if self.dry_run is not None else ():
+                self.not_seen(note)
             self._recording = snapshot(recorder)  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
@@ -158,6 +167,8 @@ class Trace(View):
     def _close(self, error: BaseException | None) -> None:
         """Removes everything. May be called again where an interrupt ended it."""
         self._watch.stop(error)
+        if self.dry_run is not None:
+            self.dry_run.stop()
         for ident in [ident for ident, trace in list(_open.items()) if trace is self]:
             del _open[ident]
         self._thread = None
@@ -225,6 +236,10 @@ class Trace(View):
         """The folder that holds the user's own code."""
         return self._watch.recorder.user.root
 
+    def is_users(self, file: str) -> bool:
+        """Whether a file is the user's own."""
+        return self._watch.recorder.user(file)
+
     def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
         from .rules.precision_plan import step_error
 
@@ -253,6 +268,12 @@ def _healing() -> MakeHealer:
     from .rules.healing import ruling  # this imports the rules
 
     return partial(Healer, judge=ruling)
+
+
+def _dry_run() -> DryRun:
+    from .dryrun.session import DryRun
+
+    return DryRun()
 
 
 def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder], Any]:

@@ -44,12 +44,13 @@ ARROWS: dict[str, set[str]] = {
     "view": SHOWN | {"saved"},
     "repair": SHOWN | {"lora", "saved"},
     "autofix": SHOWN | {"lora", "repair", "saved"},
-    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference"},
+    "dryrun": BASE | {"capture"},
+    "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference", "dryrun"},
     "commands": set(),
     "integrations": {"commands", "records", "report", "tables", "tracing"},
 }
 """Which package may import which others. ``commands`` may import all."""
-TORCH = {"capture", "hooks", "healing", "tracing", "reference"}
+TORCH = {"capture", "hooks", "healing", "tracing", "reference", "dryrun"}
 """Packages that may import torch; ``lora`` and ``commands`` have files with it and files without."""
 MIXED = {"lora", "commands", "integrations"}
 

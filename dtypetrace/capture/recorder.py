@@ -73,6 +73,8 @@ class Recorder:
         self.backward_place = -1
         self.default_place = -1
         self.broken = False
+        self.predicts = False
+        """Whether no kernel runs (a dry run): every refusal is a prediction."""
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None

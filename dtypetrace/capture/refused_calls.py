@@ -293,6 +293,7 @@ def _record(
             run=numbers_by_dtype(recorder),
             after=len(recorder.ops),
             derived=scene.derived,
+            predicted=recorder.predicts,
         )
 
     recorder.refusals.add(key, error, make)

@@ -78,6 +78,11 @@ class RunCommand:
             help="insert a cast where a dtype would end the run, and go on: finds all such places in one run",
         )
         add(
+            "--dry-run",
+            action="store_true",
+            help="check dtypes without a GPU, weights and time: large tensors have no values, devices are pretended",
+        )
+        add(
             "--steps",
             type=arguments.count("--steps"),
             metavar="N",
@@ -134,8 +139,9 @@ class RunCommand:
             ignore=frozenset(options.ignore),
             steps=options.steps,
             trace_steps=options.trace_steps,
-            numerics=options.numerics,
-            autofix=options.autofix,
+            numerics=options.numerics and not options.dry_run,
+            autofix=options.autofix or options.dry_run,
+            dry=options.dry_run,
             reference=options.reference or options.reference_steps is not None,
             reference_steps=options.reference_steps,
             keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
@@ -166,12 +172,15 @@ class RunCommand:
             raise
         with interrupts_held() as late, _apart_from(program, warn=True):
             watch.stop(error)
-        ending = show(error)
+        stopped = watch.stopped(error) if options.dry_run else ""
+        ending = SystemExit(2) if stopped else show(error)
         del error  # its traceback holds this frame, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that returned through its parent's frames
             return ending
         with signals.held(), interrupts_held() as later, _apart_from(program, warn=False):
             findings = watch.report(program, outputs)
+            if stopped:
+                say(outputs.stream, stopped)
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
@@ -280,6 +289,12 @@ class ScriptWatch:
         except Exception as failure:
             self._failure = self._failure or failure
         self.stop(None)
+
+    def stopped(self, error: BaseException | None) -> str:
+        """One line about what stopped a dry run; empty where nothing did, or a dtype's refusal did."""
+        from .dry_run import reason
+
+        return reason(error, self._trace) if isinstance(error, Exception) and self._trace is not None else ""
 
     def report(self, program: Program, to: Outputs) -> Sequence[Any]:
         """Prints the findings, writes the files, and returns the findings."""

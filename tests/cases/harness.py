@@ -20,6 +20,7 @@ Each run is of a copy named program.py in an empty folder with the markers blank
     python tests/cases/harness.py [-k TEXT] [PATH ...]             the cases themselves, under plain Python
     python tests/cases/harness.py --diagnose [-k TEXT] [PATH ...]  what dtypetrace says of them
     python tests/cases/harness.py --continue ...                   healed: the script runs to its end, each cause is told, once
+    python tests/cases/harness.py --dry ...                        in a dry run: the first finding is that of a real run
     python tests/cases/harness.py --fix ...                        patched: plain Python ends well, and nothing else was changed
 """
 from __future__ import annotations
@@ -275,13 +276,31 @@ def fix(case: Case, program: Path) -> str:
     return "" if program.read_text() == after else "a second fix changed it again"
 
 
+def first(case: Case, program: Path, *flags: str) -> tuple[str, list[int], str] | None:
+    """The first serious finding of a run: its code, the program's lines at which the culprit was born, and its dtype; None without one."""
+    out = program.parent / "out.json"
+    run(["-m", "dtypetrace", "run", *flags, "--json", str(out), str(program)], program.parent)
+    serious = [f for f in findings_of(out) or () if f.get("severity") in SERIOUS]
+    out.unlink(missing_ok=True)
+    if not serious:
+        return None
+    culprit = serious[0].get("culprit") or {}
+    return serious[0]["code"], lines_in(culprit.get("origin") or {}, program), str(culprit.get("dtype"))
+
+
+def dry(case: Case, program: Path) -> str:
+    """How the first finding of a dry run differs from that of a real one; empty if it does not."""
+    real, found = first(case, program, "--autofix"), first(case, program, "--dry-run")
+    return "" if real is not None and found == real else f"real {real}, dry {found}"
+
+
 def in_mode(path: Path, mode: str) -> str:
     """Judge one case in the mode continue or fix; empty if all is right, or the case has no such mode."""
     case = load(path)
-    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix"):
+    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix") + ",dry":
         return ""
     with tempfile.TemporaryDirectory() as folder:
-        return {"continue": heal, "fix": fix}[mode](case, write(case, Path(folder)))
+        return {"continue": heal, "fix": fix, "dry": dry}[mode](case, write(case, Path(folder)))
 
 
 def judge(path: Path, *, traced: bool, flags: tuple[str, ...] = ()) -> str:
@@ -301,6 +320,7 @@ def main() -> int:
     parser.add_argument("--diagnose", action="store_true")
     parser.add_argument("--continue", dest="mode", action="store_const", const="continue")
     parser.add_argument("--fix", dest="mode", action="store_const", const="fix")
+    parser.add_argument("--dry", dest="mode", action="store_const", const="dry")
     parser.add_argument("-k", default="", metavar="TEXT")
     options = parser.parse_args()
 

@@ -1,0 +1,82 @@
+"""Installs everything that a dry run needs, and removes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..capture import private
+from . import loading, parallel, pretend
+from .autocast import Autocast
+from .dispatch import DryMode
+from .functions import DryFunctions
+from .prediction import Oracle
+from .values import Values
+
+_MOST_NAMED = 5
+
+
+class DryRun:
+    """From :meth:`start` to :meth:`stop`, large tensors have no values, and devices are pretended."""
+
+    def __init__(self) -> None:
+        self.oracle = Oracle()
+        self.values = Values()
+        self.autocast = Autocast()
+        self.running = False
+        self._undo: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Installs everything, for the calling thread; the patches act in the whole process."""
+        self.running = True
+        pretend.install(self.replace)
+        loading.install(self.replace)
+        parallel.install(self.replace)
+        self.autocast.install()
+        self._mode = DryMode(self.oracle, self.values)
+        self._functions = DryFunctions()
+        private.push_dispatch_mode(self._mode)
+        private.push_function_mode(self._functions)
+
+    def stop(self) -> None:
+        """Removes everything. Can be called twice."""
+        if not self.running:
+            return
+        self.running = False
+        private.remove_function_mode(self._functions)
+        private.remove_dispatch_mode(self._mode)
+        self.autocast.remove()
+        while self._undo:
+            self._undo.pop()()
+
+    def replace(self, owner: Any, name: str, new: Any) -> None:
+        """Sets an attribute until the dry run ends."""
+        had, old = name in vars(owner), getattr(owner, name, None)
+        setattr(owner, name, new)
+
+        def restore() -> None:
+            if had:
+                setattr(owner, name, old)
+            else:
+                delattr(owner, name)
+
+        self._undo.append(restore)
+
+    def notes(self, user: Callable[[str], bool]) -> Iterator[str]:
+        """What limits this run, in words. ``user``: whether a file is the user's own."""
+        rules = f"torch {self.oracle.table.torch} on {self.oracle.table.device}"
+        yield f"what values decide: a dry run has none. Its dtype rules are those of {rules}"
+        if self.oracle.unknown:
+            some = [f"{name} ({count})" for name, count in self.oracle.unknown.most_common(_MOST_NAMED)]
+            more = len(self.oracle.unknown) - len(some)
+            yield f"refusals by operators without a rule: {', '.join(some)}" + (f" and {more} more" if more else "")
+        lines = [
+            f"{os.path.basename(file)}:{line} ({what})"
+            for file, line, what, _ in self.values.lines()
+            if user(file) and what != "item"
+        ]
+        if lines:
+            more = len(lines) - _MOST_NAMED
+            some = lines[:_MOST_NAMED]
+            yield f"the other branch where values decide: {', '.join(some)}" + (f" and {more} more" if more > 0 else "")

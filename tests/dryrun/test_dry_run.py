@@ -1,0 +1,174 @@
+"""A dry run needs no device, no weights and no values, and finds what a real run would be refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
+import harness
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+class Ended:
+    """How a dry run ended: its exit status, its findings, and what it printed."""
+
+    def __init__(self, folder: Path, text: str, *options: str) -> None:
+        script, out = folder / "train.py", folder / "out.json"
+        script.write_text(textwrap.dedent(text))
+        self.lines = script.read_text().splitlines()
+        command = [sys.executable, "-m", "dtypetrace", "run", "--dry-run", "--json", str(out), *options, str(script)]
+        env = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", COLUMNS="200")
+        ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+        self.status, self.out, self.err = ended.returncode, ended.stdout, ended.stderr
+        report = json.loads(out.read_text()) if out.exists() else {}
+        self.findings = report.get("findings", [])
+        self.not_seen = report.get("not_seen", [])
+
+    def born(self, number: int = 0) -> str:
+        """The text of the line that the culprit of a finding was born on."""
+        return self.lines[self.findings[number]["culprit"]["origin"]["line"] - 1].strip()
+
+
+@pytest.fixture
+def dry(tmp_path):
+    return lambda text, *options: Ended(tmp_path, text, *options)
+
+
+CASES = [p for p in harness.find() if harness.load(p).expect == "collision"]
+QUICK = "case_attention_alibi case_checkpoint_recompute case_load_assign_half case_seed_ddp_gradient case_seed_svd_half"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p if p.stem in QUICK.split() and p.parent == harness.HERE else pytest.param(p, marks=pytest.mark.exhaustive)
+     for p in CASES],
+    ids=lambda p: p.relative_to(harness.HERE).with_suffix("").as_posix(),
+)  # fmt: skip
+def test_the_first_finding_is_that_of_a_real_run(path):
+    if missing := harness.load(path).missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    fault = harness.in_mode(path, "dry")
+    assert not fault, fault
+
+
+def test_devices_are_pretended(dry):
+    ended = dry("""
+        import torch
+        from torch import nn
+        assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model = nn.Linear(4096, 4096).to(device)
+        x, y = torch.randn(2, 4096).cuda(), torch.zeros(3, device="cuda:0")
+        print(model.weight.device, x.is_cuda, y.device.type, model(x).device, torch.tensor([1.0], device=device).device)
+        print(type(model.weight).__name__, model.weight.cpu().device, y.tolist(), (x @ model.weight).cpu().is_cuda)
+        """)
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines() == ["cuda:0 True cuda cuda:0 cuda:0", "Parameter cpu [0.0, 0.0, 0.0] False"]
+
+
+def test_all_refusals_come_in_one_pass_and_are_predicted(dry):
+    ended = dry("""
+        import torch
+        from torch import nn
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))).half()
+                self.head = nn.Linear(8, 8)
+            def forward(self, x, noise):
+                return self.layers(noise) + self.head(self.layers(x))
+        x = torch.randn(2, 8, device="cuda", dtype=torch.float16)
+        Model().cuda()(x, torch.randn(2, 8, device="cuda"))
+        """)
+    assert ended.status == 0, ended.err
+    assert [(f["predicted"], f["exception"]) for f in ended.findings] == [(True, None)] * 2
+    assert {ended.born(0), ended.born(1)} == {
+        'Model().cuda()(x, torch.randn(2, 8, device="cuda"))',
+        "self.head = nn.Linear(8, 8)",
+    }
+    assert any("on cpu" in note for note in ended.not_seen)
+
+
+def test_autocast_on_cuda_has_the_lists_of_cuda(dry):
+    ended = dry("""
+        import torch
+        from torch import nn
+        from torch.nn import functional as F
+        model = nn.Linear(8, 8).cuda()
+        x = torch.randn(2, 8, device="cuda")
+        with torch.autocast("cuda", dtype=torch.float16):
+            y = model(x)
+            made = [y, F.layer_norm(y, (8,)), y.softmax(-1), y.sum(), torch.cat([y, x]), F.conv1d(x[None], x[None, :, :1])]
+        print(*(str(t.dtype).removeprefix("torch.") for t in made))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            print(model(x).dtype, nn.Linear(8, 8)(torch.randn(2, 8)).dtype)
+        made[0].float().sum().backward()
+        print(model.weight.grad.dtype, model.weight.grad.device)
+        """)
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines() == [
+        "float16 float32 float32 float32 float32 float16",
+        "torch.float32 torch.bfloat16",
+        "torch.float32 cuda:0",
+    ]
+
+
+def test_what_values_decide_is_answered_so_that_the_program_goes_on(dry):
+    ended = dry("""
+        import torch
+        model = torch.nn.Linear(8, 8).cuda()
+        out = model(torch.randn(2, 8, device="cuda"))
+        if torch.isnan(out).any() or not torch.isfinite(out).all():
+            raise ValueError("not finite")
+        if not (out.mean() < 3):
+            raise ValueError("too large")
+        rounds = 0
+        while out.sum() > 0:
+            rounds += 1
+        for row in out:
+            if row.max() < 1e-6:
+                continue
+            rounds += 1
+        assert (out < 1).all()
+        print(rounds, out[out > 0].shape, out.argmax(-1).tolist(), out.float().cpu().detach().numpy().shape)
+        """)
+    assert ended.status == 0, ended.err
+    assert ended.out.split("\n")[0] == "3 torch.Size([16]) [1, 1] (2, 8)"
+    assert any("train.py:7" in note for note in ended.not_seen)
+
+
+def test_an_operator_without_a_meta_kernel_ends_in_one_line(dry):
+    ended = dry("""
+        import torch
+        @torch.library.custom_op("my::thing", mutates_args=())
+        def thing(x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+        x = torch.nn.Linear(8, 8).cuda()(torch.randn(2, 8, device="cuda"))
+        thing(x)
+        """)
+    assert ended.status == 2
+    last = ended.err.strip().splitlines()[-1]
+    assert "Traceback" not in ended.err
+    assert last.startswith("dtypetrace: error: the dry run stopped at train.py:7 after 0 optimizer steps")
+    assert "register_fake" in last
+
+
+def test_a_hub_that_cannot_be_reached_ends_in_one_line(dry):
+    pytest.importorskip("transformers")
+    ended = dry("""
+        import torch
+        from transformers import AutoModel
+        AutoModel.from_pretrained("nobody/no-such-model")
+        """)
+    assert ended.status == 2
+    assert "Traceback" not in ended.err
+    assert "stopped at train.py:4" in ended.err and "local folder" in ended.err

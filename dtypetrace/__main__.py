@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from . import __version__
 from .commands.arguments import Command
+from .commands.diff import DiffCommand
 from .commands.explain import ExplainCommand
 from .commands.fix import FixCommand
 from .commands.plan import PlanCommand
@@ -24,7 +25,8 @@ from .program import UsageError, raise_ending
 from .terminal import seen_lines
 
 COMMANDS: dict[str, Command] = {
-    command.name: command for command in (RunCommand(), FixCommand(), PlanCommand(), ShowCommand(), ExplainCommand())
+    command.name: command
+    for command in (RunCommand(), FixCommand(), PlanCommand(), ShowCommand(), DiffCommand(), ExplainCommand())
 }
 
 

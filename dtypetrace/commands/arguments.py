@@ -7,10 +7,13 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..program import Program, UsageError
 from ..tables.codes import TITLES
+
+if TYPE_CHECKING:
+    from ..view import View
 
 SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
@@ -122,6 +125,21 @@ def writable(option: str, file: Path) -> Path:
     if not os.access(file.parent, os.W_OK):
         raise UsageError(f"{option} {file}: no permission to write into {file.parent}. Choose another folder")
     return file
+
+
+def saved_trace(file: Path) -> View:
+    """The trace in a file. Raises UsageError where there is none, or it cannot be read."""
+    from ..saved import TraceFileError
+    from ..view import load
+
+    try:
+        return load(file)
+    except TraceFileError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote"
+        ) from None
 
 
 # ---------------------------------------------------------------- the program

@@ -53,17 +53,8 @@ class ShowCommand:
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from .. import report
-        from ..saved import TraceFileError
-        from ..view import load
 
-        try:
-            trace = load(options.trace)
-        except TraceFileError as error:
-            raise UsageError(str(error)) from None
-        except OSError as error:
-            raise UsageError(
-                f"{options.trace} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote"
-            ) from None
+        trace = arguments.saved_trace(options.trace)
         html = arguments.writable("--html", options.html) if options.html else None
         json = arguments.writable("--json", options.json) if options.json else None
         output = arguments.writable("--output", options.output) if options.output else None

@@ -1,0 +1,44 @@
+"""``dtypetrace diff``: what changed dtype between two saved traces."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..program import UsageError
+from . import arguments
+
+
+class DiffCommand:
+    """Show what changed dtype between two saved traces, the first difference first, with both births.
+
+    Ops are aligned by module and name, not by line: compare a run before and after a refactoring,
+    two versions of torch or of a library, two devices, or two ranks.
+    """
+
+    name = "diff"
+    usage = "dtypetrace diff A B [--html F] [--exit-code]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("one", type=Path, metavar="A", help="a file that run --save wrote")
+        add("other", type=Path, metavar="B", help="another one")
+        add("--html", type=Path, metavar="F", help="write the comparison as one HTML file that loads nothing")
+        add("--exit-code", action="store_true", help="exit with 1 if anything differs")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from .. import report
+        from ..compare.differences import compare
+        from ..render import differences
+
+        one, other = arguments.saved_trace(options.one), arguments.saved_trace(options.other)
+        page = arguments.writable("--html", options.html) if options.html else None
+        names = (str(options.one), str(options.other))
+        found = compare(one.recording, other.recording, (one.findings, other.findings))
+        print(differences.text(found, names))
+        if page:
+            try:
+                report.write_atomically(page, differences.html(found, names))
+            except OSError as failure:
+                raise UsageError(f"{page} could not be written: {failure}") from None
+        return SystemExit(int(options.exit_code and not found.same))

@@ -1,0 +1,303 @@
+"""What differs in dtype between two recordings, aligned by module and op, not by line."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .. import graph
+from ..records import Finding, Op, Origin, Place, Recording
+from ..tables.dtypes import FLOATING
+from ..tables.operators import is_move
+from . import patterns
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One run's part of a difference: the dtype there, and the event that decided it (no place where none is known)."""
+
+    dtype: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Where a difference is first seen: an op with its places in both runs. ``op`` is empty for a parameter that no op
+    of the recordings read."""
+
+    op: str
+    module: str
+    phase: str
+    places: tuple[Place, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One dtype that differs for one cause: the sides, the first op that shows it, all modules and
+    parameters that do."""
+
+    sides: tuple[Side, Side]
+    first: Use
+    ops: int
+    """Distinct ops whose operands differ for this cause."""
+    modules: tuple[str, ...]
+    """Their modules, as patterns."""
+    parameters: tuple[str, ...]
+    """Parameters of that dtype, as patterns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One op of a sequence that only one run has: its name, the dtypes of its operands and results, its place."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Other ops ran at the same point of a module: those of each run."""
+
+    modules: tuple[str, ...]
+    """As patterns."""
+    phase: str
+    calls: tuple[tuple[Call, ...], tuple[Call, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that differs between two recordings. ``differences`` is in the order of the run."""
+
+    settings: tuple[tuple[str, str, str], ...] = ()
+    """What was set otherwise: its name and both values."""
+    differences: tuple[Change | Replaced, ...] = ()
+    findings: tuple[tuple[Finding, ...], tuple[Finding, ...]] = ((), ())
+    """Findings that only one of the runs has."""
+    only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Parameters that only one of the runs has, as patterns."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs in dtype, and neither run has findings of its own."""
+        return not (self.differences or any(self.findings) or any(self.only))
+
+
+Pair = tuple[Recording, Recording]
+_PHASES = ("forward", "recompute", "optimizer", "other", "")
+"""Phases in which other ops are reported; in backward they follow from the forward ones."""
+
+
+def compare(
+    one: Recording, other: Recording, findings: tuple[Iterable[Finding], Iterable[Finding]] = ((), ())
+) -> Comparison:
+    """Compares two recordings of the same model. Names are compared without the variable that holds the model."""
+    pair = (one, other)
+    roots = (patterns.root(one), patterns.root(other))
+    pairs, replaced = _aligned(pair, roots)
+    changes = _Changes(pair, roots)
+    changes.take_parameters()
+    for a, b in pairs:
+        changes.take_op(a, b)
+    found_changes = list(changes.found())
+    births = {side.origin.place for _, change in found_changes for side in change.sides}
+    blocks = [
+        (at, block)
+        for at, block in _collapsed(pairs, pair, roots, replaced)
+        if not all(call.place in births for side in block.calls for call in side)  # a change has it as its birth
+    ]
+    ordered: list[tuple[float, Change | Replaced]] = [*found_changes, *blocks]
+    found = tuple(tuple(side) for side in findings)
+    return Comparison(
+        tuple(_settings(pair)),
+        tuple(difference for _, difference in sorted(ordered, key=lambda d: d[0])),
+        (_without(found[0], found[1], roots), _without(found[1], found[0], roots[::-1])),
+        _only(pair, roots),
+    )
+
+
+# ---------------------------------------------------------------- alignment
+
+_Key = tuple[str, str]
+_Blocks = list[tuple[_Key, list[int], list[int]]]
+
+
+def _aligned(pair: Pair, roots: tuple[str, str]) -> tuple[list[tuple[int, int]], _Blocks]:
+    """Pairs of ops that correspond, and per module and phase the runs of ops that do not."""
+    groups: tuple[dict[_Key, list[int]], dict[_Key, list[int]]] = ({}, {})
+    for recording, root, group in zip(pair, roots, groups):
+        for number, op in enumerate(recording.ops):
+            if not is_move(op) and (op.inputs or op.outputs):
+                group.setdefault((op.phase, patterns.below(op.module, root)), []).append(number)
+    pairs: list[tuple[int, int]] = []
+    blocks: _Blocks = []
+    for key in dict.fromkeys([*groups[0], *groups[1]]):
+        a, b = groups[0].get(key, []), groups[1].get(key, [])
+        names = [[pair[side].ops[n].op for n in numbers] for side, numbers in enumerate((a, b))]
+        matcher = difflib.SequenceMatcher(None, *names, autojunk=False)
+        for how, i, i_end, j, j_end in matcher.get_opcodes():
+            if how == "equal":
+                pairs += zip(a[i:i_end], b[j:j_end])
+            else:
+                blocks.append((key, a[i:i_end], b[j:j_end]))
+    return sorted(pairs), blocks
+
+
+# ---------------------------------------------------------------- dtypes that differ
+
+_Cause = tuple[str, str, Place, Place, str, str]
+
+
+class _Changes:
+    """The differing dtypes so far, grouped by the events that decided them in both runs."""
+
+    def __init__(self, pair: Pair, roots: tuple[str, str]) -> None:
+        self._pair, self._roots = pair, roots
+        self._sides: dict[_Cause, tuple[Side, Side]] = {}
+        self._ops: dict[_Cause, list[tuple[int, int]]] = {}
+        self._parameters: dict[_Cause, list[str]] = {}
+
+    def take_parameters(self) -> None:
+        """Parameters with the same name and another dtype."""
+        own = [{patterns.below(p.name, root): p for p in r.parameters} for r, root in zip(self._pair, self._roots)]
+        for name, a in own[0].items():
+            b = own[1].get(name)
+            if b is not None and a.dtype != b.dtype:
+                cause = self._cause((a.dtype, b.dtype), (a.event, b.event))
+                self._parameters.setdefault(cause, []).append(name)
+
+    def take_op(self, a: int, b: int) -> None:
+        """The operands of two corresponding ops; where those agree and the results do not, the ops decided."""
+        one, other = self._pair[0].ops[a], self._pair[1].ops[b]
+        causes = [
+            self._cause((x.dtype, y.dtype), (x.event, y.event))
+            for x, y in zip(one.inputs, other.inputs)
+            if x.dtype != y.dtype and {x.dtype, y.dtype} & FLOATING
+        ]
+        if not causes and one.outputs != other.outputs and {*one.outputs, *other.outputs} & FLOATING:
+            causes = [self._own_cause(one, other)]
+        for cause in dict.fromkeys(causes):
+            self._ops.setdefault(cause, []).append((a, b))
+
+    def _cause(self, dtypes: tuple[str, str], events: tuple[int, int]) -> _Cause:
+        # of two operands that were promoted, the one is followed that does not have the other run's dtype
+        sides = [
+            Side(dtype, graph.origin(recording, event, dtypes[1 - n]))
+            for n, (recording, dtype, event) in enumerate(zip(self._pair, dtypes, events))
+        ]
+        return self._known(sides[0], sides[1])
+
+    def _own_cause(self, one: Op, other: Op) -> _Cause:
+        sides = [
+            Side(", ".join(op.outputs), Origin("op", None, op.op, graph.place_of(recording, op.place)))
+            for recording, op in zip(self._pair, (one, other))
+        ]
+        return self._known(sides[0], sides[1])
+
+    def _known(self, a: Side, b: Side) -> _Cause:
+        cause = (a.dtype, b.dtype, a.origin.place, b.origin.place, a.origin.kind, b.origin.kind)
+        self._sides.setdefault(cause, (a, b))
+        return cause
+
+    def found(self) -> Iterator[tuple[float, Change]]:
+        """Each cause with the number of the first op of the first run that shows it."""
+        for cause, sides in self._sides.items():
+            ops, names = self._ops.get(cause, []), self._parameters.get(cause, [])
+            modules = [patterns.below(self._pair[0].ops[a].module, self._roots[0]) for a, _ in ops]
+            yield (
+                ops[0][0] if ops else len(self._pair[0].ops),
+                Change(
+                    sides,
+                    self._use(*ops[0]) if ops else Use("", "", "", (sides[0].origin.place, sides[1].origin.place)),
+                    len(ops),
+                    tuple(patterns.collapsed(dict.fromkeys(m for m in modules if m))),
+                    tuple(patterns.collapsed(names)),
+                ),
+            )
+
+    def _use(self, a: int, b: int) -> Use:
+        one, other = self._pair[0].ops[a], self._pair[1].ops[b]
+        places = (graph.place_of(self._pair[0], one.place), graph.place_of(self._pair[1], other.place))
+        return Use(one.op, patterns.below(one.module, self._roots[0]), one.phase, places)
+
+
+# ---------------------------------------------------------------- other ops
+
+
+def _collapsed(
+    pairs: list[tuple[int, int]], pair: Pair, roots: tuple[str, str], blocks: _Blocks
+) -> Iterator[tuple[float, Replaced]]:
+    """Blocks of other ops, one for all modules of a pattern that have the same ones, each with its place in the run."""
+    aligned = sorted((b, a) for a, b in pairs)
+    groups: dict[object, list[tuple[str, str, float, tuple[tuple[Call, ...], tuple[Call, ...]]]]] = {}
+    for (phase, module), a, b in blocks:
+        calls = (_calls(pair[0], a), _calls(pair[1], b))
+        if phase not in _PHASES or not any(calls):
+            continue
+        # what only the second run has stands after the last op before it that both have
+        before = bisect.bisect(aligned, (b[0], -1)) - 1 if b else -1
+        first = a[0] if a else aligned[before][1] + 0.5 if before >= 0 else -1.0
+        key = (
+            phase,
+            patterns.starred(module),
+            tuple(tuple((c.op, c.inputs, c.outputs) for c in side) for side in calls),
+        )
+        groups.setdefault(key, []).append((phase, module, first, calls))
+    for members in groups.values():
+        phase, _, first, calls = members[0]
+        yield first, Replaced(tuple(patterns.collapsed(m[1] for m in members)), phase, calls)
+
+
+def _calls(recording: Recording, numbers: list[int]) -> tuple[Call, ...]:
+    """The ops, one for neighbours that differ in nothing; those without a floating number are left out."""
+    found: list[Call] = []
+    for number in numbers:
+        op = recording.ops[number]
+        inputs = tuple(dict.fromkeys(i.dtype for i in op.inputs if i.dtype in FLOATING))
+        outputs = tuple(dict.fromkeys(d for d in op.outputs if d in FLOATING))
+        call = Call(op.op, inputs, outputs, graph.place_of(recording, op.place))
+        same = found and (found[-1].op, found[-1].inputs, found[-1].outputs) == (call.op, call.inputs, call.outputs)
+        if (inputs or outputs) and not same:
+            found.append(call)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _settings(pair: Pair) -> Iterator[tuple[str, str, str]]:
+    for name in ("torch", "python"):
+        a, b = (str(r.meta.get(name, "")) for r in pair)
+        if a != b:
+            yield name, a, b
+    for name, read in (("autocast", _autocast), ("loss scaler", _scaler)):
+        a, b = (read(r) for r in pair)
+        if a != b:
+            yield name, a, b
+
+
+def _autocast(recording: Recording) -> str:
+    return ", ".join(sorted({op.autocast for op in recording.ops if op.autocast})) or "off"
+
+
+def _scaler(recording: Recording) -> str:
+    return "on" if any(plan.scaler for plan in recording.plans) else "off"
+
+
+def _without(own: tuple[Finding, ...], others: tuple[Finding, ...], roots: tuple[str, str]) -> tuple[Finding, ...]:
+    """The findings that the other run does not have: of another code, or in modules of another pattern."""
+
+    def key(f: Finding, root: str) -> tuple[str, str, str, str]:
+        return f.code, f.kind, f.op, patterns.starred(patterns.below(f.module, root))
+
+    known = {key(f, roots[1]) for f in others}
+    return tuple(f for f in own if key(f, roots[0]) not in known)
+
+
+def _only(pair: Pair, roots: tuple[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    names = [dict.fromkeys(patterns.below(p.name, root) for p in r.parameters) for r, root in zip(pair, roots)]
+    one, other = (patterns.collapsed(n for n in names[i] if n not in names[1 - i]) for i in (0, 1))
+    return tuple(one), tuple(other)

@@ -1,0 +1,173 @@
+"""A comparison of two runs, as console text and as one HTML page: the first difference first, with both births."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+from ..compare.differences import Call, Change, Comparison, Replaced, Side
+from ..records import Finding, Origin, Place
+from ..tables.dtypes import DTYPES
+from ..terminal import seen
+from . import wording
+
+Names = tuple[str, str]
+"""What the two runs are called: their files."""
+_MOST = 20
+"""Differences shown; the first one leads to the others."""
+_MOST_NAMED = 4
+
+
+def text(comparison: Comparison, names: Names) -> str:
+    """The comparison for the console."""
+    lines = [f"a: {names[0]}", f"b: {names[1]}"]
+    lines += [f"{name}: a {a}, b {b}" for name, a, b in comparison.settings]
+    for number, difference in enumerate(comparison.differences[:_MOST], 1):
+        lines += ["", *block(number, difference)]
+    if len(comparison.differences) > _MOST:
+        lines += ["", f"{len(comparison.differences) - _MOST} more differences"]
+    lines += ["", *rest(comparison)]
+    return "\n".join(seen(line) for line in lines)
+
+
+def block(number: int, difference: Change | Replaced) -> list[str]:
+    """The lines of one difference."""
+    return _change(number, difference) if isinstance(difference, Change) else _replaced(number, difference)
+
+
+def rest(comparison: Comparison) -> list[str]:
+    """The lines below the differences: parameters and findings of one run only, and the summary."""
+    lines = []
+    for label, names in zip("ab", comparison.only):
+        lines += [f"only in {label}: {_some(names)}"] if names else []
+    for label, findings in zip("ab", comparison.findings):
+        lines += [_finding(label, f) for f in findings]
+    return [*lines, _summary(comparison)]
+
+
+def _change(number: int, change: Change) -> list[str]:
+    a, b = (side.dtype for side in change.sides)
+    first = change.first
+    head = f"{number}. {_what(change)}: {a} in a, {b} in b"
+    lines = [head] + [f"   {label}: {_birth(side)}" for label, side in zip("ab", change.sides)]
+    if first.op:
+        module = f" in {first.module}" if first.module else ""
+        phase = f" ({first.phase})" if first.phase not in ("", "other") else ""
+        lines.append(f"   first seen by {first.op}{module}{phase}  {_places(first.places)}")
+    if change.ops > 1:
+        lines.append(f"   {change.ops} distinct ops{f' in {_some(change.modules)}' if change.modules else ''}")
+    return lines
+
+
+def _what(change: Change) -> str:
+    if change.parameters:
+        return _some(change.parameters)
+    if change.sides[0].origin.kind == "op":
+        return f"the result of {change.first.op}" + (f" in {change.first.module}" if change.first.module else "")
+    return f"an operand of {change.first.op}" + (f" in {change.first.module}" if change.first.module else "")
+
+
+def _birth(side: Side) -> str:
+    origin = side.origin
+    if origin.kind == "op":
+        return f"{origin.op} gives {side.dtype}{_at(origin.place)}"
+    if not origin.place.stack:
+        return f"{side.dtype} existed before tracing started"
+    return f"{side.dtype} is born{_at(origin.place)}: {_event(origin)}"
+
+
+def _event(origin: Origin) -> str:
+    by = f" by {origin.op}" if origin.op else ""
+    return f"{origin.kind}{by}{'' if origin.explicit or origin.kind != 'factory' else ', without a dtype'}"
+
+
+def _at(place: Place) -> str:
+    return f" at {wording.at(place)}" if place.stack else ""
+
+
+def _places(places: tuple[Place, Place]) -> str:
+    a, b = map(wording.at, places)
+    return a if a == b else f"a {a or '?'}, b {b or '?'}"
+
+
+def _replaced(number: int, replaced: Replaced) -> list[str]:
+    where = _some(replaced.modules) if any(replaced.modules) else "outside of modules"
+    phase = f" ({replaced.phase})" if replaced.phase not in ("", "other") else ""
+    lines = [f"{number}. {where}{phase}: other ops"]
+    for label, calls in zip("ab", replaced.calls):
+        if not calls:
+            lines.append(f"   {label}: nothing")
+            continue
+        ops = ", ".join(name for name, _ in groupby(map(_call, calls)))
+        lines.append(f"   {label}: {ops}  {wording.at(calls[0].place)}")
+    return lines
+
+
+def _call(call: Call) -> str:
+    inputs, outputs = ("+".join(map(_short, dtypes)) for dtypes in (call.inputs, call.outputs))
+    if not inputs or not outputs or inputs == outputs:
+        return f"{call.op} {inputs or outputs}"
+    return f"{call.op} {inputs}->{outputs}"
+
+
+def _short(dtype: str) -> str:
+    return (DTYPES[dtype].label if dtype in DTYPES else "") or dtype
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = [name or "the model" for name in names[:_MOST_NAMED]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _finding(label: str, f: Finding) -> str:
+    return f"only in {label}: {f.severity}[{f.code}]: {f.title}{_at(f.site)}"
+
+
+def _summary(comparison: Comparison) -> str:
+    if comparison.same:
+        return "dtypetrace diff: no dtype differs"
+    count = len(comparison.differences)
+    return f"dtypetrace diff: {count} difference{'s' if count != 1 else ''}; the first one comes first in the run"
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }}
+body {{ max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.3rem; }} h2 {{ font-size: 1rem; margin: 1.5rem 0 .3rem; }}
+pre {{ margin: 0; padding: .6rem .8rem; border-left: 4px solid; overflow-x: auto; font: 13px/1.6 ui-monospace, monospace; }}
+dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }} dd {{ margin: 0; }}
+</style></head>
+<body><main><h1>{title}</h1>
+<dl>{facts}</dl>
+{blocks}
+<h2>In short</h2>
+<pre>{rest}</pre>
+</main></body></html>
+"""
+
+
+def html(comparison: Comparison, names: Names) -> str:
+    """The comparison as one HTML page that loads nothing."""
+    rows = [("a", names[0]), ("b", names[1]), *((n, f"a {a}, b {b}") for n, a, b in comparison.settings)]
+    facts = "".join(f"<dt>{_html(name)}</dt><dd>{_html(value)}</dd>" for name, value in rows)
+    sections = []
+    for number, difference in enumerate(comparison.differences, 1):
+        head, *lines = block(number, difference)
+        body = "\n".join(_html(line.strip()) for line in lines)
+        sections.append(f'<section id="d{number}"><h2>{_html(head)}</h2>\n<pre>{body}</pre></section>')
+    return _PAGE.format(
+        title=_html(_summary(comparison)),
+        facts=facts,
+        blocks="\n".join(sections),
+        rest="\n".join(map(_html, rest(comparison))),
+    )
+
+
+def _html(text: str) -> str:
+    return escape(seen(text))

@@ -1,0 +1,230 @@
+"""Two runs compared: aligned by module and op, the first difference first, with both births.
+
+`DTYPETRACE_GOLDEN=1 pytest tests/compare` writes the expected texts in `tests/compare/golden/` anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from recordings import RecordingBuilder
+
+from dtypetrace import saved
+from dtypetrace.compare import patterns
+from dtypetrace.compare.differences import Change, Replaced, compare
+from dtypetrace.records import Parameter
+from dtypetrace.render import differences
+from dtypetrace.results import conclude
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = ("before.trace", "after.trace")
+
+
+def golden(name: str, text: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("DTYPETRACE_GOLDEN"):
+        file.write_text(text + "\n", "utf-8")
+    assert text + "\n" == file.read_text("utf-8")
+
+
+def run(norm: str = "float32", *, layers: int = 3, model: str = "net", above: int = 0, scores: str = "attention"):
+    """A few layers in bfloat16, whose norm weights are of a dtype; ``above``: lines that were added on top."""
+    b = RecordingBuilder(file="/p/train.py")
+    for _ in range(above):
+        b.line()
+    x = b.made("bfloat16", text="x = «torch.randn(4, 4, dtype=torch.bfloat16)»")
+    weight = b.made(norm, "cast", explicit=True, text="net = «net.to(norm_dtype)»")
+    for n in range(layers):
+        own = weight.as_parameter(f"{model}.layers.{n}.norm.weight")
+        b.parameters.append(Parameter(own.name, norm, 16, own.event))
+        x = b.ran("mul", x, own, out="bfloat16", module=f"{model}.layers.{n}.norm", text="return «x * self.weight»")
+        for op in scores.split():
+            x = b.ran(op, x, module=f"{model}.layers.{n}.attn", text=f"return «{op}(x)»")
+    return dataclasses.replace(b.recording, modules=tuple(dict.fromkeys(o.module for o in b.ops)))
+
+
+# ---------------------------------------------------------------- the comparison
+
+
+def test_the_same_run_differs_in_nothing():
+    found = compare(run(), run())
+    assert found.same and found.differences == ()
+
+
+def test_lines_and_the_models_variable_may_change():
+    assert compare(run(), run(above=7, model="transformer")).same
+
+
+def test_one_cause_is_one_difference_with_both_births():
+    (found,) = compare(run("float32"), run("bfloat16", above=2)).differences
+    assert isinstance(found, Change)
+    assert [side.dtype for side in found.sides] == ["float32", "bfloat16"]
+    assert [side.origin.place.line for side in found.sides] == [2, 4]
+    assert (found.first.op, found.first.module) == ("mul", "layers.0.norm")
+    assert (found.ops, found.modules, found.parameters) == (3, ("layers.*.norm",), ("layers.*.norm.weight",))
+
+
+def test_the_two_sides_may_be_swapped():
+    one, other = (
+        compare(*pair).differences[0] for pair in ((run("float32"), run("float16")), (run("float16"), run("float32")))
+    )
+    assert one.sides == other.sides[::-1]
+
+
+def test_other_ops_at_the_same_point_are_one_block_for_all_layers():
+    (found,) = compare(run(scores="matmul softmax matmul"), run(scores="sdpa")).differences
+    assert isinstance(found, Replaced)
+    assert found.modules == ("layers.*.attn",)
+    assert [[call.op for call in side] for side in found.calls] == [["matmul", "softmax", "matmul"], ["sdpa"]]
+
+
+def test_the_difference_that_ran_first_stands_first():
+    kinds = [
+        type(d) for d in compare(run("float32", scores="matmul softmax"), run("float16", scores="sdpa")).differences
+    ]
+    assert kinds == [Change, Replaced]
+
+
+def test_an_op_that_decides_by_itself_is_the_cause():
+    """Both operands are the same; the op gives another dtype, as autocast or another version of torch makes it."""
+    made = []
+    for dtype in ("float32", "bfloat16"):
+        b = RecordingBuilder()
+        y = b.ran("softmax", b.made("bfloat16"), out=dtype, module="net.a", text="y = «softmax(x)»")
+        b.ran("linear", dataclasses.replace(y, dtype=dtype), out=dtype, module="net.b")
+        made.append(b.recording)
+    first, *_ = compare(*made).differences
+    assert first.first.op == "softmax" and [side.origin.kind for side in first.sides] == ["op", "op"]
+
+
+def test_a_promotion_is_followed_to_the_operand_that_differs():
+    made = []
+    for dtype in ("bfloat16", "float32"):
+        b = RecordingBuilder()
+        x, other = b.made("bfloat16", text="x = «torch.ones(4)»"), b.made(dtype, text="scale = «make()»")
+        y = b.widened(x, other) if dtype == "float32" else b.ran("mul", x, other)
+        b.ran("linear", y, module="net.head")
+        made.append(b.recording)
+    births = {d.sides[1].origin.place.line for d in compare(*made).differences if isinstance(d, Change)}
+    assert births == {2}
+
+
+def test_what_ran_in_one_run_only_stands_where_it_ran():
+    made = []
+    for extra in (False, True):
+        b = RecordingBuilder()
+        x = b.ran("linear", b.made("bfloat16"), module="net.a")
+        if extra:
+            b.ran("exp", x, module="net.new")
+        wide = b.made("float32" if extra else "float16", text="scale = «make()»")
+        b.ran("mul", x, wide, module="net.b")
+        made.append(b.recording)
+    assert [type(d) for d in compare(*made).differences] == [Replaced, Change]
+
+
+def test_a_cast_that_is_the_birth_of_a_change_is_no_difference_of_its_own():
+    made = []
+    for cast in (False, True):
+        b = RecordingBuilder()
+        x = b.made("bfloat16")
+        if cast:
+            narrow, x = x, b.made("float32", "cast", explicit=True, text="x = «x.float()»")
+            b.ran("float", narrow, out="float32", at=1, aten="_to_copy.default")
+        b.ran("exp", x, out=x.dtype, module="net.a")
+        made.append(b.recording)
+    assert [type(d) for d in compare(*made).differences] == [Change]
+
+
+def test_settings_findings_and_parameters_of_one_run_only():
+    one, other = run(layers=2), run(layers=3)
+    other = dataclasses.replace(other, meta={**other.meta, "torch": "2.12.0"})
+    b = RecordingBuilder()
+    b.refused("linear", b.made("float32"), b.made("float16", "cast", explicit=True).as_parameter("net.weight"))
+    judged = conclude(b.recording)
+    found = compare(one, other, ((), judged.findings))
+    assert found.settings == (("torch", "2.13.0", "2.12.0"),)
+    assert found.only == ((), ("layers.2.norm.weight",))
+    assert found.findings == ((), judged.findings)
+    assert not compare(one, one, (judged.findings, judged.findings)).findings[0]
+
+
+def test_patterns_keep_numbers_that_do_not_differ():
+    names = ["h.0.attn.2", "h.1.attn.2", "head.7"]
+    assert patterns.collapsed(names) == {"h.*.attn.2": ("h.0.attn.2", "h.1.attn.2"), "head.7": ("head.7",)}
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def both():
+    return compare(run("float32", scores="matmul softmax matmul"), run("bfloat16", scores="sdpa", above=3))
+
+
+def test_the_console_text_is_golden():
+    golden("norm.txt", differences.text(both(), NAMES))
+
+
+def test_the_page_shows_the_same_and_loads_nothing():
+    page = differences.html(both(), ("a<b>.trace", "b.trace"))
+    for line in differences.text(both(), NAMES).splitlines()[3:]:
+        assert line.strip().replace(">", "&gt;") in page
+    assert "default-src 'none'" in page and "<script" not in page and "a&lt;b&gt;.trace" in page
+
+
+LLAMA = """
+import sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.manual_seed(0)
+config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                     num_key_value_heads=4, max_position_embeddings=64, attn_implementation=sys.argv[1])
+model = LlamaForCausalLM(config).to(torch.bfloat16)
+ids = torch.arange(16).view(1, 16)
+model(input_ids=ids, labels=ids).loss.backward()
+"""
+
+
+@pytest.mark.slow
+def test_eager_attention_against_sdpa_in_a_real_model(tmp_path):
+    pytest.importorskip("transformers")
+    (tmp_path / "step.py").write_text(LLAMA)
+    for kind in ("eager", "sdpa"):
+        ended = command(tmp_path, "run", "-q", "--save", f"{kind}.trace", "step.py", kind)
+        assert ended.returncode == 0, ended.stderr
+    shown = command(tmp_path, "diff", "eager.trace", "sdpa.trace", "--html", "diff.html", "--exit-code")
+    assert shown.returncode == 1
+    golden("attention.txt", re.sub(r"(?<=\.py):\d+:\d+", ":N", shown.stdout.rstrip("\n")))  # lines of transformers
+    assert "scaled_dot_product_attention" in (tmp_path / "diff.html").read_text("utf-8")
+
+
+# ---------------------------------------------------------------- the command
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore", NO_COLOR="1")
+    return subprocess.run(
+        [sys.executable, "-m", "dtypetrace", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )  # fmt: skip
+
+
+def test_the_command_compares_two_files(tmp_path):
+    for name, recording in zip(NAMES, (run("float32"), run("bfloat16"))):
+        saved.save(tmp_path / name, conclude(recording))
+    ended = command(tmp_path, "diff", *NAMES)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(
+        "a: before.trace\nb: after.trace\n\n1. layers.*.norm.weight: float32 in a, bfloat16 in b\n"
+    )
+    assert command(tmp_path, "diff", NAMES[0], NAMES[0], "--exit-code").returncode == 0
+
+
+def test_what_is_no_trace_is_one_line(tmp_path):
+    (tmp_path / "a.trace").write_text("{}")
+    ended = command(tmp_path, "diff", "a.trace", "b.trace")
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "a.trace" in ended.stderr

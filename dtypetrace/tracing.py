@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from .capture.calls import dtype_name
-from .capture.interrupts import Leaving, held
+from .capture.held_signals import Leaving, held
 from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
 from .capture.snapshot import snapshot

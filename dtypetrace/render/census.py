@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..records import Op, Recording
-from ..rules.silent import quantity
+from ..rules.run_facts import quantity
 from ..tables.dtypes import REAL, narrower
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move
 from ..terminal import seen

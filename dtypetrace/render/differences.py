@@ -140,7 +140,8 @@ _PAGE = """<!doctype html>
 :root {{ color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }}
 body {{ max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.3rem; }} h2 {{ font-size: 1rem; margin: 1.5rem 0 .3rem; }}
-pre {{ margin: 0; padding: .6rem .8rem; border-left: 4px solid; overflow-x: auto; font: 13px/1.6 ui-monospace, monospace; }}
+pre {{ margin: 0; padding: .6rem .8rem; border-left: 4px solid; overflow-x: auto;
+  font: 13px/1.6 ui-monospace, monospace; }}
 dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }} dd {{ margin: 0; }}
 </style></head>
 <body><main><h1>{title}</h1>

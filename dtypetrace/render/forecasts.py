@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..foresight.forecast import Forecast, Predicted
-from ..rules.silent import quantity
+from ..rules.run_facts import quantity
 from ..tables.codes import TITLES
 from ..terminal import seen
 from .wording import relative

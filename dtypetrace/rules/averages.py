@@ -6,7 +6,7 @@ from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Recording, Val
 from ..tables.dtypes import DTYPES, HALF
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
-from .silent import Run
+from .run_facts import Run
 from .training import birth
 
 

@@ -20,7 +20,7 @@ from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
 from .case import short
 from .making import At, silent_finding
-from .silent import Run
+from .run_facts import Run
 
 
 def find(run: Run) -> list[Finding]:

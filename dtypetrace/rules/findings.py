@@ -24,7 +24,7 @@ from .case import Case
 from .principles import Verdict
 from .registry import RULES, Rule
 from .remedies import remedy, short
-from .silent import Run
+from .run_facts import Run
 
 _SEVERITY = {"error": 0, "warning": 1, "note": 2}
 _AGREEING = ("agree", "kernel", "other", "fits")

@@ -18,7 +18,7 @@ from math import prod
 
 from ..records import Op, Precision
 from ..tables.dtypes import HALF, REAL
-from .silent import FORWARD, Run
+from .run_facts import FORWARD, Run
 
 ROUNDING = 2.0**-8
 """One rounding of bfloat16, relative to the number."""

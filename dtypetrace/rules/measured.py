@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from .. import graph
 from ..records import Compared, Finding, Fix, FlowStep, Op, Operand, Precision, Recording, Value
-from ..tables.codes import TITLES
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, name_of
 from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
+from .making import At, silent_finding
 from .ranges import event_of_output, flow_to, keep_wide, made_operand, scaled
-from .silent import FORWARD, Run
+from .run_facts import FORWARD, Run
 
 _KINDS = {
     "DT301": "overflow",
@@ -171,20 +171,13 @@ def _at_op(
         )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
-    return Finding(
-        code=code,
-        kind=_KINDS[code],
+    return silent_finding(
+        code,
+        _KINDS[code],
+        At.of(op, site),
         severity="warning",
-        title=TITLES[code],
-        phase=op.phase,
-        op=op.op,
-        aten=op.aten,
-        module=op.module,
         count=op.count,
-        predicted=False,
-        site=site,
         operands=(culprit,),
-        culprit=culprit,
         flow=flow_to(
             losses.run,
             recording.ops[blamed],
@@ -192,7 +185,6 @@ def _at_op(
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
         fix=_fix(losses.run, code, blamed, culprit, cast, backward),
-        exception=None,
         notes=tuple(notes),
     )
 
@@ -381,20 +373,13 @@ def _of_parameters(
     birth = training.birth(
         recording, worst.event, origin, f"{worst.dtype} weights, such as {worst.name}, are made here"
     )
-    return Finding(
-        code=code,
-        kind=_KINDS[code],
+    return silent_finding(
+        code,
+        _KINDS[code],
+        At.step(site, worst.name.rpartition(".")[0]),
         severity="error" if dead else "warning",
-        title=TITLES[code],
-        phase="optimizer",
-        op="step",
-        aten=None,
-        module=worst.name.rpartition(".")[0],
         count=sum(c.steps for c in members),
-        predicted=False,
-        site=site,
         operands=operands,
-        culprit=operands[0],
         flow=(*birth, FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=said)),
         fix=Fix(
             "plan",
@@ -407,6 +392,5 @@ def _of_parameters(
                 f"move {worst.dtype} weights",
             ),
         ),
-        exception=None,
         notes=tuple(facts),
     )

@@ -23,7 +23,7 @@ from ..tables.dtypes import DTYPES, REAL
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
 from .case import one, short
 from .making import At, silent_finding
-from .silent import FORWARD, Run
+from .run_facts import FORWARD, Run
 
 _NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
 _ANGLES = frozenset({"sin", "cos", "polar"})

@@ -19,7 +19,7 @@ from ..tables.dtypes import REAL, bytes_of
 from ..tables.operators import flops
 from ..terminal import seen
 from .losses import Losses
-from .silent import FORWARD, Run
+from .run_facts import FORWARD, Run
 
 RUNS = 24
 """The most runs: those that search, and the one that verifies."""

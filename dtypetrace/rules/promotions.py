@@ -23,7 +23,7 @@ from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
 from .case import short
 from .making import At, silent_finding
-from .silent import FORWARD, Run, quantity
+from .run_facts import FORWARD, Run, quantity
 
 _FAR = 3
 """A wide stream does not end at once if it goes through this many ops of arithmetic, and into another module."""

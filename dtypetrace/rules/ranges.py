@@ -19,7 +19,7 @@ from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
 from ..tables.operators import is_cast, is_move, name_of
 from .making import At, silent_finding
 from .plans import CHECKS
-from .silent import FORWARD, Run
+from .run_facts import FORWARD, Run
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""

@@ -19,7 +19,7 @@ from . import (
     round_trips,
     training,
 )
-from .silent import Run
+from .run_facts import Run
 
 
 @dataclass(frozen=True, slots=True)

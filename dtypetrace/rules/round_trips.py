@@ -17,7 +17,7 @@ from ..tables.dtypes import REAL, wider
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
 from .case import one
 from .making import At, silent_finding
-from .silent import FORWARD, Run, quantity
+from .run_facts import FORWARD, Run, quantity
 
 _OFTEN = 3
 """A habit: at least this many casts of one weight for each time that it can have changed."""

@@ -11,7 +11,7 @@ import torch
 
 import dtypetrace
 from dtypetrace.records import Input, Op, Reach
-from dtypetrace.rules import silent
+from dtypetrace.rules import run_facts
 from dtypetrace.tables import operators
 
 HALVES = ("float16", "bfloat16")
@@ -433,7 +433,7 @@ def test_the_dominant_dtype_is_the_model_s_own(tmp_path):
     text = (
         "big, small = nn.Linear(64, 64), nn.Linear(8, 8).half()\nbig(torch.ones(1, 64))\nsmall(torch.ones(1, 8).half())"
     )
-    seen = silent.Run(run(tmp_path, text).recording)
+    seen = run_facts.Run(run(tmp_path, text).recording)
     by_model = {op.module: seen.dominant(op) for op in seen.ops}
     assert by_model == {"big": "float32", "small": "float16", "": "float32"}
 

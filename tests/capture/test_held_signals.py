@@ -13,7 +13,7 @@ from conftest import installed
 from torch import nn, overrides
 
 import dtypetrace
-from dtypetrace.capture.interrupts import held
+from dtypetrace.capture.held_signals import held
 from dtypetrace.hooks import Watch
 
 INTERRUPTS = 120

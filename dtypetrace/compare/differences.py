@@ -136,8 +136,8 @@ def _aligned(pair: Pair, roots: tuple[str, str]) -> tuple[list[tuple[int, int]],
     blocks: _Blocks = []
     for key in dict.fromkeys([*groups[0], *groups[1]]):
         a, b = groups[0].get(key, []), groups[1].get(key, [])
-        names = [[pair[side].ops[n].op for n in numbers] for side, numbers in enumerate((a, b))]
-        matcher = difflib.SequenceMatcher(None, *names, autojunk=False)
+        before, after = [pair[0].ops[n].op for n in a], [pair[1].ops[n].op for n in b]
+        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
         for how, i, i_end, j, j_end in matcher.get_opcodes():
             if how == "equal":
                 pairs += zip(a[i:i_end], b[j:j_end])

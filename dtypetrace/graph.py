@@ -1,7 +1,8 @@
 """How dtypes flowed: origins and flows over a recording, and the networkx graph of it.
 
 Each event names the one before it, so a flow follows the path that the tensor really took. The merged graph has cycles
-(loops in the program), and a shortest path in it may be one that no tensor took: use it only to look around, in slices.
+(loops in the program), and a shortest path in it may be one that no tensor took: use it only to explore, with
+:func:`slice_to`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
             hows.append("cast")
             reads.append(None)
             break
-        if current.how == "attribute":  # changed nothing, and nobody else is to blame
+        if current.how == "attribute":  # this read is not the cause
             event = current.parents[0] if current.parents else -1
             continue
         events.append(current)
@@ -76,7 +77,7 @@ def lineage(recording: Recording, event: int, expected: str | None = None) -> Li
         if not current.parents:
             break
         if current.how == "form" and wrong and all(recording.events[p].to == expected for p in current.parents):
-            break  # only complex or real is wrong, and this event made it so
+            break  # the precision is right; this event made it complex, or real
         event = next((p for p in current.parents if p >= 0 and recording.events[p].to != expected), current.parents[0])
     if not events:
         return None
@@ -115,15 +116,16 @@ def _followed_read(recording: Recording, event: Event, expected: str | None) -> 
 
 
 def _unfollowed(recording: Recording, event: Event, expected: str | None) -> bool:
-    """Whether a cast that changed nothing chose the wrong tensor to be like."""
+    """Whether a cast ``x.to(y.dtype)`` that changed nothing read the dtype of the wrong tensor."""
     return any(r.event >= 0 and _chosen_wrongly(recording, r, expected) for r in event.reads)
 
 
 def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> bool:
-    """Whether the tensor that a dtype was read from is right: then the line that chose it is wrong.
+    """Whether the tensor that a dtype was read from has the right dtype, so that the mistake is the line that read it.
 
-    Counters are rightly integers, even if other tensors are cast like them; a parameter may have been cast since; and a
-    tensor that met only tensors of its own dtype is healthy.
+    - A counter should be an integer, even if another tensor is cast to its dtype.
+    - A parameter was right when it was read, if it was cast to another dtype later.
+    - A tensor that met only tensors of its own dtype is right.
     """
     if expected is None:
         return False
@@ -179,7 +181,7 @@ def origin(recording: Recording, event: int, expected: str | None = None, name: 
 
 
 def flow(recording: Recording, event: int, expected: str | None = None) -> tuple[FlowStep, ...]:
-    """The steps from an origin on, the birth first. A promotion is one; its origin is that of the operand with the
+    """The steps from an origin on, the birth first. A promotion is a step; the flow begins at the operand with the
     wrong dtype."""
     line = lineage(recording, event, expected)
     if line is None:
@@ -224,8 +226,8 @@ def updated(recording: Recording, origin: Origin, dtype: str) -> bool:
 
 
 def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
-    """Whether a value was computed by weights that were cast to its dtype on purpose and got no gradient, in a run with
-    a backward pass: a teacher or an encoder that is kept in half precision."""
+    """Whether a value comes from weights that were cast on purpose and got no gradient: a teacher or an encoder in half
+    precision. Only in a run with a backward pass."""
     reached = {op.of for op in recording.ops if op.phase == "backward" and op.of >= 0}
     ahead, seen = [producer], {-1}
     while reached and ahead:
@@ -244,8 +246,8 @@ def frozen_island(recording: Recording, producer: int, dtype: str) -> bool:
 
 
 def keeps(recording: Recording, producer: int, event: int, wanted: str) -> bool:
-    """Whether a value would still be an integer or a boolean at its use if it were created as one: all ops between are
-    moves or casts, or, for integers, keep integers as integers."""
+    """Whether a value could be created as an integer or a boolean and stay one until its use: all ops between are moves
+    or casts, or, for integers, return integers for integers."""
     roots = events_above(recording, event)
     way = _upstream(recording, producer, roots)
     return all(
@@ -274,7 +276,8 @@ def why(recording: Recording, name: str) -> tuple[Chain, ...]:
     if not found:
         near = difflib.get_close_matches(name, {*recording.modules, *(p.name for p in recording.parameters)}, 3)
         raise ValueError(
-            f"nothing called {name!r} was watched" + (f"; did you mean {seen(', '.join(near))}?" if near else "")
+            f"no module or parameter called {name!r} was recorded"
+            + (f"; did you mean {seen(', '.join(near))}?" if near else "")
         )
     return tuple(found)
 
@@ -348,7 +351,7 @@ def table(recording: Recording, origin: Place, dtype: str) -> Place:
 
 
 def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -> Place:
-    """The last of the user's own lines that all uses of a library's value share; NOWHERE if there is none.
+    """The last user line that every use of a library's value passes through; NOWHERE if there is none.
 
     producer: the op that made the refused operand; used where the value met no other tensor before the refusal.
     """

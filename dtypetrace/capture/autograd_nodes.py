@@ -1,5 +1,5 @@
-"""Which op made which autograd node: so an op of the backward pass gets its forward op, and with it the forward
-line."""
+"""Which op made which autograd node: so an op of the backward pass gets its forward op. ``Recorder._look`` copies
+the place and module of that."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What is known about each live tensor: which event decided its dtype, and which op made it.
 
 A mark refers to its tensor by weak reference. So it keeps no tensor alive and leaves no attribute on the tensor
-(``torch.save`` and ``deepcopy`` would copy that). Following a dtype costs one table look-up for each op; identical
-events share an event, so a loop adds none.
+(``torch.save`` and ``deepcopy`` would copy that). Following a dtype costs one table look-up for each op. Equal
+events are stored once, so a loop adds no new ones.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .ops import GrowingOp
 
 _DEEPEST = 24
-"""Events up a chain that are searched for a loop: more than any reader follows."""
+"""The longest chain of events: one more gets the number of its parent. No reader follows more."""
 _ROOM = 1024
-"""How many marks may belong to tensors that no longer exist."""
+"""The table is swept when it has more than twice its live marks plus this many."""
 
 
 class RawRead(NamedTuple):
@@ -52,8 +52,8 @@ class RawEvent(NamedTuple):
 
 
 class Ref(weakref.ref[torch.Tensor]):
-    """A weak reference of our own class: Python shares a plain one with the program, and torch refuses to swap tensors
-    that have weak references. See :func:`not_ours`."""
+    """A weak reference of our own class. Python may give the program the same plain weak reference, and torch refuses
+    to swap a tensor that has one; with our own class, :func:`not_ours` can tell them apart."""
 
     __slots__ = ()
 
@@ -61,7 +61,8 @@ class Ref(weakref.ref[torch.Tensor]):
 class Mark(Ref):
     """A weak reference to a tensor with what is known about it.
 
-    value, kept: used with numerics (``values``, ``increments``); was: the event before ``.data =``.
+    value, kept: used with numerics (``values``, ``increments``); was: the event before ``.data =``
+    or before a swap.
     """
 
     __slots__ = ("event", "op", "value", "kept", "was")
@@ -86,7 +87,7 @@ class Origins:
         """By id; the entry of a tensor that is gone stays until its id is used again, or until :meth:`sweep`."""
         self.room = _ROOM
         self.replaced: dict[int, set[int]] = {}
-        """Event that a live tensor got by ``.data =`` -> the events it had before."""
+        """Event that a live tensor got by ``.data =`` or by a swap -> the events it had before."""
         self.events: list[RawEvent] = []
         self._numbers: dict[RawEvent, int] = {}
         self._gradients: dict[int, tuple[Ref, Ref]] = {}
@@ -138,7 +139,7 @@ class Origins:
     def _inner_mark(self, wrapper: torch.Tensor) -> Mark | None:
         """The mark of the tensor inside a wrapper or below a view, if it has the same dtype; else None.
 
-        Wrappers are DTensor and what vmap and grad pass to a function; the view is one that was made unseen
+        Wrappers are DTensor and what vmap and grad pass to a function. A view counts if no hook saw it being made
         (``as_subclass``).
         """
         if private.of_functorch(wrapper):
@@ -170,7 +171,7 @@ class Origins:
         return self.mark_of(tensor, place)
 
     def became(self, tensor: torch.Tensor, event: int) -> None:
-        """From now on another event decides a live tensor's dtype: its data were replaced, the object stays."""
+        """The object stays, but its data were replaced (``x.data = y``): from now on this event explains its dtype."""
         mark = self.of(tensor)
         if mark is None:
             self.mark(tensor, event, -1)
@@ -216,7 +217,8 @@ class Origins:
         """Number of an event; equal events share one.
 
         A value that a loop widens again and again would make an endless chain of events. If an event like it is already
-        among those above, it explains nothing new, so the number of the earlier one is returned.
+        among its ancestors, it explains nothing new, so the number of the earlier one is returned. A chain that has
+        reached its greatest length gets no further event either.
         """
         identity = _identity(event)
         number = self._numbers.get(identity)
@@ -242,7 +244,7 @@ class Origins:
         return self._numbers.get(_identity(event))
 
     def same_as(self, event: RawEvent, number: int) -> None:
-        """Makes an event another name for a known one."""
+        """This event gets the number of a known one."""
         self._numbers[_identity(event)] = number
 
     def event_of(self, tensor: torch.Tensor) -> int:

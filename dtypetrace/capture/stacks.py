@@ -2,6 +2,7 @@
 
 A stack is kept as ``(code object, f_lasti)`` pairs, which is all that ``co_positions`` needs to
 give exact columns at report time. Code objects hold no locals, so nothing is kept alive.
+:class:`UserCode` decides which frames are the user's.
 """
 
 from __future__ import annotations

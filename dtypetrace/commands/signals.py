@@ -1,8 +1,9 @@
 """Signals that end a process, and the work to do before they end it.
 
 SLURM, ``timeout`` and torchrun end jobs with SIGTERM, a closed terminal with SIGHUP, a limit with SIGXCPU. By default
-Python does nothing about them and the process ends at once. :class:`FatalSignals` does its work first and then lets the
-process die by the same signal. It leaves the program's own handlers, and ignored signals, as they are.
+Python does nothing about them and the process ends at once. :class:`FatalSignals` does its work first (``commands.run``
+gives it the report to write) and then lets the process die by the same signal. It leaves the program's own handlers,
+and ignored signals, as they are.
 
 A Python handler runs only when the main thread is executing Python, which a rank that waits in a collective never does.
 So an extra thread reads the signal's number from a pipe (``signal.set_wakeup_fd``) and does the work where the main

@@ -10,7 +10,7 @@ from ..tables.dtypes import FLOATING
 from .collision import Collision
 from .principles import PRINCIPLES, Verdict, name_of
 
-_ROLES = {  # the arguments that a message usually means come first
+_ROLES = {  # for each kind that an operation wants, the arguments to blame first
     "integer": ("index", "indices", "target", "labels", "tensor_indices_or_sections", "input"),
     "bool": ("mask", "condition", "attn_mask"),
     "float": ("target", "input", "self"),
@@ -28,7 +28,7 @@ def verdict(recording: Recording, refused: Refused) -> Verdict:
 
 
 def contenders(refused: Refused) -> tuple[Witness, ...]:
-    """The operands whose dtypes disagree: the floating ones, or all tensors where those agree."""
+    """The operands whose dtypes disagree: the floating ones; if these have one dtype, all tensors."""
     return Collision(Recording(), refused).sides
 
 
@@ -53,7 +53,7 @@ def _named(refused: Refused) -> list[Witness]:
 
 
 def _without_kernel(refused: Refused) -> list[Witness]:
-    """The operands of the dtype that has no kernel according to the exception, else the floating operands."""
+    """The operands whose dtype the exception says has no kernel; if there are none, the floating operands."""
     said = {dtype for _, dtype in refused.dtypes}
     found = [w for w in refused.witnesses if ("found", w.dtype) in refused.dtypes]
     found = found or [w for w in refused.witnesses if w.dtype in said]
@@ -76,7 +76,8 @@ def _first(witnesses: list[Witness] | tuple[Witness, ...]) -> Witness | None:
 
 
 def suits(dtype: str, wants: str) -> bool:
-    """Whether a dtype is of the kind that an operation wants: ``integer``, ``bool`` or ``float``."""
+    """Whether a dtype is of the kind that an operation wants: ``integer`` means int64 only, ``bool`` also accepts
+    uint8, ``float`` is any floating dtype."""
     if wants == "bool":
         return dtype in ("bool", "uint8")
     if wants == "integer":

@@ -66,7 +66,7 @@ def named_by_exception(case: Collision) -> Verdict | None:
 
 
 def autocast_narrowed(case: Collision) -> Verdict | None:
-    """Where autocast narrowed one side alone, and the other is as its parameter is, the parameter's dtype is right.
+    """If autocast narrowed only one side and the other still has its parameter's dtype, that dtype is right.
 
     An Embedding is not on autocast's list, and a Linear is: the region's policy made them differ.
     """
@@ -240,7 +240,7 @@ def destination(case: Collision) -> Verdict | None:
 
 
 def trained_weights(case: Collision) -> Verdict | None:
-    """Weights that are trained are right where only float64 meets them: a wider input gains them nothing."""
+    """Where trained weights meet only float64, the weights are right: a wider input gains them nothing."""
     trained = {w.dtype for w in case.sides if w.trained}
     floating = {w.dtype for w in case.sides if w.dtype in FLOATING}
     if len(trained) != 1 or floating - trained != {"float64"}:
@@ -260,8 +260,8 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 def most_operands(case: Collision) -> Verdict | None:
-    """The dtype of most operands is right; what a module holds counts once, and a tensor of no dimensions not at
-    all."""
+    """The dtype of most operands is right. Parameters and buffers of one dtype count once, tensors of no dimensions do
+    not count."""
     held = ("parameter", "buffer")
     voices = Counter(
         dtype for dtype, _ in {(w.dtype, -1 if w.holder in held else w.index) for w in case.sides if w.shape}
@@ -290,12 +290,12 @@ def _on_purpose(case: Collision, witness: Witness) -> bool:
     return root.explicit or root.how not in _ACCIDENTS
 
 
-def more_operands(case: Collision) -> Verdict | None:
-    """Where nothing was chosen, the dtype of more operands is right, each counted for itself."""
+def each_operand_counted(case: Collision) -> Verdict | None:
+    """Where nothing was chosen, the dtype of more operands is right, each parameter and buffer counted, too."""
     ranked = Counter(w.dtype for w in case.sides).most_common(2)
     if len(ranked) < 2 or ranked[0][1] == ranked[1][1]:
         return None
-    return Verdict(ranked[0][0], f"most operands are {ranked[0][0]}")
+    return Verdict(ranked[0][0], f"most operands, each counted, are {ranked[0][0]}")
 
 
 def narrower(case: Collision) -> Verdict | None:
@@ -323,7 +323,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     floating_over_integers,
     most_operands,
     chosen_on_purpose,
-    more_operands,
+    each_operand_counted,
     narrower,
 )
 """In the order in which they are tried."""

@@ -237,11 +237,11 @@ def test_chosen_on_purpose(chosen, fallen):
     both_ways(b, "chosen on purpose", chosen, fallen)
 
 
-def test_more_operands():
+def test_each_operand_counted():
     b = RecordingBuilder()
     made = b.made("float32", "parameter")
     b.refused("linear", b.made("float16"), made.as_parameter("weight"), made.as_parameter("bias"))
-    both_ways(b, "more operands", "float32", "float16")
+    both_ways(b, "each operand counted", "float32", "float16")
 
 
 def test_narrower():

@@ -1,8 +1,8 @@
 """Source edits that change a dtype where it was decided. Text only: nothing here runs or writes anything.
 
 A cast is written by ``_append_cast`` and ``_cast_text``, another ``dtype=`` by ``_in_factory_call`` and
-``_change_cast``. Each edit replaces one expression of the user's file and leaves everything around it unchanged. Where the recording has
-no text for a place, or the right change does not follow from the text, there is no edit.
+``_change_cast``. Each edit replaces one expression of the user's file and leaves everything around it unchanged. Where
+the recording has no text for a place, or the right change does not follow from the text, there is no edit.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from . import __version__
 from .commands.arguments import Command
+from .commands.contract import ContractCommand
 from .commands.diff import DiffCommand
 from .commands.explain import ExplainCommand
 from .commands.fix import FixCommand
@@ -26,7 +27,15 @@ from .terminal import seen_lines
 
 COMMANDS: dict[str, Command] = {
     command.name: command
-    for command in (RunCommand(), FixCommand(), PlanCommand(), ShowCommand(), DiffCommand(), ExplainCommand())
+    for command in (
+        RunCommand(),
+        FixCommand(),
+        PlanCommand(),
+        ShowCommand(),
+        DiffCommand(),
+        ContractCommand(),
+        ExplainCommand(),
+    )
 }
 
 

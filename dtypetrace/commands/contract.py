@@ -1,0 +1,94 @@
+"""``dtypetrace contract``: a program's dtypes written to a file, and a run compared with it."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..program import UsageError
+from . import arguments
+
+if TYPE_CHECKING:
+    from ..records import Recording
+
+
+class ContractCommand:
+    """Write which dtypes a program computes in, or check that it still does.
+
+    write   runs the program and writes a small text file: for each module its parameters', inputs',
+            outputs', compute and gradient dtypes, the optimizer's state, autocast, the loss scaler
+    check   runs it again and compares; exits with 1 and names the line that changed a dtype
+
+    Commit the file, and let CI run check: an update of a library that computes in another dtype then
+    fails the build. Instead of a program, --trace takes a file that run --save wrote.
+    """
+
+    name = "contract"
+    usage = "dtypetrace contract write|check [--file F] [--steps N] (--trace T | script.py | -m module) [args ...]"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="do", metavar="write|check", required=True)
+        for do, text in (("write", "write the file"), ("check", "compare with it; exit with 1 if a fact differs")):
+            own = actions.add_parser(do, help=text, usage=self.usage.replace("write|check", do))
+            add = own.add_argument
+            add("--file", type=Path, default=Path("dtypes.contract"), metavar="F", help="default: dtypes.contract")
+            add("--trace", type=Path, metavar="T", help="a saved trace, instead of a program to run")
+            steps = arguments.count("--steps")
+            add("--steps", type=steps, metavar="N", help="end the run after N optimizer steps")
+            arguments.add_script(own, "run a module, as python -m does", "the program, and its own arguments")
+
+    def __call__(self, options: argparse.Namespace) -> SystemExit:
+        from ..compare import contract
+        from ..render import contracts
+
+        if bool(options.words) == (options.trace is not None):
+            raise UsageError(f"give either a program or --trace. Usage: {self.usage}")
+        file = arguments.writable("--file", options.file)
+        sections = None if options.do == "write" else _read(options.file)
+        found = contract.facts(_recording(options, self.usage))
+        if sections is None:
+            from .. import report
+
+            try:
+                report.write_atomically(file, contract.text(found))
+            except OSError as failure:
+                raise UsageError(f"{options.file} could not be written: {failure}") from None
+            print(f"dtypetrace contract: wrote {options.file}")
+            return SystemExit(0)
+        breaches = contract.check(sections, found)
+        print(contracts.text(breaches, str(options.file)))
+        return SystemExit(int(bool(breaches)))
+
+
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    """The sections of a contract. Raises UsageError where there is none."""
+    from ..compare.contract import ContractError, parse
+
+    try:
+        return parse(file.read_text("utf-8"))
+    except (ContractError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is no contract: {error}") from None
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}. Write it first: dtypetrace contract write script.py"
+        ) from None
+
+
+def _recording(options: argparse.Namespace, usage: str) -> Recording:
+    """What the saved trace holds, or a run of the program in a process of its own. Raises UsageError where that
+    fails."""
+    if options.trace is not None:
+        return arguments.saved_trace(options.trace).recording
+    program = arguments.program(options, usage)
+    with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
+        trace = Path(folder) / "run.trace"
+        command = [sys.executable, "-m", "dtypetrace", "run", "--quiet", "--save", str(trace)]
+        command += ["--steps", str(options.steps)] if options.steps else []
+        ended = subprocess.run([*command, *(["-m"] if options.as_module else []), *options.words])
+        if ended.returncode:
+            raise UsageError(f"{program.name} ended with status {ended.returncode}, so its dtypes are not known")
+        return arguments.saved_trace(trace).recording

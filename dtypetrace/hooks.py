@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from .capture import global_hooks, private, threads
+from .capture import global_hooks, mode_stacks, private, threads
 from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
 from .capture.module_hooks import ModuleHooks
@@ -52,8 +52,10 @@ class Watch:
         numerics: bool = False,
         reference: Callable[[Recorder], Reference] | None = None,
     ) -> None:
-        self.recorder = Recorder(user, numerics)
-        self.recorder.reference = reference(self.recorder) if reference is not None else None
+        self.recorder = Recorder(user, numerics and not private.off(private.NUMERICS))
+        needs = private.REFERENCE, private.NUMERICS, private.BACKWARD
+        if reference is not None and not any(map(private.off, needs)):
+            self.recorder.reference = reference(self.recorder)
         self.healer: Healer | None = None
         self.running = False
         self._healing = healing
@@ -69,15 +71,15 @@ class Watch:
         self.running = True
         self._remove_left()
         self.recorder.begin()
-        self._before = private.dispatch_modes(), private.function_modes()
+        self._before = mode_stacks.dispatch_modes(), mode_stacks.function_modes()
         self.dispatch_mode = DispatchMode(self)
         function_mode: type = FunctionMode
         if self._healing is not None:
-            unrecorded = lambda: private.top_dispatch_mode_off(DispatchMode)
+            unrecorded = lambda: mode_stacks.top_dispatch_mode_off(DispatchMode)
             self.healer = self._healing(Context(self.recorder, unrecorded, opened))
             function_mode = self.healer.function_mode(FunctionMode)
         self._function_mode = function_mode(self)
-        modes_off = lambda: private.modes_off(FunctionMode, DispatchMode)
+        modes_off = lambda: mode_stacks.modes_off(FunctionMode, DispatchMode)
         self._patches = Patches(self.recorder, modes_off, self.healer)
         self.hooks = ModuleHooks(self.recorder, self._patches, self._steps, self._on_enough, self.healer)
         try:
@@ -85,7 +87,7 @@ class Watch:
                 threads.add(self, self.recorder.thread)
                 self._patches.install()
                 global_hooks.install()
-            private.push_dispatch_mode(self.dispatch_mode)
+            mode_stacks.push_dispatch_mode(self.dispatch_mode)
             private.push_function_mode(self._function_mode)
         except BaseException:
             self.stop()
@@ -100,8 +102,8 @@ class Watch:
             last_first.callback(self._forget)
             last_first.callback(self._remove_shared)
             if self.recorder.thread == get_ident():
-                last_first.callback(private.end_dispatch_mode, self.dispatch_mode, self._before[0], error)
-                last_first.callback(private.end_function_mode, self._function_mode, self._before[1], error)
+                last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._before[0], error)
+                last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._before[1], error)
                 last_first.callback(private.end_interrupted, error)
             else:  # modes belong to their thread; there they let calls pass until it opens another trace
                 last_first.callback(self._ends_elsewhere)
@@ -117,12 +119,12 @@ class Watch:
 
     def _remove_left(self) -> None:
         """Takes modes off this thread whose trace another thread has closed."""
-        for mode in private.function_modes():
+        for mode in mode_stacks.function_modes():
             if isinstance(mode, WatchingFunctionMode) and not mode.watch.running:
-                private.remove_function_mode(mode)
-        for mode in private.dispatch_modes():
+                mode_stacks.remove_function_mode(mode)
+        for mode in mode_stacks.dispatch_modes():
             if isinstance(mode, DispatchMode) and not mode.watch.running:
-                private.remove_dispatch_mode(mode)
+                mode_stacks.remove_dispatch_mode(mode)
 
     def _remove_shared(self) -> None:
         """Removes what acts in all threads."""

@@ -41,6 +41,8 @@ def mlp_with_dropout_and_adamw():
 def every_optimizer():
     found = []
     for name in ("SGD", "Adam", "Adagrad", "RMSprop", "NAdam", "Adafactor", "Muon"):
+        if not hasattr(torch.optim, name):  # an older torch
+            continue
         make = getattr(torch.optim, name)
         model = nn.Linear(8, 8, bias=name != "Muon")
         found.append(train(model, lambda m: m(torch.randn(4, 8)).square().mean(), 2, make))

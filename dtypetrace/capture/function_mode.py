@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import private
+from . import mode_stacks, private
 from .calls import TOLD_CALLS, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .protocols import again, refused
@@ -150,7 +150,7 @@ def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: di
 def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a torch function written in Python with the mode on inside it too."""
     if private.function_mode_count():  # the program's own modes see this call, but not the calls inside it
-        with private.last_function_mode(mode):
+        with mode_stacks.last_function_mode(mode):
             return func(*args, **kwargs)
     recorder, healer = mode.recorder, mode.watch.healer
     thread = recorder.thread_state()
@@ -167,7 +167,7 @@ def _reenter(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[
                 inside = f"torch functions inside {op_name(func)} of {kind.__name__}"
                 recorder.not_seen[f"{inside}, which has a __torch_function__ of its own"] = None
                 return func(*args, **kwargs)
-            with private.function_mode_on(mode):
+            with mode_stacks.function_mode_on(mode):
                 return _BODIES[func](*args, **kwargs)
         except Exception as error:
             if not recorder.refusals.knows(error):  # the inner call is healed; the outer one is never repeated
@@ -231,7 +231,7 @@ class _ModeSensitive:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is None and not private.any_autocast_enabled():
             return self.function(*args, **kwargs)
-        with private.top_dispatch_mode_off(DispatchMode):
+        with mode_stacks.top_dispatch_mode_off(DispatchMode):
             return self.function(*args, **kwargs)
 
 

@@ -117,7 +117,8 @@ def install() -> None:
                 table = HookTable(current, name)
                 _made.append(table)
             setattr(module, name, table)
-    setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any)
+    if _HAS_ANY is not None:
+        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any)
 
 
 def remove() -> None:
@@ -126,12 +127,13 @@ def remove() -> None:
         current = getattr(module, name)
         if isinstance(current, HookTable):
             setattr(module, name, current.program)
-    setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _HAS_ANY)
+    if _HAS_ANY is not None:
+        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _HAS_ANY)
 
 
 def of_the_program(name: str) -> Any:
     """One of torch's tables, without what dtypetrace adds to it."""
-    table = getattr(private.module_internals, name)
+    table = getattr(private.module_internals, name, ())
     return table.program if isinstance(table, HookTable) else table
 
 
@@ -141,4 +143,9 @@ def _program_has_any() -> bool:
 
 
 def _places() -> list[tuple[Any, str]]:
-    return [(private.optimizer_internals if "optimizer" in name else private.module_internals, name) for name in _ROLES]
+    return [
+        (module, name)
+        for name in _ROLES
+        for module in (private.optimizer_internals if "optimizer" in name else private.module_internals,)
+        if private.offered(module.__name__, name, f"what torch calls the hooks in {name} for", None) is not None
+    ]

@@ -89,13 +89,13 @@ class Increments:
     """The changes that are being made: sampled before a call and compared after it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], private.StorageWeakRef] = {}
+        self._known: dict[tuple[Any, ...], Any] = {}
         self._waiting: _Rehearsed | None = None
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Takes samples of what an in-place call is about to change, if that kind of call has changed it before."""
         self._waiting = None
-        if private.current_graph_task_id() != -1:
+        if private.current_graph_task_id() != -1 or private.off(private.SUMS):
             return
         listed = isinstance(args[0], (list, tuple))
         targets = list(args[0][:_MOST_OF_A_LIST]) if listed else [args[0]]

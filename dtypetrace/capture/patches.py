@@ -45,19 +45,24 @@ class Patches:
         self._over = False
         _installed.append(self)
         # torch's setters look these up when they are called, so this also works for setters that were imported by name
-        for name in ("_set_default_dtype", "_set_default_tensor_type"):
+        for name in private.DEFAULTS:
             self._replace(torch._C, name, self._set_default(getattr(torch._C, name)))
         self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(warning_places.install(self.recorder.places.own))
         self._undo.append(workers.install(self.recorder))
         self._watch_parameters()
-        self._watch_swaps()
+        if private.SWAP:
+            self._watch_swaps()
         for kind in private.SCRIPTED:
             self._keep_text(kind)
         if self.healer is not None:
             for replacement in self.healer.replacements():
                 self._replace(replacement.owner, replacement.name, replacement.function)
-        self._replace(torch._C, "_log_api_usage_once", self._logs_use(torch._C._log_api_usage_once))
+        if private.HIGHER_ORDER is not None:
+            kind = private.HIGHER_ORDER
+            self._replace(kind, "dispatch", private.for_supporting_modes(kind.dispatch))
+        if private.LOGS_USE:
+            self._replace(torch._C, private.LOGS_USE, self._logs_use(getattr(torch._C, private.LOGS_USE)))
         self.watch_compile()
 
     def remove(self) -> None:
@@ -84,6 +89,7 @@ class Patches:
         if "torch._dynamo.eval_frame" in sys.modules and not any(p._eager for p in _installed):
             self._eager = True
             self._undo.append(private.force_eager(self._ran_eagerly))
+        self.recorder.not_seen.update(dict.fromkeys(private.missing()))
 
     def _ran_eagerly(self) -> None:
         self.recorder.not_seen[_RAN_EAGERLY] = None

@@ -1,8 +1,8 @@
 """The one file that uses private torch APIs.
 
-Everything that torch does not document is imported here and nowhere else. So if a new torch version moves it,
-``dtypetrace.trace`` fails at once with one clear line, not deep inside a run.
-Tested with torch 2.13 (CPU).
+Everything that torch does not document is taken here and nowhere else. Without the first ones below nothing can be
+watched: ``dtypetrace.trace`` then fails at once with one clear line, not deep inside a run. Without one of the others
+(``offered``) what it is for is off, and every report says so in a line. README.md names the versions that were tested.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import _GeneratorContextManager, contextmanager
+from contextlib import _GeneratorContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import overrides
+
+from .offered import missing, off, offered
 
 try:
     import torch.nn.modules.module as module_internals
@@ -25,37 +26,13 @@ try:
         DisableTorchFunctionSubclass,
     )
     from torch._C import (
-        _AutoDispatchBelowADInplaceOrView as BelowInplaceOrView,
-    )
-    from torch._C import (
-        _AutoDispatchBelowAutograd as BelowAutograd,
-    )
-    from torch._C import (
-        _current_autograd_node as current_autograd_node,
-    )
-    from torch._C import (
-        _current_graph_task_id as current_graph_task_id,
-    )
-    from torch._C import (
-        _disabled_torch_function_impl as disabled_torch_function,
-    )
-    from torch._C import (
         _DisableTorchDispatch as DisableTorchDispatch,
     )
     from torch._C import (
-        _get_dispatch_stack_at as _dispatch_mode_at,
+        _get_dispatch_stack_at as dispatch_mode_at,
     )
     from torch._C import (
         _get_function_stack_at as function_mode_at,
-    )
-    from torch._C import (
-        _group_tensors_by_device_and_dtype as _grouping,
-    )
-    from torch._C import (
-        _InferenceMode as InferenceMode,
-    )
-    from torch._C import (
-        _is_any_autocast_enabled as any_autocast_enabled,
     )
     from torch._C import (
         _len_torch_dispatch_stack as dispatch_mode_count,
@@ -69,43 +46,111 @@ try:
     from torch._C import (
         _push_on_torch_function_stack as push_function_mode,
     )
-    from torch._C._autograd import (
-        _get_sequence_nr as next_sequence_number,
-    )
-    from torch._C._autograd import (
-        _top_saved_tensors_default_hooks as top_saved_tensors_hooks,
-    )
-    from torch._C._functorch import get_unwrapped as functorch_inner
-    from torch._C._functorch import is_functorch_wrapped_tensor as of_functorch
-    from torch._ops import OpOverload
-    from torch.autograd import _make_grads as make_seeds
-    from torch.autograd.graph import _engine_run_backward as run_engine
-    from torch.multiprocessing.reductions import StorageWeakRef
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError as error:  # pragma: no cover - a torch version that was not tested
+    from torch.utils._python_dispatch import (
+        _get_current_dispatch_mode as current_dispatch_mode,
+    )
+    from torch.utils._python_dispatch import (
+        _pop_mode as pop_dispatch_mode,
+    )
+    from torch.utils._python_dispatch import (
+        _push_mode as push_dispatch_mode_above,
+    )
+except ImportError as error:
     raise ImportError(
         f"dtypetrace does not know torch {torch.__version__}: {error}. "
         "Install a tested version (torch 2.13) or a newer dtypetrace."
     ) from error
 
+NUMERICS = "measured values"
+REFERENCE = "the reference"
+SUMS = "sums and averages that stop moving"
+BACKWARD = "the phase of the backward pass, the forward lines of its operators"
+STANCE = "torch.compile: what is compiled in the block may stay uncompiled after it"
+LISTS = "healing of the lists of foreach and fused optimizers"
+HELD = "healing inside hooks on saved tensors"
+SWAPS = "torch.utils.swap_tensors, which refuses tensors while they are traced"
+SETTERS = "torch.set_default_dtype as the origin of a dtype"
+
+
+def _no(*_args: object) -> bool:
+    return False
+
+
+def _none(*_args: object) -> None:
+    return None
+
+
+def _zero() -> int:
+    return 0
+
+
+def _no_task() -> int:
+    return -1
+
+
+def _any_autocast() -> bool:
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
+def _present(home: str, name: str, feature: str) -> str:
+    return name if offered(home, name, feature, None) is not None else ""
+
+
+_C = "torch._C"
+BelowAutograd = offered(_C, "_AutoDispatchBelowAutograd", NUMERICS, nullcontext)
+BelowInplaceOrView = offered(_C, "_AutoDispatchBelowADInplaceOrView", REFERENCE, nullcontext)
+current_autograd_node: Callable[[], Any] = offered(_C, "_current_autograd_node", BACKWARD, _none)
+current_graph_task_id: Callable[[], int] = offered(_C, "_current_graph_task_id", BACKWARD, _no_task)
+next_sequence_number: Callable[[], int] = offered("torch._C._autograd", "_get_sequence_nr", BACKWARD, _zero)
+disabled_torch_function = offered(
+    _C, "_disabled_torch_function_impl", "", getattr(torch.nn.Parameter, "__torch_function__", None)
+)
+InferenceMode = offered(_C, "_InferenceMode", "", torch.inference_mode)
+any_autocast_enabled: Callable[[], bool] = offered(
+    _C, "_is_any_autocast_enabled", "autocast on devices that are neither CPU nor CUDA", _any_autocast
+)
+top_saved_tensors_hooks: Callable[[bool], Any] = offered(
+    "torch._C._autograd", "_top_saved_tensors_default_hooks", HELD, _none
+)
+functorch_inner: Callable[[Any], Any] = offered(
+    "torch._C._functorch", "get_unwrapped", "origins of what vmap and grad wrap", _none
+)
+of_functorch: Callable[[Any], bool] = (
+    _no
+    if functorch_inner is _none
+    else offered("torch._C._functorch", "is_functorch_wrapped_tensor", "origins of what vmap and grad wrap", _no)
+)
+OpOverload: Any = offered("torch._ops", "OpOverload", "", type(torch.ops.aten.add.Tensor))
+StorageWeakRef: Any = offered("torch.multiprocessing.reductions", "StorageWeakRef", SUMS, None)
+_make_seeds = offered("torch.autograd", "_make_grads", "the line that makes the first gradient", None)
+_run_engine = offered("torch.autograd.graph", "_engine_run_backward", "refusals in a nested backward pass", None)
+
 __all__ = [
-    "ANY_GLOBAL_HOOK",
     "ACCUMULATE_SEQUENCE",
+    "ANY_GLOBAL_HOOK",
+    "BACKWARD",
     "BelowAutograd",
     "BelowInplaceOrView",
+    "DEFAULTS",
     "DisableTorchDispatch",
     "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "ENGINE_CODE",
     "GROUPING",
+    "HIGHER_ORDER",
     "InferenceMode",
+    "LOGS_USE",
     "MODULE_CALL",
+    "NUMERICS",
     "OpOverload",
+    "REFERENCE",
     "SCRIPTED",
     "SEEDS_CODE",
+    "SUMS",
     "SWAP",
     "StorageWeakRef",
     "TORCH_FOLDER",
@@ -116,36 +161,33 @@ __all__ = [
     "body_with_modes_on",
     "bucket_facts",
     "current_autograd_node",
+    "current_dispatch_mode",
     "current_graph_task_id",
+    "dispatch_mode_at",
     "dispatch_mode_count",
-    "dispatch_modes",
+    "for_supporting_modes",
     "force_eager",
     "end_interrupted",
-    "function_modes",
-    "function_mode_on",
-    "end_function_mode",
-    "end_dispatch_mode",
     "function_mode_at",
     "function_mode_count",
     "functorch_inner",
-    "last_function_mode",
-    "modes_off",
+    "missing",
     "module_internals",
     "next_sequence_number",
+    "off",
+    "offered",
     "of_functorch",
     "optimizer_internals",
+    "pop_dispatch_mode",
     "pop_function_mode",
-    "push_dispatch_mode",
+    "push_dispatch_mode_above",
     "push_function_mode",
     "register_module_forward_hook",
     "register_module_forward_pre_hook",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
-    "remove_dispatch_mode",
-    "remove_function_mode",
     "sharded_policy",
     "stance_off",
-    "top_dispatch_mode_off",
     "top_saved_tensors_hooks",
     "unseen",
 ]
@@ -155,22 +197,35 @@ TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 ANY_GLOBAL_HOOK = "_has_any_global_hook"
 """In ``module_internals``: compiled modules read it to decide whether to warn about global hooks."""
 
-ENGINE_CODE = run_engine.__code__
+ENGINE_CODE = getattr(_run_engine, "__code__", None)
 """The Python frame under which the autograd engine runs on the calling thread."""
 
-MODULE_CALL = module_internals.Module._call_impl.__code__
+MODULE_CALL = getattr(
+    offered("torch.nn", "Module._call_impl", "the arguments of modules in a traceback", None), "__code__", None
+)
 """The Python frame in which a module is called; its ``args`` and ``kwargs`` are the call's arguments."""
 
-GROUPING = _grouping.__name__
-"""In ``torch._C``: sorts an optimizer's lists of tensors by dtype."""
+GROUPING = _present(_C, "_group_tensors_by_device_and_dtype", LISTS)
+"""In ``torch._C``, empty where it is missing: sorts an optimizer's lists of tensors by dtype."""
 
-SWAP = "_swap_tensor_impl"
-"""In ``torch._C``: exchanges the contents of two tensors, after ``torch.utils.swap_tensors`` has checked them."""
+SWAP = _present(_C, "_swap_tensor_impl", SWAPS) if _present("torch.utils", "weakref", SWAPS) else ""
+"""In ``torch._C``, empty where it is missing: exchanges the contents of two tensors, which
+``torch.utils.swap_tensors`` has checked."""
 
-SCRIPTED = (torch._C.ScriptFunction, torch._C.ScriptMethod)
+DEFAULTS = [name for name in ("_set_default_dtype", "_set_default_tensor_type") if _present(_C, name, SETTERS)]
+"""In ``torch._C``: what the setters of default dtypes call."""
+
+LOGS_USE = _present(_C, "_log_api_usage_once", "torch.compile of a program that imports it in the block by name")
+"""In ``torch._C``, empty where it is missing: what torch calls as it makes an optimizer, or compiles."""
+
+SCRIPTED = tuple(
+    kind
+    for name in ("ScriptFunction", "ScriptMethod")
+    if (kind := offered(_C, name, "the texts of refusals inside TorchScript", None))
+)
 """The types that TorchScript makes from functions and from modules' methods."""
 
-SEEDS_CODE = make_seeds.__code__
+SEEDS_CODE = getattr(_make_seeds, "__code__", None)
 """Makes the gradient that a backward begins with."""
 
 ACCUMULATE_SEQUENCE = 2**64 - 1
@@ -210,6 +265,30 @@ def answers_torch_functions(kind: Any) -> bool:
     return answers is not disabled_torch_function and getattr(answers, "__func__", None) is not _TORCH_FUNCTION
 
 
+HIGHER_ORDER: Any = (
+    None
+    if hasattr(TorchDispatchMode, "supports_higher_order_operators")
+    else offered("torch._ops", "HigherOrderOperator", "", None)
+)
+"""The class of such operators where it does not know that a mode supports them (before torch 2.9), else None."""
+
+
+def for_supporting_modes(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """``HigherOrderOperator.dispatch`` for a torch that knows no ``supports_higher_order_operators``.
+
+    There such an operator refuses each kind of mode that it has no rule for: a program would fail only because it is
+    traced. Modes that say that they support them get a rule.
+    """
+
+    def dispatch_with_rule(self: Any, /, key: Any, *args: Any, **kwargs: Any) -> Any:
+        mode, rules = current_dispatch_mode(), getattr(self, "python_key_table", None)
+        if rules is not None and type(mode) not in rules and getattr(mode, "supports_higher_order_operators", False):
+            rules[type(mode)] = lambda on, *args, **kwargs: on.__torch_dispatch__(self, (), args, kwargs)
+        return dispatch(self, key, *args, **kwargs)
+
+    return dispatch_with_rule
+
+
 def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
     """Run compiled functions eagerly; returns the function that restores the stance.
 
@@ -217,6 +296,9 @@ def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
     (pytorch issue 190286); with this stance it does not. ``ran`` is called for each call of a compiled function.
     Compiling one is not enough: libraries do that when they are imported.
     """
+    home = "torch._dynamo.eval_frame"
+    if not all(_present(home, name, STANCE) for name in ("_set_stance", "DynamoStance", "_callback_from_stance")):
+        return lambda: None
     from torch._dynamo import eval_frame
 
     prior, look_up = eval_frame._set_stance(eval_frame.DynamoStance("force_eager")), eval_frame._callback_from_stance
@@ -240,6 +322,9 @@ def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
 @contextmanager
 def stance_off() -> Iterator[None]:
     """The default stance during a block."""
+    if off(STANCE):
+        yield
+        return
     from torch._dynamo import eval_frame
 
     prior = eval_frame._set_stance(eval_frame.DynamoStance("default"))
@@ -269,7 +354,8 @@ class unseen:
 
 
 _SUSPENDED = {f.__code__ for f in (_GeneratorContextManager.__enter__, _GeneratorContextManager.__exit__)}
-_SET_ASIDE = {inspect.unwrap(overrides._pop_mode_temporarily).__code__}
+_aside = offered("torch.overrides", "_pop_mode_temporarily", "modes that an interrupt puts aside", None)
+_SET_ASIDE = {inspect.unwrap(_aside).__code__} if _aside else set()
 
 
 def end_interrupted(error: BaseException | None) -> None:
@@ -308,142 +394,3 @@ def bucket_facts(ddp: Any) -> tuple[tuple[str, ...], str]:
     dtypes = ddp._get_ddp_logging_data().get("dtypes", "")
     hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(ddp, "_comm_hooks", ())]
     return tuple(d.strip() for d in dtypes.split(",") if d.strip()), hooks[-1] if hooks else ""
-
-
-@contextmanager
-def last_function_mode(mode: TorchFunctionMode) -> Iterator[None]:
-    """Puts a mode below all others during a block: it gets what they pass on, and is the only one left in its
-    handler."""
-    _set_function_modes([mode, *(function_mode_at(i) for i in range(function_mode_count()))])
-    try:
-        yield
-    finally:
-        remove_function_mode(mode)
-
-
-def dispatch_modes() -> list[Any]:
-    """The dispatch modes that are on in this thread, outermost first."""
-    return [_dispatch_mode_at(i) for i in range(dispatch_mode_count())]
-
-
-def push_dispatch_mode(mode: TorchDispatchMode) -> None:
-    """Pushes a dispatch mode without the flags that its ``__enter__`` sets: all threads share them, and modes that end
-    in another order than they began would leave them wrong for good."""
-    from torch.utils import _python_dispatch as dispatch
-
-    dispatch._push_mode(mode)
-
-
-def function_modes() -> list[Any]:
-    """The function modes that are on in this thread, outermost first."""
-    return [function_mode_at(i) for i in range(function_mode_count())]
-
-
-@contextmanager
-def function_mode_on(mode: TorchFunctionMode) -> Iterator[None]:
-    """Puts a function mode on during a block, then takes it off, wherever it is. It may be gone: an interrupt inside
-    one of torch's own functions that had removed it for a moment loses it."""
-    push_function_mode(mode)
-    try:
-        yield
-    finally:
-        remove_function_mode(mode)
-
-
-def remove_function_mode(mode: TorchFunctionMode) -> None:
-    """Takes the innermost occurrence of a mode off the function-mode stack; others keep their order."""
-    modes = function_modes()
-    if modes and modes[-1] is mode:
-        pop_function_mode()
-    elif mode in modes:
-        del modes[_last(modes, mode)]
-        _set_function_modes(modes)
-
-
-def remove_dispatch_mode(mode: TorchDispatchMode) -> None:
-    """The same for the dispatch-mode stack."""
-    modes = dispatch_modes()
-    if mode in modes:
-        del modes[_last(modes, mode)]
-        _set_dispatch_modes(modes)
-
-
-def end_function_mode(mode: TorchFunctionMode, before: list[Any], error: BaseException | None) -> None:
-    """Takes every occurrence of a mode off the function-mode stack. ``before``: the modes that were on before it;
-    ``error``: the exception that ends the block."""
-    modes = function_modes()
-    kept = _without(modes, mode, before, error)
-    if kept != modes:
-        _set_function_modes(kept)
-
-
-def end_dispatch_mode(mode: TorchDispatchMode, before: list[Any], error: BaseException | None) -> None:
-    """The same for the dispatch-mode stack."""
-    modes = dispatch_modes()
-    kept = _without(modes, mode, before, error)
-    if kept != modes:
-        _set_dispatch_modes(kept)
-
-
-def _without(modes: list[Any], mode: object, before: list[Any], error: BaseException | None) -> list[Any]:
-    """The modes that should be on after a mode's end, wherever it is.
-
-    It may be gone, for two reasons. The program left another mode and torch popped the innermost instead (a generator
-    that was dropped inside the block): that other one was below ours, the last of those that were there before. Or an
-    interrupt came while torch had removed modes for a moment, and they never came back; then an error is leaving.
-    """
-    kept = [other for other in modes if other is not mode]
-    if error is not None:
-        return before if len(kept) <= len(before) else kept
-    if len(kept) == len(modes) and 0 < len(before) <= len(kept):
-        del kept[len(before) - 1]
-    return kept
-
-
-def _last(modes: list[Any], mode: object) -> int:
-    return max(i for i, other in enumerate(modes) if other is mode)
-
-
-@contextmanager
-def top_dispatch_mode_off(kind: type[TorchDispatchMode]) -> Iterator[None]:
-    """Takes the innermost dispatch mode off during a block, if it is of that kind."""
-    from torch.utils import _python_dispatch as dispatch
-
-    mode = dispatch._get_current_dispatch_mode()
-    if not isinstance(mode, kind):
-        yield
-        return
-    dispatch._pop_mode()
-    try:
-        yield
-    finally:
-        dispatch._push_mode(mode)
-
-
-@contextmanager
-def modes_off(function_kind: type, dispatch_kind: type[TorchDispatchMode]) -> Iterator[None]:
-    """Takes the function modes of one kind off during a block, wherever they are; also the innermost dispatch mode,
-    if it is of ``dispatch_kind``."""
-    modes = [function_mode_at(i) for i in range(function_mode_count())]
-    _set_function_modes([m for m in modes if not isinstance(m, function_kind)])
-    try:
-        with top_dispatch_mode_off(dispatch_kind):
-            yield
-    finally:
-        _set_function_modes(modes)
-
-
-def _set_dispatch_modes(modes: list[Any]) -> None:
-    from torch.utils import _python_dispatch as dispatch
-
-    while dispatch_mode_count():
-        dispatch._pop_mode()
-    for mode in modes:
-        dispatch._push_mode(mode)
-
-
-def _set_function_modes(modes: list[Any]) -> None:
-    while function_mode_count():
-        pop_function_mode()
-    for mode in modes:
-        push_function_mode(mode)

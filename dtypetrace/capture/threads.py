@@ -10,7 +10,7 @@ import os
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
-from . import private
+from . import mode_stacks, private
 
 if TYPE_CHECKING:
     from .module_hooks import ModuleHooks
@@ -57,7 +57,7 @@ def here() -> Watching | None:
     """
     watch = _watches.get(get_ident())
     if watch is None and _watches and private.current_graph_task_id() != -1:
-        modes = private.dispatch_modes()
+        modes = mode_stacks.dispatch_modes()
         for other in everyone():
             if other.dispatch_mode in modes:
                 return other

@@ -40,7 +40,8 @@ class Lists:
         """See :meth:`capture.protocols.Healer.replacements`."""
         for name in LISTS:
             yield Replacement(torch, name, self._on_lists(getattr(torch, name)))
-        yield Replacement(torch._C, private.GROUPING, self._on_grouping(getattr(torch._C, private.GROUPING)))
+        if private.GROUPING:
+            yield Replacement(torch._C, private.GROUPING, self._on_grouping(getattr(torch._C, private.GROUPING)))
 
     def _on_lists(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Replaces an in-place function on lists of tensors. First it is tried on one number of each dtype, before it

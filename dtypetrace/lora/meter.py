@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..capture import private
+from ..capture import mode_stacks, private
 from ..capture.calls import dtype_name
 from ..capture.updates import SMALLEST_NORMAL_HALF, Updates, sample
 from ..records import Update
@@ -89,9 +89,9 @@ class Meter:
     def watch_writes(self, on: bool) -> None:
         """Switches the mode that ``step`` enters on and off, for callers that cannot put a block around a step."""
         if on:
-            private.push_dispatch_mode(self._writes)
+            mode_stacks.push_dispatch_mode(self._writes)
         else:
-            private.remove_dispatch_mode(self._writes)
+            mode_stacks.remove_dispatch_mode(self._writes)
 
     # ------------------------------------------------------------ at the end
 

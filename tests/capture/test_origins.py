@@ -337,6 +337,7 @@ def test_a_steady_loop_adds_no_record(tmp_path):
         assert not program.error and not r.not_seen
         return len(r.ops), len(r.events), len(r.places), len(r.modules)
 
+    sizes(1)  # what torch imports for its first optimizer step runs operators of its own
     assert sizes(3) == sizes(12)
 
 

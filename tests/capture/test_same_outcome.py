@@ -16,6 +16,7 @@ from harmless_programs import (
     transformer_encoder,
     work,
 )
+from outcomes import EmptyPair
 from torch import nn
 
 import dtypetrace
@@ -40,6 +41,11 @@ def test_the_program_ends_the_same(program, every_warning):
     assert not [f for f in trace.findings if f.kind == "collision"], trace
     assert trace.recording.ops or program in (threads,)
     trace.to_networkx(), repr(trace)
+
+
+def beside_an_empty_mode(make):
+    """What torch shows beside an empty pair of modes, where that differs: 2.8 then calls ``detach`` more often in C++."""
+    return [make()] if torch.torch_version.TorchVersion(torch.__version__) < (2, 9) else []
 
 
 class Both:
@@ -72,12 +78,19 @@ def a_device():
 def test_the_program_ends_the_same_inside_modes_of_its_own(program, mode, every_warning):
     """The program's own modes see the same functions and operators whether they lie around the trace or in it."""
     program()
-    untraced = mode()
-    expected = outcome(program, untraced)
+
+    def seen(order: slice, *watch):
+        around = mode()
+        return outcome(program, *(around, *watch)[order]), getattr(around, "seen", None)
+
+    try:
+        expected = seen(slice(None))
+    except RuntimeError as error:
+        pytest.skip(f"torch {torch.__version__} itself fails in this mode: {type(error).__name__}")
     for order in (slice(None), slice(None, None, -1)):
-        around, trace = mode(), dtypetrace.trace()
-        assert outcome(program, *(around, trace)[order]) == expected
-        assert getattr(around, "seen", None) == getattr(untraced, "seen", None)
+        trace = dtypetrace.trace()
+        got = seen(order, trace)
+        assert got == expected or got in beside_an_empty_mode(lambda order=order: seen(order, EmptyPair()))
         whole(trace)
         assert trace.findings == ()
 
@@ -121,5 +134,5 @@ def test_graphs_traced_inside_the_block():
     program()
     untraced = outcome(program)
     trace = dtypetrace.trace()
-    assert outcome(program, trace) == untraced
+    assert outcome(program, trace) in [untraced, *beside_an_empty_mode(lambda: outcome(program, EmptyPair()))]
     whole(trace)

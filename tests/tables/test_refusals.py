@@ -64,6 +64,7 @@ DT102 agree | conv.input_weight | conv2d | Input type (CPUBFloat16Type) and weig
 DT104 agree | norm.cpu_param_float | _batch_norm_with_update | mixed dtype (CPU): expect parameter to have scalar type of Float |
 DT104 agree | norm.cpu_all_same | _batch_norm_with_update | mixed dtype (CPU): all inputs must share same datatype. |
 DT105 agree | rnn.new | GRU | RNN input dtype (torch.float16) does not match weight dtype (torch.float32). | input=float16 weight=float32
+DT105 agree | rnn.checked | LSTM | input must have the type torch.float32, got type torch.float16 | input=float16 weight=float32
 DT105 agree | rnn.native | lstm | Input and hidden tensors are not the same dtype, found input tensor with Half and hidden tensor with Float | input=float16 hidden=float32
 DT105 agree | rnn.native | _cudnn_rnn | Input and parameter tensors are not the same dtype, found input tensor with Float and parameter tensor with Half | input=float32 parameter=float16
 DT105 agree | impl.onednn_rnn | LSTM | could not create a primitive descriptor for the LSTM forward propagation primitive. |

@@ -1,0 +1,123 @@
+"""A torch without one part of private torch: what it is for is off and every report says so; all else works."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, os, sys, traceback
+import torch, rich.console, torch._dynamo.eval_frame, torch.multiprocessing.reductions
+from torch import nn
+from dtypetrace.capture import offered
+
+torch.set_num_threads(1)
+have = offered.look_up
+
+
+def use():
+    import dtypetrace
+
+    for options in ({"numerics": True, "autofix": True}, {"reference": True}):
+        model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)).bfloat16()
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        with dtypetrace.trace(**options) as t:
+            for _ in range(2):
+                model(torch.ones(2, 4, dtype=torch.bfloat16)).float().sum().backward()
+                optimizer.step()
+            try:
+                model(torch.ones(2, 4))
+            except RuntimeError:
+                pass
+        said = [line for line in t.recording.not_seen if "has no" in line]
+        assert not [line for line in t.recording.not_seen if "error" in line], t.recording.not_seen
+        assert t.recording.ops and (any("hooks" in line for line in said) or len(t.recording.modules) == 3), options
+        assert all(" ".join(line.split()) in " ".join(repr(t).split()) for line in said), (said, repr(t))
+        yield said
+
+
+def child(missing):
+    def look_up(home, name):
+        if f"{home}.{name}" == missing:
+            raise AttributeError(name)
+        asked.append(f"{home}.{name}")
+        return have(home, name)
+
+    asked = []
+    offered.look_up = look_up
+    try:
+        return {"said": list(use()), "asked": asked}
+    except BaseException:
+        return {"error": traceback.format_exc()}
+
+
+for missing in sys.stdin.read().split() or [""]:
+    read, write = os.pipe()
+    if not os.fork():
+        with os.fdopen(write, "w") as out:
+            json.dump(child(missing), out)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        print(json.dumps([missing, json.load(answer)]))
+    os.wait()
+"""
+
+
+def without(*parts: str) -> dict[str, dict]:
+    """For each part, how the program ran in a process of its own that did not find it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        input="\n".join(parts),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+
+
+@pytest.mark.slow
+def test_each_part_that_is_missing_switches_off_one_feature():
+    """Every part that the program's own run asks for, one after another."""
+    whole = without()[""]
+    assert "error" not in whole, whole["error"]
+    assert not any(whole["said"])
+    parts = sorted(set(whole["asked"]))
+    assert len(parts) >= 25
+    for part, ended in without(*parts).items():
+        assert "error" not in ended, f"without {part}:\n{ended['error']}"
+        for said in ended["said"]:
+            assert len(said) <= 1, (part, said)
+            assert all(re.fullmatch(rf".+: torch \S+ has no {re.escape(part)}", line) for line in said)
+        if part not in REPLACED:
+            assert all(ended["said"]), f"without {part} no report says what is off"
+
+
+REPLACED = {
+    "torch._C._disabled_torch_function_impl",
+    "torch._C._InferenceMode",
+    "torch._ops.OpOverload",
+    "torch._ops.HigherOrderOperator",
+}
+"""Parts for which another one does the same."""
+
+
+def test_without_what_it_cannot_do_without_it_fails_in_one_line():
+    program = (
+        "import torch, torch.utils._python_dispatch as d\n"
+        "del d._push_mode\n"
+        "try:\n    import dtypetrace; dtypetrace.trace\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert re.fullmatch(r"dtypetrace does not know torch \S+: cannot import name '_push_mode'.*\n", done.stdout), done

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..capture import private
+from ..capture import mode_stacks, private
 from . import loading, parallel, pretend
 from .autocast import Autocast
 from .dispatch import DryMode
@@ -36,7 +36,7 @@ class DryRun:
         self.autocast.install()
         self._mode = DryMode(self.oracle, self.values)
         self._functions = DryFunctions()
-        private.push_dispatch_mode(self._mode)
+        mode_stacks.push_dispatch_mode(self._mode)
         private.push_function_mode(self._functions)
 
     def stop(self) -> None:
@@ -44,8 +44,8 @@ class DryRun:
         if not self.running:
             return
         self.running = False
-        private.remove_function_mode(self._functions)
-        private.remove_dispatch_mode(self._mode)
+        mode_stacks.remove_function_mode(self._functions)
+        mode_stacks.remove_dispatch_mode(self._mode)
         self.autocast.remove()
         while self._undo:
             self._undo.pop()()

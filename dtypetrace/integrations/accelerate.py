@@ -1,0 +1,65 @@
+"""A block around a training loop of accelerate: ``with watch(accelerator):``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .watching import FirstSteps
+
+_AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@contextmanager
+def watch(
+    accelerator: Any,
+    max_steps: int = 3,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    fail_on: str | None = None,
+    ignore: Sequence[str] = (),
+    numerics: bool = True,
+) -> Iterator[FirstSteps]:
+    """Judges the precision plan, watches the first ``max_steps`` optimizer steps in the block, then detaches.
+
+    Open it after ``accelerator.prepare``. Rank 0 prints. folder: where the report goes (default: the accelerator's
+    ``project_dir``; without one, none is written). The counts of findings go to the accelerator's trackers. The others
+    are those of ``dtypetrace.integrations.watching.FirstSteps``. Raises ValueError where no model was prepared.
+
+    >>> with watch(accelerator):    # doctest: +SKIP
+    ...     for batch in loader:
+    ...         train(batch)
+    """
+    models, optimizers = accelerator._models, accelerator._optimizers
+    if not models:
+        raise ValueError("watch(accelerator): no model was prepared; open the block after accelerator.prepare(...)")
+
+    def log(values: Mapping[str, float]) -> None:
+        accelerator.log(dict(values))
+
+    steps = FirstSteps(max_steps, fail_on, ignore, numerics)
+    steps.begin(
+        accelerator.unwrap_model(models[0]),
+        optimizer=optimizers[0].optimizer if len(optimizers) == 1 else None,
+        scaler=accelerator.scaler,
+        autocast_dtype=_AUTOCAST.get(accelerator.mixed_precision),
+        rank=accelerator.process_index,
+        folder=folder or accelerator.project_dir,
+        log=log,
+    )
+    # a hook after a step still runs inside it, so the trace ends when the model is next called
+    hooks = [o.optimizer.register_step_post_hook(lambda *_: steps.count()) for o in optimizers[:1]]
+    hooks.append(models[0].register_forward_pre_hook(lambda *_: steps.end_if_enough()))
+    try:
+        yield steps
+    except BaseException as error:
+        steps.end(error)
+        raise
+    finally:
+        for hook in hooks:
+            hook.remove()
+    steps.end()

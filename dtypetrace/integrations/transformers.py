@@ -1,0 +1,99 @@
+"""A callback for the Trainer of transformers: ``Trainer(..., callbacks=[DtypeTraceCallback()])``."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import Trainer, TrainerCallback
+
+from .watching import FirstSteps
+
+
+class DtypeTraceCallback(TrainerCallback):  # type: ignore[misc]
+    """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches.
+
+    Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the
+    counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those of
+    ``dtypetrace.integrations.watching.FirstSteps``.
+
+    >>> Trainer(model, args, train_dataset=data, callbacks=[DtypeTraceCallback(max_steps=2)])    # doctest: +SKIP
+    """
+
+    def __init__(
+        self, max_steps: int = 3, *, fail_on: str | None = None, ignore: Sequence[str] = (), numerics: bool = True
+    ) -> None:
+        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics)
+        self._wrapped: tuple[Any, str] | None = None
+
+    @property
+    def trace(self) -> Any:
+        """The trace of the first steps, with all its views."""
+        return self.steps.trace
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The trainer tells no callback of an exception, so its ``train`` is called through one that does."""
+        trainer = _trainer()
+        if trainer is not None:
+            self._through(trainer, "train")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Before step 1: the model is on its device and wrapped, the optimizer exists."""
+        trainer = _trainer()
+        if trainer is not None and "train" not in vars(trainer):  # the callback was added after the trainer was made
+            self._through(trainer, "training_step")
+            self._wrapped = trainer, "training_step"
+        optimizer = kwargs.get("optimizer")
+        accelerator = getattr(trainer, "accelerator", None)
+        self.steps.begin(
+            kwargs["model"],
+            optimizer=getattr(optimizer, "optimizer", optimizer),
+            scaler=getattr(accelerator, "scaler", None),
+            autocast_dtype=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None,
+            rank=args.process_index,
+            folder=args.output_dir,
+            log=trainer.log if trainer is not None else None,
+        )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.steps.step_done()
+        if not self.steps.watching:
+            self._unwrap()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A run that is shorter than ``max_steps``."""
+        self.steps.end()
+        self._unwrap()
+
+    def _through(self, trainer: Any, name: str) -> None:
+        method = getattr(trainer, name)
+
+        @functools.wraps(method)
+        def through(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            except BaseException as error:
+                self.steps.end(error)
+                raise
+
+        setattr(trainer, name, through)
+
+    def _unwrap(self) -> None:
+        if self._wrapped is not None:
+            trainer, name = self._wrapped
+            delattr(trainer, name)
+            self._wrapped = None
+
+
+def _trainer() -> Any:
+    """The trainer that called: callbacks are not given it."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Trainer):
+            return owner
+        frame = frame.f_back
+    return None

@@ -1,0 +1,253 @@
+"""The callbacks in the real libraries: a run ends bit-equal with and without, mistakes are named, nothing stays installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+from dtypetrace.integrations.watching import FirstSteps, FoundError
+
+pytestmark = pytest.mark.slow
+ROWS = 8
+
+
+class Net(nn.Module):
+    """What a trainer trains: a loss from its own forward. ``mask`` makes the tensor that some mistakes are about."""
+
+    def __init__(self, mask=None):
+        super().__init__()
+        self.inward, self.outward, self.mask = nn.Linear(8, 16), nn.Linear(16, 1), mask
+
+    def forward(self, x, y):
+        x = x.to(self.inward.weight.dtype)
+        if self.mask is not None:
+            x = x * self.mask(len(x))
+        x = self.outward(torch.relu(nn.functional.dropout(self.inward(x), 0.1, self.training)))
+        return {"loss": (x.float() - y).pow(2).mean()}
+
+
+def float_mask(rows):
+    return torch.ones(rows, 8)
+
+
+def data():
+    make = torch.Generator().manual_seed(0)
+    return [{"x": torch.randn(8, generator=make), "y": torch.randn(1, generator=make)} for _ in range(ROWS * 6)]
+
+
+def weights(model):
+    return {name: p.detach().clone() for name, p in model.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---------------------------------------------------------------- transformers
+
+
+def hf(folder, callback=None, model=None, *, add=False, **options):
+    """Trains with the Trainer of transformers; returns the weights and the trainer."""
+    from transformers import Trainer, TrainingArguments
+
+    torch.manual_seed(1)
+    args = TrainingArguments(
+        output_dir=str(folder), per_device_train_batch_size=ROWS, max_steps=5, report_to=[], save_strategy="no", logging_steps=1,
+        use_cpu=True, disable_tqdm=True, seed=3, **{"learning_rate": 1e-2, **options},
+    )  # fmt: skip
+    callbacks = [callback] if callback is not None and not add else []
+    trainer = Trainer(model if model is not None else Net(), args, train_dataset=data(), callbacks=callbacks)
+    if add:
+        trainer.add_callback(callback)
+    trainer.train()
+    return weights(trainer.model), trainer
+
+
+@pytest.fixture
+def hf_callback():
+    pytest.importorskip("accelerate")
+    module = pytest.importorskip("dtypetrace.integrations.transformers", reason="needs transformers")
+    return module.DtypeTraceCallback
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_trainer_of_transformers_ends_bit_equal(tmp_path, hf_callback, bf16, capfd):
+    plain, _ = hf(tmp_path / "plain", bf16=bf16)
+    callback = hf_callback(max_steps=2)
+    watched, trainer = hf(tmp_path / "watched", callback, bf16=bf16)
+    assert same(plain, watched)
+    assert callback.trace.recording.meta["steps"] == 2 and not callback.trace.is_open
+    assert any(op.autocast == "cpu:bfloat16" for op in callback.trace.recording.ops) == bf16
+    assert (tmp_path / "watched" / "dtypetrace.html").exists()
+    assert dtypetrace.load(tmp_path / "watched" / "dtypetrace.trace").recording.meta["steps"] == 2
+    assert any("dtypetrace/errors" in row for row in trainer.state.log_history)
+    assert "no dtype problem found in 2 steps" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_an_exception_inside_the_trainer_gets_the_birth(tmp_path, hf_callback, add):
+    callback = hf_callback()
+    with pytest.raises(RuntimeError) as raised:
+        hf(tmp_path, callback, Net(float_mask).bfloat16(), add=add)
+    (born,) = [note for note in raised.value.__notes__ if "born at" in note]
+    assert "test_trainers.py" in born
+    assert callback.trace.findings[0].code == "DT101"
+    assert not callback.trace.is_open and (tmp_path / "dtypetrace.html").exists()
+
+
+def test_weights_that_do_not_move_are_named_before_and_after(tmp_path, hf_callback, capfd):
+    model = Net().bfloat16()
+    callback = hf_callback(max_steps=3)
+    hf(tmp_path, callback, model, learning_rate=1e-6, optim="sgd", lr_scheduler_type="constant")
+    assert [f.code for f in callback.steps.plan if f.severity != "note"] == ["DT503"]
+    assert "DT304" in {f.code for f in callback.trace.findings}
+    assert "DT304" in capfd.readouterr().err
+
+
+def test_a_run_is_ended_only_where_that_was_asked(tmp_path, hf_callback):
+    with pytest.raises(FoundError, match="DT503"):
+        hf(tmp_path, hf_callback(fail_on="warning"), Net().bfloat16(), learning_rate=1e-6, optim="sgd")
+
+
+# ---------------------------------------------------------------- lightning
+
+
+def lit(folder, callback=None, model=None, precision="32-true", limit=5):
+    pl = pytest.importorskip("lightning.pytorch")
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = model if model is not None else Net()
+
+        def training_step(self, batch, index):
+            return self.net(**batch)["loss"]
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+    torch.manual_seed(1)
+    module = Module()
+    loader = torch.utils.data.DataLoader(data(), batch_size=ROWS, shuffle=True)
+    logger = pl.loggers.CSVLogger(str(folder))
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=1, max_steps=limit, precision=precision, callbacks=[callback] if callback else [], logger=logger,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1,
+    )  # fmt: skip
+    trainer.fit(module, loader)
+    return weights(module), trainer
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-true", "16-mixed"])
+def test_lightning_ends_bit_equal(tmp_path, precision):
+    pytest.importorskip("lightning")
+    from dtypetrace.integrations.lightning import DtypeTraceCallback
+
+    callback = DtypeTraceCallback(max_steps=2)
+    plain, _ = lit(tmp_path / "plain", precision=precision)
+    watched, trainer = lit(tmp_path / "watched", callback, precision=precision)
+    assert same(plain, watched)
+    assert callback.trace.recording.meta["steps"] == 2 and not callback.trace.is_open
+    assert (Path(trainer.log_dir) / "dtypetrace.html").exists()
+    assert "dtypetrace/errors" in (Path(trainer.log_dir) / "metrics.csv").read_text()
+
+
+def test_an_exception_inside_lightning_gets_the_birth(tmp_path):
+    pytest.importorskip("lightning")
+    from dtypetrace.integrations.lightning import DtypeTraceCallback
+
+    callback = DtypeTraceCallback()
+    with pytest.raises(RuntimeError) as raised:
+        lit(tmp_path, callback, Net(lambda rows: torch.ones(rows, 8, dtype=torch.float64)), "bf16-true")
+    assert any("born at" in note and "test_trainers.py" in note for note in raised.value.__notes__)
+    assert callback.trace.findings[0].severity == "error" and not callback.trace.is_open
+
+
+# ---------------------------------------------------------------- accelerate
+
+
+def accelerated(mixed="no", watch=None, model=None):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    torch.manual_seed(1)
+    accelerator = Accelerator(cpu=True, mixed_precision=mixed)
+    net = model if model is not None else Net()
+    loader = torch.utils.data.DataLoader(data(), batch_size=ROWS)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=1e-2), loader)
+
+    def train():
+        for batch in loader:
+            accelerator.backward(net(**batch)["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
+
+    if watch is None:
+        train()
+    else:
+        with watch(accelerator, max_steps=2) as steps:
+            train()
+        return weights(accelerator.unwrap_model(net)), steps
+    return weights(accelerator.unwrap_model(net)), None
+
+
+@pytest.mark.parametrize("mixed", ["no", "bf16"])
+def test_accelerate_ends_bit_equal(mixed):
+    pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    plain, _ = accelerated(mixed)
+    watched, steps = accelerated(mixed, watch)
+    assert same(plain, watched)
+    assert steps.trace.recording.meta["steps"] == 2 and not steps.watching
+
+
+def test_an_exception_in_a_loop_of_accelerate_gets_the_birth():
+    pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    with pytest.raises(RuntimeError) as raised:
+        accelerated("no", watch, Net(float_mask).bfloat16())
+    assert any("born at" in note for note in raised.value.__notes__)
+
+
+def test_nothing_prepared_is_one_line():
+    accelerate = pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    with pytest.raises(ValueError, match="no model was prepared"), watch(accelerate.Accelerator(cpu=True)):
+        pass
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def test_a_failure_of_ours_leaves_the_run_alone(capfd):
+    steps = FirstSteps()
+    steps.begin("no module")
+    steps.step_done()
+    steps.end()
+    assert "internal error; the run goes on" in capfd.readouterr().err and not steps.watching
+
+
+@pytest.mark.parametrize("wrong", [{"fail_on": "fatal"}, {"max_steps": 0}])
+def test_wrong_settings_are_refused_at_once(wrong):
+    with pytest.raises(ValueError):
+        FirstSteps(**wrong)
+
+
+def test_only_rank_zero_prints_and_each_rank_writes_its_trace(tmp_path, capfd):
+    model = nn.Linear(2, 2)
+    steps = FirstSteps()
+    steps.begin(model, rank=3, folder=tmp_path)
+    model(torch.ones(1, 2))
+    steps.end()
+    assert capfd.readouterr().err == ""
+    assert [p.name for p in tmp_path.iterdir()] == ["dtypetrace.rank3.trace"]
+    assert json.loads((tmp_path / "dtypetrace.rank3.trace").read_text())["dtypetrace"] == "trace"

@@ -6,6 +6,7 @@
 # make fuzz          damaged traces and sources, MUTATIONS of them, other ones with DTYPETRACE_SEED
 # make dtype-rules    measures the operators' dtype rules anew from torch's kernels, which takes an hour
 # make matrix        the demo and quick tests under PYTHONS and TORCHES, several GB of downloads
+# make docs          the documentation site in build/site, built strictly; open build/site/index.html
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -14,7 +15,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive fuzz matrix lint dtype-rules benchmark clean
+.PHONY: demo test fast exhaustive fuzz matrix lint dtype-rules docs benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -62,6 +63,11 @@ lint: $(VENV)/test.stamp
 dtype-rules: $(VENV)/test.stamp
 	$(IN_VENV) -m tools.operator_rules
 
+# strict: a link, an anchor or an entry of the navigation that leads nowhere ends the build (--quiet would hide it from mkdocs)
+docs: $(VENV)/test.stamp
+	NO_MKDOCS_2_WARNING=1 $(IN_VENV) -m mkdocs build --strict
+	@echo "built: build/site/index.html"
+
 benchmark: $(VENV)/test.stamp
 	$(IN_VENV) benchmarks/overhead.py
 
@@ -80,7 +86,7 @@ $(VENV)/models.stamp: $(DECLARED) $(IN_VENV)
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/models.stamp
-	$(INSTALL) --editable ".[models,test]"
+	$(INSTALL) --editable ".[models,test,docs]"
 	@touch $@
 
 # Chromium, in which the HTML report is tested: the one that is there, else Debian's, else Playwright's own.

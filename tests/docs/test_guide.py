@@ -17,7 +17,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
-PAGES = [GUIDE, *(ROOT / "docs" / f"{name}.md" for name in ("contract", "diff", "formats", "pytest", "trainers"))]
+PAGES = [
+    GUIDE,
+    *(ROOT / "docs" / f"{name}.md" for name in ("contract", "diff", "formats", "pytest", "start", "trainers")),
+]
 BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)
 SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run", "pytest": "-m pytest"}
 if not any(plugin.name == "dtypetrace" for plugin in importlib.metadata.entry_points(group="pytest11")):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"(<!-- what `make demo` prints -->\n```\n)(.*?)(\n```\n)", re.S)
 PRINTED = r"^error\[DT\d+\].*?^Fix it: .*?$"
 
@@ -125,6 +125,6 @@ def test_every_dependency_is_pinned():
     declared = configparser.ConfigParser()
     declared.read(ROOT / "setup.cfg", encoding="utf-8")
     extras = declared["options.extras_require"]
-    names = " ".join([declared["options"]["install_requires"], extras["test"], extras["models"]]).split()
+    names = " ".join([declared["options"]["install_requires"], extras["test"], extras["models"], extras["docs"]]).split()
     pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
     assert {re.sub(r"[<>=!].*", "", n).lower() for n in names} <= {p.lower() for p in pinned}

@@ -125,6 +125,8 @@ def test_every_dependency_is_pinned():
     declared = configparser.ConfigParser()
     declared.read(ROOT / "setup.cfg", encoding="utf-8")
     extras = declared["options.extras_require"]
-    names = " ".join([declared["options"]["install_requires"], extras["test"], extras["models"], extras["docs"]]).split()
+    names = " ".join(
+        [declared["options"]["install_requires"], extras["test"], extras["models"], extras["docs"]]
+    ).split()
     pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
     assert {re.sub(r"[<>=!].*", "", n).lower() for n in names} <= {p.lower() for p in pinned}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .tracing import Trace, trace
     from .view import load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Trace", "explain", "load", "preflight", "retrain_lora", "trace"]
 
 _HOMES = {

@@ -130,3 +130,10 @@ def test_every_dependency_is_pinned():
     ).split()
     pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
     assert {re.sub(r"[<>=!].*", "", n).lower() for n in names} <= {p.lower() for p in pinned}
+
+
+def test_the_changelog_begins_with_this_version():
+    import dtypetrace
+
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert first and first[1] == dtypetrace.__version__

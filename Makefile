@@ -5,6 +5,7 @@
 # make exhaustive    every operator's reference in every dtype, which takes many minutes
 # make fuzz          damaged traces and sources, MUTATIONS of them, other ones with DTYPETRACE_SEED
 # make dtype-rules    measures the operators' dtype rules anew from torch's kernels, which takes an hour
+# make torch-tests TORCH_TESTS=/path/to/pytorch/test    PyTorch's own tests, plain and traced
 # make matrix        the demo and quick tests under PYTHONS and TORCHES, several GB of downloads
 # make docs          the documentation site in build/site, built strictly; open build/site/index.html
 # make benchmark, make clean
@@ -15,7 +16,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive fuzz matrix lint dtype-rules docs benchmark clean
+.PHONY: demo test fast exhaustive fuzz matrix torch-tests lint dtype-rules docs benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -47,9 +48,13 @@ exhaustive: $(VENV)/test.stamp
 	$(IN_VENV) -m pytest -n $(PYTEST_JOBS) -m exhaustive $(PYTEST_ARGS)
 
 PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 1 2>/dev/null && echo python$(version)))
-TORCHES ?= 2.13.0 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1
+TORCHES ?= 2.13.0 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.14.1 2.15.0
 matrix:
 	$(firstword $(PYTHONS)) -m tools.matrix --python $(PYTHONS) --torch $(TORCHES)
+
+torch-tests: $(VENV)/test.stamp
+	@if [ -z "$(TORCH_TESTS)" ]; then echo "make torch-tests: say TORCH_TESTS=/path/to/pytorch/test, the tests of a checkout of PyTorch" >&2; exit 1; fi
+	$(IN_VENV) -W ignore -m tools.torch_tests $(TORCH_TESTS) $(FILES)
 
 MUTATIONS ?= 50000
 fuzz: $(VENV)/test.stamp

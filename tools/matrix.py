@@ -31,7 +31,7 @@ TESTS = {
     ),
     "healing": ("tests/healing/test_heal.py",),
     "judgement": ("tests/rules/test_rules.py", "tests/tables/test_refusals.py"),
-    "reports": ("tests/test_saved.py", "tests/test_text.py", "tests/commands/test_explain.py"),
+    "reports": ("tests/records", "tests/test_saved.py", "tests/test_view.py"),
 }
 """Quick ones that between them reach every package and all of private torch."""
 MINUTES = 20
@@ -128,7 +128,9 @@ def main() -> int:
         home, problem = environment(python, torch, options.folder, index)
         ended = {}
         for what, end in (
-            [("environment", problem)] if problem else results(home / "bin" / "python", home.with_suffix(".log"))
+            [("environment", problem)]
+            if problem
+            else results(home / "bin" / "python", home.with_name(home.name + ".log"))
         ):
             ended[what] = end
             failed |= "failed" in end or not (end == "ok" or end.endswith("passed"))

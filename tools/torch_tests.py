@@ -267,7 +267,8 @@ def compare(file: Path, options: list[str], part: str, most: int | None) -> Coun
     absent: set[str] = set()
     add_absent_names(absent)
     try:
-        tests = list(tests_of(file, part))[:most]
+        tests = list(tests_of(file, part))
+        tests = tests[:: -(-len(tests) // most)] if most and tests else tests
         if absent:
             print(f"{file.name}: of another version, without {', '.join(sorted(absent))}", flush=True)
     except BaseException as error:
@@ -295,7 +296,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", default=list(FILES), metavar="FILE")
     parser.add_argument("-k", dest="part", default="", help="only tests whose name contains this")
     parser.add_argument("--options", default=",".join(OPTIONS), help="the kinds of trace (%(default)s)")
-    parser.add_argument("--most", type=int, help="at most so many tests of each file")
+    parser.add_argument("--most", type=int, help="at most so many tests of each file, evenly chosen")
     options = parser.parse_args()
     chosen = options.options.split(",")
     if not options.folder.is_dir():

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import networkx as nx
 
 from .records import Chain, Event, FlowStep, Input, Origin, Place, Read, Recording, Witness
-from .tables.dtypes import FLOATING
-from .tables.operators import NAMED_CASTS, destination, is_cast, is_move
+from .tables.dtypes import FLOATING, wider
+from .tables.operators import LIKES, NAMED_CASTS, destination, is_cast, is_move
 from .terminal import seen
 
 NOWHERE = Place()
@@ -110,6 +110,10 @@ def _how(event: Event) -> str:
 
 
 def _followed_read(recording: Recording, event: Event, expected: str | None) -> Read | None:
+    if event.how == "factory" and event.op in LIKES:
+        wrong = expected is not None and event.to != expected
+        followed = (r for r in event.reads if r.event >= 0 and not (wrong and _chosen_wrongly(recording, r, expected)))
+        return next(followed, None)
     if not event.reads or event.to == expected or expected is not None and event.to == _most_of_the_run(recording):
         return None
     return next((r for r in event.reads if r.event >= 0 and not _chosen_wrongly(recording, r, expected)), None)
@@ -125,7 +129,7 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
 
     - A counter should be an integer, even if another tensor is cast to its dtype.
     - A parameter was right when it was read, if it was cast to another dtype later.
-    - A tensor that met only tensors of its own dtype is right.
+    - A tensor that met only tensors of its own dtype, or is kept wide and was cast where it was used, is right.
     """
     if expected is None:
         return False
@@ -134,8 +138,10 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
     held = recording.events[read.event].how == "parameter" and recording.parameters
     if held and all(p.event != read.event for p in recording.parameters):
         return True  # its module was cast since
-    met = False
+    met, kept_wide = False, wider(read.dtype, expected)
     for op in recording.ops:
+        if kept_wide and is_cast(op) and op.inputs and op.outputs[:1] == (expected,):
+            met = met or op.inputs[0].event == read.event  # the program knows its dtype
         if len(op.inputs) < 2 or is_move(op) or is_cast(op) or all(i.event != read.event for i in op.inputs):
             continue
         rest = [

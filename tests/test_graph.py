@@ -5,6 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import programs
 import pytest
+from recordings import RecordingBuilder
 
 from dtypetrace import graph
 from dtypetrace.records import Event, Frame, Input, Op, Place, Read, Recording
@@ -275,3 +276,26 @@ def test_the_graph_of_a_real_step(tmp_path):
     into_linear = {d for *_, d in built.in_edges(ops["linear"], data="dtype")}
     assert into_linear == {"bfloat16"}
     assert {data["phase"] for node, data in built.nodes(data=True) if node[0] == "op"} >= {"forward", "backward"}
+
+
+def made_like(dtype: str, *, cast_first: bool) -> tuple[RecordingBuilder, int]:
+    """A tensor, perhaps cast to float32 where it is used, and another one that is made like it."""
+    b = RecordingBuilder()
+    table = b.made(dtype, explicit=True)
+    if cast_first:
+        b.ran("float", table, out="float32", aten="_to_copy.default")
+    pad = b.made(dtype, "factory", "new_zeros", reads=(Read(dtype, 0, table.event, -1),))
+    b.refused("linear", pad, b.made("float32", "parameter").as_parameter("weight"))
+    return b, pad.event
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast_first", "op"),
+    [("float64", True, "new_zeros"), ("float64", False, "ones"), ("float16", True, "ones")],
+)
+def test_who_is_to_blame_for_what_was_made_like_another(dtype, cast_first, op):
+    """A table that is kept wide and cast where it is used is healthy: the line that chose it is wrong. All else that is
+    made like a wrong tensor follows from that."""
+    b, step = made_like(dtype, cast_first=cast_first)
+    assert graph.origin(b.recording, step, "float32").op == op
+    assert graph.origin(b.recording, step, dtype).op == "ones", "what is right has the story of what it was made like"

@@ -163,7 +163,7 @@ def test_fix_patches_although_a_part_fails(monkeypatch, capsys):
         patch = SimpleNamespace(diff=lambda: "--- a/x.py\n", texts={"x.py": ""})
         problems = [SimpleNamespace(findings=[SimpleNamespace(code="DT101")])]
 
-        def __init__(self, runner):
+        def __init__(self, runner, say):
             pass
 
         def find(self):

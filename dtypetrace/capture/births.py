@@ -266,6 +266,8 @@ class Births:
         name = op_name(func)
         if name in FIXED_RESULTS:
             self._fixed(thread, name, (out,), frame)
+        elif name in LIKES:
+            self._made_like(thread, mark, out, args, kwargs, frame, name)
         other: Any = named_dtype(args, kwargs)
         if other is None and name in NAMED_CASTS:
             other = named_tensor(args, kwargs)
@@ -282,6 +284,26 @@ class Births:
                 place = self.recorder.place(thread, frame)
                 source = tuple(sorted(operands, key=str))
                 mark.event = self.origins.event(RawEvent("autocast", name, place, thread.module, source, out.dtype))
+
+    def _made_like(
+        self,
+        thread: Thread,
+        mark: Mark,
+        out: Tensor,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        frame: FrameType | None,
+        name: str,
+    ) -> None:
+        """A floating tensor that the program made like another one: it chose that tensor, and names no dtype."""
+        if not (args and isinstance(args[0], Tensor) and args[0].dtype is out.dtype and out.is_floating_point()):
+            return
+        if named_dtype(args, kwargs) is not None or frame is None or self.places.hidden(frame.f_code.co_filename):
+            return
+        place = self.recorder.place(thread, frame)
+        known = self.origins.mark_of(args[0], place)
+        reads = (RawRead(out.dtype, place, known.event, -1, known.op),)
+        mark.event = self.origins.event(RawEvent("factory", name, place, thread.module, (), out.dtype, reads=reads))
 
     def _fixed(self, thread: Thread, name: str, made: Sequence[Any], frame: FrameType | None) -> None:
         """Results that always have one integer dtype: the call is their birth, not the operands."""

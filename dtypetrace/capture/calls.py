@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..tables.operators import FIXED_RESULTS
+from ..tables.operators import FIXED_RESULTS, LIKES
 from . import private
 
 Tensor = torch.Tensor
@@ -15,9 +15,12 @@ CAST_CALLS = frozenset(
     {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
 )
 """Casts that may return the tensor they were called on. For the others, the output shows that a cast ran."""
-_RESULTS = (getattr(home, name, None) for name in FIXED_RESULTS for home in (torch, Tensor, torch.nn.functional))
-TOLD_CALLS = CAST_CALLS | {call for call in _RESULTS if call is not None}
-"""Those, and calls that always return one integer dtype: only the call shows that."""
+_RESULTS = (
+    getattr(home, name, None) for name in FIXED_RESULTS | LIKES for home in (torch, Tensor, torch.nn.functional)
+)
+SHOWN_BY_CALL = CAST_CALLS | {call for call in _RESULTS if call is not None}
+"""Those, calls that always return one integer dtype, and calls that make a tensor like another: only the call shows
+that."""
 # an isinstance check that fails takes three times as long as looking the type up
 _HOLDS_NONE = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}

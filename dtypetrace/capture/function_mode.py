@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from . import mode_stacks, private
-from .calls import TOLD_CALLS, op_name
+from .calls import SHOWN_BY_CALL, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .protocols import again, refused
 from .recorder import Recorder
@@ -64,7 +64,7 @@ class FunctionMode(WatchingFunctionMode):
         if recorder.reference is not None:
             recorder.reference.called(func, args, kwargs, out)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast
-        if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in TOLD_CALLS:
+        if autocast or kwargs and "dtype" in kwargs or recorder.origins.of(out) is None or func in SHOWN_BY_CALL:
             _called(recorder, thread, func, args, kwargs, out, sys._getframe(0).f_back)
         return out
 

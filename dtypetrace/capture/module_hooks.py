@@ -114,6 +114,8 @@ class ModuleHooks:
             modules = thread.modules
             depth = _depth_of(modules, module, id(sys._getframe(1)))
             if depth >= 0:
+                if not depth and self.healer is not None and result is not None and not modules[0].in_backward:
+                    self.healer.module_output(module, result)
                 del modules[depth:]
                 # a dtype that was read inside the call cannot decide anything after it
                 while thread.reads and thread.reads[-1].depth > len(modules):

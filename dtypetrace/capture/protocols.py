@@ -84,6 +84,9 @@ class Healer(Protocol):
     def module_input(self, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> tuple[Any, ...] | None:
         """Other arguments for a module that would refuse these, or None."""
 
+    def module_output(self, module: nn.Module, result: Any) -> None:
+        """An outermost module has returned a result, outside any backward pass."""
+
     def backward(
         self, thread: Thread, frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AbstractContextManager[None]:

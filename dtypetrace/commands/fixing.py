@@ -56,7 +56,7 @@ def _fix(
         f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; "
         "what the script writes, it writes each time"
     )
-    repair = Repair(Runner(words, as_module, steps, source, numerics=html is not None))
+    repair = Repair(Runner(words, as_module, steps, source), say=_say)
     try:
         healed = repair.find()
         _needs_stdin(name, healed)

@@ -2,8 +2,8 @@
 
 ``autofix`` starts ``python -m dtypetrace.commands.healed_run REQUEST.json`` for the run that finds the problems and for
 each run that tries a patch. Patched text is compiled under its original path, so relative imports, data files and
-``inspect.getsource`` work as usual. Processes that the program spawns see the files on disk. To compare two runs, each
-value that a backward pass began from is written down, with the norm of the gradients after it.
+``inspect.getsource`` work as usual. Processes that the program spawns see the files on disk. To compare two runs, what
+the program computes and prints is written down (``records.ledger``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -23,10 +22,11 @@ from typing import Any
 
 from ..program import AfterImport, Program, show
 from ..records import Results
+from ..records.ledger import Ledger, empty
 from ..records.text import show_patched
-from ..repair.runs import Ended, Pass
+from ..repair.runs import Ended
 
-_MOST_VALUES = 10_000
+_MOST_PRINTED = 100_000
 
 
 class PatchedFiles:
@@ -70,7 +70,7 @@ def main() -> None:
     program.text = encoded.get(program.file) or encoded.get(own)
     show_patched({**texts, **({program.file: texts[own]} if own in texts else {})})
     sys.meta_path.insert(0, PatchedFiles(encoded))
-    ledger: list[Pass] = []
+    ledger = empty()
     run = _HealedRun(request, program, ledger)
     # a program that draws different numbers in every run could not be compared with itself
     random.seed(0)
@@ -83,11 +83,14 @@ def main() -> None:
 
     asked = _Asked(0, closefd=False)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(asked))
+    sys.stdout = printed = _Printed(sys.stdout.encoding)
     error = program.execute()
     measured = run.measured(error)
     for armed in (watch, seeds):
         armed.remove()
     trace = run.stop(error)
+    run.look_at_variables()
+    ledger["printed"] = "".join(printed.begin)
     ending = show(error)
     answer: dict[str, Any] = {
         "status": ending.code if isinstance(ending, SystemExit) else 130,
@@ -127,7 +130,7 @@ def _ended(error: BaseException | None) -> Ended | None:
 class _HealedRun:
     """The trace of the run; it begins once the program has imported torch."""
 
-    def __init__(self, request: dict[str, Any], program: Program, ledger: list[Pass]) -> None:
+    def __init__(self, request: dict[str, Any], program: Program, ledger: Ledger) -> None:
         self.request, self.program, self.ledger = request, program, ledger
         self.trace: Any = None
         self.adapters: Any = None
@@ -136,7 +139,7 @@ class _HealedRun:
     def start(self) -> None:
         import torch
 
-        from ..healing.healer import Healer
+        from ..healing.ledger import LedgerHealer
         from ..lora.rerun import Adapters
         from ..rules.healing import ruling
         from ..tracing import Trace
@@ -149,9 +152,12 @@ class _HealedRun:
             script=self.program.file or None,
             source=source,
             steps=self.request["steps"],
-            numerics=self.request["numerics"],
+            numerics=True,
             autofix=partial(
-                _keeping_ledger(Healer, self.ledger, lambda *value: self.adapters.backward(*value)), judge=ruling
+                LedgerHealer,
+                judge=ruling,
+                ledger=self.ledger,
+                began=lambda *value: self.adapters.backward(*value),
             ),
         )
         self.adapters = Adapters(self.request["adapters"], self.trace._watch.recorder.event_of)
@@ -169,6 +175,17 @@ class _HealedRun:
             self.failure = traceback.format_exc()
         return None
 
+    def look_at_variables(self) -> None:
+        """Adds the tensors that the program's own file holds at its end, once the trace is closed."""
+        if self.trace is None:
+            return
+        from ..healing.ledger import variables
+
+        try:
+            self.ledger["variables"] = variables(vars(sys.modules["__main__"]))
+        except Exception:
+            self.failure = traceback.format_exc()
+
     def stop(self, error: BaseException | None) -> Any:
         try:
             if self.trace is not None:
@@ -178,69 +195,19 @@ class _HealedRun:
         return self.trace
 
 
-def _keeping_ledger(healer: type, ledger: list[Pass], began: Callable[[Any, float], None]) -> type:
-    """The healer class, extended to write down the value that each backward pass begins from and the norm of the
-    gradients after it.
+class _Printed(io.TextIOWrapper):
+    """Standard output that also keeps the beginning of what is printed."""
 
-    ``began`` is called with each value, too.
-    """
-    import torch
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.FileIO(1, "w", closefd=False), encoding, "backslashreplace", write_through=True)
+        self.begin: list[str] = []
+        self.left = _MOST_PRINTED
 
-    from ..capture import private
-
-    class Ledger(healer):
-        depth = 0
-
-        @contextmanager
-        def backward(self, thread: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-            with super().backward(thread, frame, args, kwargs):
-                self.depth += 1
-                try:
-                    first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
-                    values = first if isinstance(first, (list, tuple)) else [first]
-                    begun = self.begun(first, [v for v in values if isinstance(v, torch.Tensor)])
-                    yield
-                    if begun is not None:
-                        self.ended(*begun)
-                finally:
-                    self.depth -= 1
-
-        def begun(self, first: Any, values: list[Any]) -> tuple[Pass, list[Any]] | None:
-            """Writes down the value of an outermost backward pass; returns its entry, and the leaves that get
-            gradients."""
-            if self.depth > 1 or any(private.of_functorch(v) or v.is_meta for v in values):
-                return None  # inside a transform (torch.func.grad) or on the meta device numbers cannot be read
-            with torch.no_grad():
-                value = sum(v.detach().double().sum().item() for v in values)
-            began(first, value)
-            if len(ledger) >= _MOST_VALUES:
-                return None
-            ledger.append({"value": value, "norm": None})
-            return ledger[-1], _leaves(values)
-
-        @staticmethod
-        def ended(entry: Pass, leaves: list[Any]) -> None:
-            with torch.no_grad():
-                grads = [p.grad for p in leaves if p.grad is not None]
-                entry["norm"] = sum(g.detach().double().square().sum().item() for g in grads) ** 0.5
-
-    return Ledger
-
-
-def _leaves(values: list[Any]) -> list[Any]:
-    """The tensors to whose ``.grad`` a backward pass from these values will add."""
-    found: dict[int, Any] = {}
-    seen, waiting = set(), [v.grad_fn for v in values if v.grad_fn is not None]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found[id(variable)] = variable
-        waiting += (above for above, _ in node.next_functions if above is not None)
-    return list(found.values())
+    def write(self, text: str) -> int:
+        if self.left > 0:
+            self.begin.append(text[: self.left])
+            self.left -= len(text)
+        return super().write(text)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,9 @@ class Healer:
         self._casting.note_one(number, "input", given.dtype, weight.dtype)
         return (made if packed is None else packed._replace(data=made), *args[1:])
 
+    def module_output(self, module: nn.Module, result: Any) -> None:
+        """Nothing is to be healed there; see ``healing.ledger``."""
+
     @contextmanager
     def backward(
         self, thread: Thread, frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from .. import rules
-from ..records import Recording
-from ..tables.dtypes import FLOATING, narrower
-from .runs import Pass
+from ..records import Recording, Update
+from ..records.ledger import Numbers, Pass
+from ..tables.dtypes import DTYPES, FLOATING, narrower
+from .runs import Outcome
 
 TOLERANCE = {"float8_e5m2": 0.5, "float8_e4m3fn": 0.3, "bfloat16": 0.1, "float16": 0.02, "float32": 1e-3}
 """Relative tolerance, by the coarsest dtype that is used: about ten roundings of it, because the two runs cast at
 different places."""
 _FINEST = 1e-6
 """For runs in float64 only, whose sums may still be computed in another order."""
+_ROUNDED = 1.001
+"""Room for the rounding of a difference between two printed numbers."""
+_FEW = 8
+"""Of fewer sampled numbers, the share that moved says nothing."""
 _MEASURES: tuple[Literal["value", "norm"], ...] = ("value", "norm")
 
 
@@ -35,11 +41,135 @@ def tolerance(recording: Recording) -> float:
     return max((TOLERANCE.get(dtype, _FINEST) for dtype in seen), default=_FINEST)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One kind of numbers that two runs both have: how many there are, in words, and their largest relative
+    difference."""
+
+    what: str
+    apart: float
+
+
+def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
+    """Everything by which two runs can be compared; empty where there is nothing.
+
+    Training is compared by its backward passes and by what the optimizer did to the weights, inference by the outputs
+    of modules. What the program's file holds or prints counts where there is none of these.
+    """
+    a, b = healed.ledger, patched.ledger
+    found = [
+        *_evidence(len(a["passes"]), "backward pass{es} and gradient norms", compare(a["passes"], b["passes"])),
+        *_evidence(*_steps(healed.recording, patched.recording)),
+        *_evidence(len(a["outputs"]), "output{s} of modules", _numbers(zip(a["outputs"], b["outputs"]))),
+    ]
+    if found:
+        return found
+    same = [name for name in a["variables"] if name in b["variables"]]
+    pairs = ((a["variables"][name], b["variables"][name]) for name in same)
+    found = [
+        *_evidence(len(same), "tensor{s} that it holds at its end", _numbers(pairs)),
+        *_evidence(*_printed(a["printed"], b["printed"])),
+    ]
+    return found
+
+
+def _evidence(count: int, what: str, apart: float | None) -> Iterator[Evidence]:
+    if apart is not None:
+        plural = what.replace("{es}", "es" if count != 1 else "").replace("{s}", "s" if count != 1 else "")
+        yield Evidence(f"{count} {plural}", apart)
+
+
 def compare(healed: Sequence[Pass], patched: Sequence[Pass]) -> float | None:
     """The largest relative difference between two runs' values and gradient norms, over the passes that both made; None
     where there are none."""
     pairs = [(a[key], b[key]) for a, b in zip(healed, patched) for key in _MEASURES]
     return max((_apart(x, y) for x, y in pairs if x is not None and y is not None), default=None)
+
+
+def _numbers(pairs: Iterable[tuple[Numbers, Numbers]]) -> float | None:
+    """The largest difference between two tensors of each pair, relative to the norm of the larger one."""
+    return max((max(_apart(a["norm"], b["norm"]), _along(a, b)) for a, b in pairs), default=None)
+
+
+def _along(a: Numbers, b: Numbers) -> float:
+    size = max(a["norm"], b["norm"])
+    if not size or not math.isfinite(size):
+        return _apart(a["along"], b["along"])
+    return abs(a["along"] - b["along"]) / size
+
+
+def _steps(healed: Recording, patched: Recording) -> tuple[int, str, float | None]:
+    """What the optimizers' steps did to each weight: its mean change in a step.
+
+    A weight in a narrow dtype moves in roundings of its own size: a difference of one rounding is none.
+    """
+    known = {_key(u): u for u in healed.updates if u.steps}
+    pairs = [(known[_key(u)], u) for u in patched.updates if u.steps and _key(u) in known]
+    return (
+        len(pairs),
+        "weight{s} after the optimizer's steps",
+        max((_moved_apart(a, b) for a, b in pairs), default=None),
+    )
+
+
+def _key(update: Update) -> tuple[object, ...]:
+    return update.optimizer, update.name, update.shape, update.place
+
+
+def _moved_apart(a: Update, b: Update) -> float:
+    rounding = max(DTYPES[u.dtype].rounding for u in (a, b)) * max(a.magnitude, b.magnitude)
+    return 0.0 if abs(a.change - b.change) <= rounding else _apart(a.change, b.change)
+
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|\b(?:nan|inf)\b")
+
+
+def _printed(healed: str, patched: str) -> tuple[int, str, float | None]:
+    """The numbers that two runs print. A number is as exact as its last digit; other text must be the same."""
+    one, other = _NUMBER.findall(healed), _NUMBER.findall(patched)
+    what = "number{s} that it prints"
+    if not one or _words(healed) != _words(patched):
+        return len(one), what, math.inf if one and other else None
+    return len(one), what, max(_digits_apart(x, y) for x, y in zip(one, other))
+
+
+def _words(text: str) -> list[str]:
+    """A printed text without its numbers, and without the dtypes' names, which a patch may change."""
+    return re.sub(r"\b(?:torch\.)?(?:b?float|half|double)\d*\b|, dtype=", "", _NUMBER.sub("", text)).split()
+
+
+def _digits_apart(x: str, y: str) -> float:
+    a, b = float(x), float(y)
+    last = max(_last_digit(x), _last_digit(y))
+    return 0.0 if abs(a - b) <= last * _ROUNDED else _apart(a, b)
+
+
+def _last_digit(number: str) -> float:
+    """The size of a printed number's last digit; 0 for an integer.
+
+    >>> _last_digit("2.50"), _last_digit("3e-05"), _last_digit("12")
+    (0.01, 1e-05, 0.0)
+    """
+    mantissa, _, power = number.lower().partition("e")
+    places = len(mantissa.partition(".")[2])
+    return float(f"1e{int(power or 0) - places}") if places or power else 0.0
+
+
+def finite(outcome: Outcome) -> int:
+    """How many numbers a run computed, if all of them are finite, else 0."""
+    ledger = outcome.ledger
+    tensors = [*ledger["outputs"], *ledger["variables"].values()]
+    found = [n for p in ledger["passes"] for n in (p["value"], p["norm"]) if n is not None] + [
+        t["norm"] for t in tensors
+    ]
+    return len(found) if all(map(math.isfinite, found)) else 0
+
+
+def learns_less(healed: Recording, patched: Recording) -> list[str]:
+    """The weights of which the optimizer changes less than half as many numbers as in the healed run."""
+    known = {_key(u): u for u in healed.updates if u.steps and u.reached >= _FEW}
+    pairs = [(known[_key(u)], u) for u in patched.updates if u.steps and u.reached >= _FEW and _key(u) in known]
+    return [b.name for a, b in pairs if b.moved / b.reached < a.moved / a.reached / 2]
 
 
 def narrowed(before: Recording, after: Recording) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 from .. import saved
 from ..lora.verdict import AS_THEY_ARE, Measured
 from ..records import Recording
+from ..records.ledger import Ledger
 from ..records.text import ProgramText
 from ..source.patch import Patch
 
@@ -26,13 +27,6 @@ class Ended(TypedDict):
     frames: list[tuple[str, int]]
 
 
-class Pass(TypedDict):
-    """One backward pass: the value that it began from, and the norm of all gradients after it."""
-
-    value: float | None
-    norm: float | None
-
-
 @dataclass(frozen=True)
 class Outcome:
     """How one healed run of the program went."""
@@ -40,7 +34,7 @@ class Outcome:
     recording: Recording
     status: int
     error: Ended | None
-    ledger: tuple[Pass, ...]
+    ledger: Ledger
     root: str
     """The folder that holds the user's own code; empty where nothing was watched."""
     adapters: Measured | None = None
@@ -70,8 +64,6 @@ class Runner:
     as_module: bool = False
     steps: int | None = None
     source: str | None = None
-    numerics: bool = False
-    """Whether to measure values in the run that is shown."""
 
     def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
         """Runs it with a patch.
@@ -87,7 +79,6 @@ class Runner:
                 "steps": self.steps,
                 "source": self.source,
                 "adapters": adapters,
-                "numerics": self.numerics and shown,
                 "texts": patch.texts,
                 "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),
@@ -124,7 +115,7 @@ def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:
         recording,
         answer["status"],
         answer["error"],
-        tuple(answer["ledger"]),
+        answer["ledger"],
         answer.get("root", ""),
         saved.unpacked(Measured, answer["adapters"]) if answer["adapters"] else None,
         answer["stdin"],

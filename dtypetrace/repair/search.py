@@ -14,12 +14,13 @@ from .. import graph
 from ..records import Place
 from ..source.patch import Change, Patch, Piece, objection
 from .candidates import Problem, gather
-from .proof import Proof, compare, narrowed, new_findings, percent, tolerance
+from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
 from .runs import Ended, Outcome
 
 MOST_ROUNDS = 12
 """A program with more causes than this, each found only after the one before is repaired, needs several calls of
 ``fix``."""
+NOTHING = "nothing to compare: no backward pass, no output of a module, and nothing that it holds or prints"
 _SAME_PROGRAM = 0.1
 """If two runs of one patch differ by this share of the tolerance, the program itself is not deterministic."""
 
@@ -36,6 +37,9 @@ class Repair:
     run: Callable[..., Outcome]
     patch: Patch = field(default_factory=Patch)
     problems: list[Problem] = field(default_factory=list)
+    say: Callable[[str], None] = lambda text: None
+    """Is given one line for each run, when it begins."""
+    runs: int = 0
     objections: dict[str, str] = field(default_factory=dict)
     found: Outcome | None = None
     """The first run: healed, not patched."""
@@ -46,9 +50,20 @@ class Repair:
 
     def find(self) -> Outcome:
         """Runs the program once with healing, and gathers the causes that it met."""
-        self.found = self.healed = self.run(self.patch, shown=True)
+        self.found = self.healed = self._start("healed, without a patch", shown=True)
         self.problems = self._gather(self.healed)
         return self.healed
+
+    def _start(self, what: str, *, shown: bool = False) -> Outcome:
+        """Runs the program, after saying what for."""
+        self.runs += 1
+        self.say(f"run {self.runs}: {what}")
+        return self.run(self.patch, shown=shown)
+
+    def _described(self) -> str:
+        """What is patched in the next run."""
+        chosen = [p for p in self.problems if p.chosen is not None]
+        return "; ".join(f"{p.findings[0].code}, {p.described(p.chosen)}" for p in chosen if p.chosen is not None)
 
     def _gather(self, outcome: Outcome) -> list[Problem]:
         problems = gather(outcome.recording, self.patch)
@@ -65,17 +80,20 @@ class Repair:
     # ------------------------------------------------------------ rounds
 
     def prove(self) -> Proof:
-        """Patches and runs until nothing is refused any more, then compares with the healed run."""
-        for problem in self.problems:
-            problem.choose_next()
+        """Patches one cause after the other and runs until nothing is refused any more; then compares with the healed
+        run.
+
+        Later causes of the healed run may be artefacts: it goes on with values that no repaired program would have. So
+        the program with the first cause patched is judged anew before another cause is patched, too.
+        """
+        next((p for p in self.problems if p.choose_next()), None)
         for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(changes_of(self.problems))
             if not self.patch.texts:  # no candidate is known, or one was withdrawn: try the next
-                chosen = [problem.choose_next() for problem in self.problems]
-                if not any(chosen):
+                if not any(problem.choose_next() for problem in self.problems):
                     return Proof(False, self._without_edit(), number)
                 self.patch.set(changes_of(self.problems))
-            patched = self.patched = self.run(self.patch, shown=False)
+            patched = self.patched = self._start(self._described())
             if self.healed and self.healed.left and not patched.left and patched.error is None:
                 self.healed = patched  # compare with the first healed run that came to its end
             if not patched.refused and not self._broken(patched):
@@ -84,6 +102,7 @@ class Repair:
                         self.problems[0].choose_next()
                         continue
                     return Proof(False, why, number)
+                self.problems = [p for p in self.problems if p.chosen is not None]
                 return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
             if not self._go_on(patched):
                 self.patch.set(changes_of(self.problems))
@@ -101,9 +120,8 @@ class Repair:
             rest = [p for p in self.problems if p is not problem]
             if not changes_of(rest):
                 break
-            trial = self._tried(changes_of(rest))
-            apart = compare(patched.ledger, trial.ledger)
-            agree = apart is None or apart <= tolerance(patched.recording)
+            trial = self._tried(changes_of(rest), "whether a change is needed")
+            agree = _worst(evidence(patched, trial)) <= tolerance(patched.recording)
             if not trial.refused and not self._broken(trial) and agree:
                 self.problems, patched = rest, trial
         self.patch.set(changes_of(self.problems))
@@ -119,16 +137,21 @@ class Repair:
         return before is None or (before["type"], before["message"]) != (after["type"], after["message"])
 
     def _go_on(self, patched: Outcome) -> bool:
-        """Continues with what is still wrong: new causes get their first candidate, causes that are not repaired their
-        next one."""
+        """Continues with what is still wrong: causes that are not repaired get their next candidate, else the first
+        new cause gets its first one. Causes that the patched run no longer meets are dropped."""
         if patched.error is not None and self._broken(patched):
             problem = self._at_fault(patched.error)
             if problem is not None:
                 problem.choose_next()
             return problem is not None
         known = {problem.key: problem for problem in self.problems}
-        taken_up = [self._take_up(found, known.get(found.key)) for found in self._gather(patched)]
-        return any(taken_up)
+        found = self._gather(patched)
+        met = {problem.key for problem in found}
+        self.problems = [p for p in self.problems if p.chosen is not None or p.tried or p.key in met]
+        new = [f for f in found if (p := known.get(f.key)) is None or p.chosen is None]
+        own = [f for f in new if self._maker(f) is not None]
+        again = [self._take_up(f, known.get(f.key)) for f in found if f not in new or f in own]
+        return any(again) or any(self._take_up(f, known.get(f.key)) for f in new if f not in own)
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
         """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already
@@ -193,11 +216,11 @@ class Repair:
                         return problem
         return None
 
-    def _tried(self, changes: Sequence[Change]) -> Outcome:
+    def _tried(self, changes: Sequence[Change], what: str) -> Outcome:
         """A run with other changes than the chosen ones."""
         self.patch.set(changes)
         try:
-            return self.run(self.patch, shown=False)
+            return self._start(what)
         finally:
             self.patch.set(changes_of(self.problems))
 
@@ -220,41 +243,62 @@ class Repair:
             return ""
         if names := narrowed(before.recording, patched.recording):
             return f"nothing is refused, but {names[0]} would be trained in a narrower dtype"
+        if names := learns_less(before.recording, patched.recording):
+            return f"nothing is refused, but fewer numbers of {names[0]} learn than in the healed run"
         if not before.left and before.error is None and (new := new_findings(before.recording, patched.recording)):
             return f"nothing is refused, but the patched program has a finding that the healed one had not: {new[0]}"
         return ""
 
     def _compared(self, patched: Outcome, rounds: int) -> Proof:
-        healed = self.healed
-        if healed is None or healed is patched:
-            why = "nothing is refused; no healed run came to its end whose values could be compared"
-            return Proof(True, why, rounds)
+        """The verdict on a patched run in which nothing is refused, by what it can be compared with."""
+        if self.healed is None or self.healed is patched:
+            return self._without_healed(patched, rounds)
         allowed = tolerance(patched.recording)
-        worst = compare(healed.ledger, patched.ledger)
-        if worst is None:
-            return Proof(True, "nothing is refused; no backward pass ran whose values could be compared", rounds)
+        found = evidence(self.healed, patched)
+        if not found:
+            return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
         drawn = ""
-        if worst > allowed and (closer := self._with_same_draws(healed)) is not None and closer <= allowed:
-            worst, drawn = closer, " for the same random numbers (in another dtype torch draws others)"
-        if worst <= allowed:
-            count = min(len(healed.ledger), len(patched.ledger))
-            agree = f"agree with the healed run's within {percent(worst)}" if worst else "are those of the healed run"
-            passes = f"{count} backward pass{'es' if count != 1 else ''} and gradient norms {agree}{drawn}"
-            return Proof(True, f"nothing is refused; {passes}", rounds)
-        own = compare(patched.ledger, self.run(self.patch, shown=False).ledger)
-        if own is not None and own > allowed * _SAME_PROGRAM:
-            return Proof(True, "nothing is refused; values not comparable: not deterministic", rounds)
-        apart = f"{percent(worst)} (tolerance {percent(allowed)})"
-        return Proof(False, f"nothing is refused, but its values differ from the healed run's by {apart}", rounds)
+        if _worst(found) > allowed and (closer := self._with_same_draws(self.healed)) and _worst(closer) <= allowed:
+            found, drawn = closer, " for the same random numbers (in another dtype torch draws others)"
+        if _worst(found) <= allowed:
+            return Proof(True, f"nothing is refused; {'; '.join(map(_agree, found))}{drawn}", rounds)
+        own = evidence(patched, self._start("the same patch again, because values differ"))
+        if own and _worst(own) > allowed * _SAME_PROGRAM:
+            why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"
+            return Proof(False, why, rounds)
+        apart = max(found, key=lambda e: e.apart)
+        share = f"{percent(apart.apart)} (tolerance {percent(allowed)})"
+        why = f"nothing is refused, but its values differ from the healed run's by {share}: {apart.what}"
+        return Proof(False, why, rounds)
 
-    def _with_same_draws(self, healed: Outcome) -> float | None:
-        """How far values are apart if the patch keeps the random numbers as they were drawn; None where it already
-        does."""
+    def _without_healed(self, patched: Outcome, rounds: int) -> Proof:
+        """The verdict where no healed run came to its end: by what ran before the refusal, and by what came after."""
+        allowed = tolerance(patched.recording)
+        found = evidence(self.found, patched) if self.found is not None else []
+        if found and _worst(found) <= allowed:
+            before = f"up to the refusal, which could not be healed, {'; '.join(map(_agree, found))}"
+            return Proof(True, f"nothing is refused; {before}", rounds)
+        if count := finite(patched):
+            why = f"no healed run came to its end to compare with, but the {count} values that it computes are finite"
+            return Proof(True, f"nothing is refused; {why}", rounds)
+        return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
+
+    def _with_same_draws(self, healed: Outcome) -> list[Evidence]:
+        """The evidence if the patch keeps the random numbers as they were drawn; none where it already does."""
         same = [c for p in self.problems for c in p.same_draws]
         if same == changes_of(self.problems):
-            return None
-        twin = self._tried(same)
-        return None if twin.refused or self._broken(twin) else compare(healed.ledger, twin.ledger)
+            return []
+        twin = self._tried(same, "with the random numbers of the healed run")
+        return [] if twin.refused or self._broken(twin) else evidence(healed, twin)
+
+
+def _worst(found: Sequence[Evidence]) -> float:
+    return max((e.apart for e in found), default=0.0)
+
+
+def _agree(one: Evidence) -> str:
+    agree = f"agree with the healed run's within {percent(one.apart)}" if one.apart else "are those of the healed run"
+    return f"{one.what} {agree}"
 
 
 def _line(place: Place) -> tuple[object, ...]:

@@ -16,11 +16,12 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     """A loss scaler refuses float16 gradients: the trained weights stay in float32 and autocast computes in half."""
     if case.refused.code != "DT116":
         return
-    # where the forward runs under autocast, only the cast of the weights keeps them from float32
+    # where the forward runs under autocast, only what made or cast the weights keeps them from float32
     edit = None
-    if case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
+    if case.origin.kind in ("cast", "parameter") and any(op.autocast for op in case.recording.ops):
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
-        edit = edit or editing.uncast(case.recording, case.here)
+    if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
+        edit = editing.uncast(case.recording, case.here)
     why = "keep the trainable weights in float32 and let autocast compute in half"
     yield Fix("plan", case.here, one(edit), True, why)
 
@@ -173,6 +174,18 @@ def _without_kernel(case: Case) -> tuple[str, str]:
     number = expected if expected in FLOATING and expected else number
     invert = ", or invert a mask with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
     return f"cast {shown} to {number} at the call{invert}", number
+
+
+def leaves_part(case: Case) -> Iterator[Fix]:
+    """A part of a model that was cast by itself stays as it is: what leaves it is cast back where the rest takes it."""
+    wanted = case.wanted
+    if case.verdict.principle != "cast of a part" or not case.disagrees or not case.passed or wanted is None:
+        return
+    if case.culprit.holder is not None or case.writes_into:
+        return
+    why = f"{case.culprit.shown} comes from a part that was cast to {case.culprit.dtype}: cast it back to {wanted} here"
+    whole = f"keep that part in {wanted}, {short(case.here)}"
+    yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, (whole,))
 
 
 def wide_island(case: Case) -> Iterator[Fix]:

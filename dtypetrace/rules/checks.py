@@ -17,7 +17,7 @@ from functools import cached_property
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import Edit, Fix, Frame, Place
-from ..source import decisions, expressions, operands
+from ..source import decisions, operands, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import DTYPES, FLOATING, narrower
 from ..tables.rule_language import Gives, Refuses
@@ -88,8 +88,11 @@ def its_names_exist(proposal: Proposal) -> str:
 def it_casts_a_tensor(proposal: Proposal) -> str:
     """An edit casts a tensor or a module: not a mapping, a tuple or an object with tensors in it."""
     for edit in proposal.fix.edits:
-        receiver = _receiver(edit)
-        if receiver and (why := _no_tensor(proposal.case, edit, receiver)):
+        file = proposal.case.recording.text.parsed(edit.file)
+        if file is None or not _receiver(edit) or _casts_a_module(proposal.case, edit):
+            continue
+        here = next((n for n in file.ends.get(edit.end, ()) if file.start(n) == edit.start), None)
+        if here is not None and (why := receivers.no_tensor(file, here)):
             return why
     return ""
 
@@ -279,6 +282,11 @@ def _written(case: Case, index: int) -> str:
 # ---------------------------------------------------------------- names and receivers in the text
 
 
+def _casts_a_module(case: Case, edit: Edit) -> bool:
+    """Whether an edit casts what a module's constructor made: such an object has attributes of its own."""
+    return case.origin.kind == "parameter" and any(_inside(edit, frame) for frame in case.origin.place.stack)
+
+
 def _expression(text: str) -> ast.expr | None:
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -314,30 +322,3 @@ def _receiver(edit: Edit) -> str:
     """The expression after which an edit puts a cast; empty where the edit does something else."""
     found = re.fullmatch(r"\(?(.*?)\)?\.(?:to\([\w.]+\)|float\(\)|half\(\)|double\(\)|bfloat16\(\))", edit.after, re.S)
     return edit.before if found and edit.after.strip("(").startswith(edit.before) else ""
-
-
-_OF_A_MAP = frozenset({"items", "keys", "get", "pop", "append", "extend", "last_hidden_state", "logits", "sample"})
-"""Attributes of objects that hold tensors; no tensor has them."""
-
-
-def _no_tensor(case: Case, edit: Edit, receiver: str) -> str:
-    file, node = case.recording.text.parsed(edit.file), _expression(receiver)
-    if file is None or node is None:
-        return ""
-    if isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.DictComp, ast.ListComp, ast.Constant)):
-        return f"{receiver} is no tensor"
-    name = expressions.dotted(node)
-    if name is None:
-        return ""
-    here = next((n for n in file.ends.get(edit.end, ()) if file.start(n) == edit.start), None)
-    scope: ast.AST = expressions.function_around(file, here) if here is not None else file.tree
-    for use in ast.walk(scope):
-        if isinstance(use, ast.Attribute) and use.attr in _OF_A_MAP and expressions.dotted(use.value) == name:
-            return f"{name} holds tensors and is none: its .{use.attr} is used"
-        if isinstance(use, ast.Subscript) and expressions.dotted(use.value) == name and _is_text(use.slice):
-            return f"{name} holds tensors and is none: it is asked by key"
-    return ""
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..records import Finding, Frame
 
+_Change = tuple[tuple[Frame, ...], str]
+"""The line where what is changed was born, and the op that changes it."""
+
 
 @dataclass(frozen=True)
 class _Others:
@@ -15,6 +18,9 @@ class _Others:
     silent: tuple[Finding, ...]
     collided: frozenset[tuple[Frame, ...]]
     narrowed: frozenset[tuple[Frame, ...]]
+    writes: frozenset[_Change]
+    """The narrowing writes, and the changes of averages and sums that leave no trace."""
+    lost: frozenset[_Change]
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> bool:
         """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` restrict it to some phases."""
@@ -45,7 +51,12 @@ def _predicted_and_measured(f: Finding, others: _Others) -> bool:
 
 def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
     """Rounding that is caused by a narrowing write."""
-    return f.code in ("DT307", "DT308") and _birth(f) in others.narrowed
+    return f.code == "DT308" and _birth(f) in others.narrowed or f.code == "DT307" and _change(f) in others.writes
+
+
+def _write_to_what_stays(f: Finding, others: _Others) -> bool:
+    """A narrowing write to an average whose other changes, such as its decay, are lost too: they narrow nothing."""
+    return f.code == "DT203" and any(birth == _birth(f) and op != f.op for birth, op in others.lost)
 
 
 # ---------------------------------------------------------------- only notes
@@ -73,6 +84,7 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _cast_of_a_refusal,
     _predicted_and_measured,
     _rounded_by_a_write,
+    _write_to_what_stays,
 )
 _NOTES: tuple[_Rule, ...] = (_starved, _divided_by_infinity, _of_broken_weights)
 
@@ -81,13 +93,20 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     """The silent findings that have a cause of their own; consequences of another finding are left out, or become
     notes."""
     found = tuple(silent)
-    others = _Others(found, _births(refused), _births(f for f in found if f.code == "DT203"))
+    writes, lost = ([f for f in found if f.code == code] for code in ("DT203", "DT307"))
+    others = _Others(
+        found, _births(refused), _births(writes), frozenset(map(_change, writes)), frozenset(map(_change, lost))
+    )
     kept = (f for f in found if not any(rule(f, others) for rule in _LEFT_OUT))
     return [replace(f, severity="note") if any(rule(f, others) for rule in _NOTES) else f for f in kept]
 
 
 def _births(findings: Iterable[Finding]) -> frozenset[tuple[Frame, ...]]:
     return frozenset({_birth(f) for f in findings} - {()})
+
+
+def _change(f: Finding) -> _Change:
+    return _birth(f), f.op
 
 
 def _birth(f: Finding) -> tuple[Frame, ...]:

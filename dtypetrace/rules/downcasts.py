@@ -16,11 +16,15 @@ from math import prod
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
-from ..tables.dtypes import REAL, narrower, wider
+from ..tables.dtypes import HALF, REAL, narrower, wider
 from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
 from .case import short
 from .making import At, silent_finding
 from .run_facts import Run
+
+_COUNTS = frozenset({"int32", "int64"})
+"""What is counted in these soon grows beyond the integers that a half dtype holds: up to 256 in bfloat16, up to 2,048
+in float16."""
 
 
 def find(run: Run) -> list[Finding]:
@@ -50,8 +54,9 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     target, value = op.inputs[at], op.inputs[index]
     expected = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
     why = _harm(run, number, op, target, expected)
-    if not why and _was_narrow(run, op, index):
-        return None  # this is how master copies of the weights are copied back
+    counts = value.dtype not in REAL
+    if not why and (counts or _was_narrow(run, op, index)):
+        return None  # a stored count, or how master copies of the weights are copied back
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     flow = graph.flow(run.recording, target.event, expected)
@@ -79,8 +84,10 @@ def _wide_value(op: Op) -> int:
     target = op.inputs[at]
     if target.dtype not in REAL:
         return -1
-    others = ((n, i) for n, i in enumerate(op.inputs) if n != at and (i.shape or not target.shape))
-    return next((n for n, i in others if i.dtype in REAL and wider(i.dtype, target.dtype)), -1)
+    others = [(n, i) for n, i in enumerate(op.inputs) if n != at and (i.shape or not target.shape)]
+    wide = (n for n, i in others if i.dtype in REAL and wider(i.dtype, target.dtype))
+    counts = (n for n, i in others if i.dtype in _COUNTS and target.dtype in HALF and name_of(op) not in STORES)
+    return next(wide, next(counts, -1))
 
 
 def _by_the_engine(run: Run) -> list[Finding]:
@@ -145,10 +152,27 @@ def _of_the_written(run: Run, op: Op) -> str:
 
 
 def _was_narrow(run: Run, op: Op, index: int) -> bool:
-    """Whether the wide value is a widened copy of narrow ones, as master weights are."""
-    event = op.inputs[index].event
-    line = graph.lineage(run.recording, event)
-    return line is not None and line.root.how == "cast" and op.inputs[destination(op)].dtype in line.root.source
+    """Whether the wide value is a widened copy of narrow ones, as master weights are.
+
+    What was computed from such a copy is new, unless it is a weight's own next value.
+    """
+    value, target = op.inputs[index], op.inputs[destination(op)]
+    line = graph.lineage(run.recording, value.event)
+    copied = line is not None and line.root.how == "cast" and target.dtype in line.root.source
+    return copied and (target.holder == "parameter" or not _computed(run, value))
+
+
+def _computed(run: Run, value: Input) -> bool:
+    """Whether a value was made by more than casts, moves and writes into itself."""
+    number = value.producer
+    while number >= 0:
+        op = run.ops[number]
+        if not (is_cast(op) or is_move(op) or destination(op) == 0) or not op.inputs:
+            return True
+        if is_cast(op):
+            return False
+        number = op.inputs[0].producer
+    return False
 
 
 def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) -> str:

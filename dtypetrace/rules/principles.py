@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import Event, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
+from ..tables.operators import is_cast, is_destination
 from .collision import Collision
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
@@ -165,6 +166,42 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
     return Verdict(case.other("float64"), f"the {most.scope}'s parameters are float64 only as numpy made them so")
 
 
+def cast_of_a_part(case: Collision) -> Verdict | None:
+    """Where a part of a model was cast by itself and the rest was left as it was, what leaves the part is wrong at the
+    weights of the rest.
+
+    Both are on purpose, however many weights each has. A cast that covered all that the model had is none of a part.
+    """
+    weights = {w.dtype for w in case.sides if w.holder == "parameter"}
+    if case.refused.wants != "agree" or len(weights) != 1 or len(case.present) != 2:
+        return None
+    rest = weights.pop()
+    part = case.other(rest)
+    events = case.recording.events
+    casts = {p.event for p in case.refused.model if p.dtype == part and p.event >= 0 and events[p.event].how == "cast"}
+    left = [p.event for p in case.refused.model if p.dtype == rest and p.event >= 0]
+    values = [w for w in case.sides if w.dtype == part]
+    passed = {event for w in values for event in (w.event, *_weights_above(case, w.producer, part))}
+    if not any(made < cast for made in left for cast in casts & passed):
+        return None
+    return Verdict(rest, f"only a part of the model was cast to {part}, and the rest was left {rest}")
+
+
+def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
+    """The events of the parameters that a value was computed with, as long as it had a dtype."""
+    ops, found, seen, waiting = case.recording.ops, set(), set(), [producer]
+    while waiting:
+        number = waiting.pop()
+        if number in seen or not 0 <= number < len(ops):
+            continue
+        seen.add(number)
+        for i in ops[number].inputs:
+            if i.dtype == dtype:
+                found |= {i.event} if i.holder == "parameter" else set()
+                waiting.append(i.producer)
+    return found
+
+
 def default_yields(case: Collision) -> Verdict | None:
     """Parameters that are float32 only by default yield to a half dtype that the run decided on in several places.
 
@@ -239,13 +276,18 @@ def destination(case: Collision) -> Verdict | None:
     return Verdict(rest[0], f"what meets it is {rest[0]}") if named and rest else None
 
 
-def trained_weights(case: Collision) -> Verdict | None:
-    """Where trained weights meet only float64, the weights are right: a wider input gains them nothing."""
+def weights_meet_float64(case: Collision) -> Verdict | None:
+    """Weights are right where only float64 meets them and no other parameter is float64: a wider input gains them
+    nothing."""
     trained = {w.dtype for w in case.sides if w.trained}
+    weights = trained or {w.dtype for w in case.sides if w.holder == "parameter"}
     floating = {w.dtype for w in case.sides if w.dtype in FLOATING}
-    if len(trained) != 1 or floating - trained != {"float64"}:
+    if len(weights) != 1 or floating - weights != {"float64"}:
         return None
-    return Verdict(trained.pop(), "the weights that are trained are, and a wider input gains them nothing")
+    if not trained and (dict(case.refused.run).get("float64") or any(p.dtype == "float64" for p in case.refused.model)):
+        return None
+    kind = "the weights that are trained are" if trained else "its weights are"
+    return Verdict(weights.pop(), f"{kind}, and a wider input gains them nothing")
 
 
 def floating_over_integers(case: Collision) -> Verdict | None:
@@ -257,6 +299,53 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 # ---------------------------------------------------------------- counts, and how each dtype was chosen
+
+
+def sum_of_widened(case: Collision) -> Verdict | None:
+    """Outside any module, a sum that was made like a narrow tensor is wrong where values are added to it that were
+    widened on purpose."""
+    if case.refused.module or len(case.present) != 2:
+        return None
+    sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]
+    values = [w for w in case.sides if w not in sums]
+    if len({w.dtype for w in sums}) != 1 or len({w.dtype for w in values}) != 1:
+        return None
+    events = case.recording.events
+    copied = all(w.event >= 0 and events[w.event].how == "factory" and events[w.event].reads for w in sums)
+    wide = values[0].dtype
+    if not copied or bytes_of(wide) <= bytes_of(sums[0].dtype) or any(_cast_from(case, w) is None for w in values):
+        return None
+    return Verdict(
+        wide, f"what is added to it was cast to {wide} on purpose, and the sum was only made like another tensor"
+    )
+
+
+def not_cast_back(case: Collision) -> Verdict | None:
+    """A value that was cast, and then meets a tensor of the family that it was cast from, was not cast back."""
+    if len(case.present) != 2 or len(case.sides) != 2:
+        return None
+    for one, other in (case.sides, case.sides[::-1]):
+        if _family(case, _cast_from(case, one)) & _family(case, other.event):
+            return Verdict(other.dtype, f"it was cast from {other.dtype} and meets what it was cast from")
+    return None
+
+
+def _cast_from(case: Collision, witness: Witness) -> int | None:
+    """The event of what a side was cast from, by the program's own cast, out of the other side's dtype; None where it
+    was not."""
+    line = graph.lineage(case.recording, witness.event)
+    if line is None or line.root.how != "cast" or not line.root.explicit:
+        return None
+    root = line.root
+    casts = (o for o in case.recording.ops if is_cast(o) and o.place == root.place and o.outputs[:1] == (root.to,))
+    other = case.present - {witness.dtype}
+    return next((o.inputs[0].event for o in casts if o.inputs and o.inputs[0].dtype in other), None)
+
+
+def _family(case: Collision, event: int | None) -> set[int]:
+    """The origins of a value: everything that its dtype was taken from."""
+    line = graph.lineage(case.recording, event) if event is not None else None
+    return {case.recording.events.index(line.root)} if line is not None else set()
 
 
 def most_operands(case: Collision) -> Verdict | None:
@@ -314,13 +403,16 @@ PRINCIPLES: tuple[Principle, ...] = (
     autocast_region,
     ran_before,
     library_argument,
+    sum_of_widened,
     float64_from_numpy,
+    cast_of_a_part,
     default_yields,
     most_parameters,
     float8_multiplied,
     destination,
-    trained_weights,
+    weights_meet_float64,
     floating_over_integers,
+    not_cast_back,
     most_operands,
     chosen_on_purpose,
     each_operand_counted,

@@ -16,7 +16,7 @@ from functools import cached_property
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
-from ..tables.operators import is_cast, is_move, name_of
+from ..tables.operators import flops, is_cast, is_move, name_of
 from .making import At, silent_finding
 from .plans import CHECKS
 from .run_facts import FORWARD, Run
@@ -96,7 +96,8 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
     run, op = measured.run, measured.run.ops[first.op]
     after = [run.ops[v.op] for v in measured.values.values() if v.nans and not measured.meant(v)]
     rooted = _rooted(measured, first.op)
-    harmful = bool(after) or rooted is not None or _stays(measured, first)
+    multiplied = _multiplied(measured, first.op)
+    harmful = bool(after) or rooted is not None or multiplied is not None or _stays(measured, first)
     if op.op in _POLES or op.aten.split(".")[0] in _POLES:
         zero = _flushed_above(measured, first.op)
         if zero is not None:
@@ -108,6 +109,8 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
         notes = (f"a NaN came of it first in {after[0].op}{module}",)
     elif rooted is not None:
         notes = (f"{rooted.op} takes its root, which {op.outputs[0]} could have held",)
+    elif multiplied is not None:
+        notes = (f"{multiplied.op} adds it to other products, which are lost beside it",)
     if _narrow(op):
         yield _overflow(measured, first, notes, harmful)
 
@@ -192,6 +195,24 @@ def _rooted(measured: _Measured, number: int) -> Op | None:
         if name_of(op) in ("sqrt", "rsqrt"):
             return op
         if n in measured.values and measured.values[n].bad or is_move(op) or is_cast(op):
+            infinite.add(n)
+    return None
+
+
+def _multiplied(measured: _Measured, number: int) -> Op | None:
+    """The first product of matrices that takes an infinity which a cast made of a finite value: it spreads to whole
+    rows. What masks with infinities goes through a softmax before it is multiplied."""
+    ops = measured.run.ops
+    if not is_cast(ops[number]):
+        return None
+    infinite = {number}
+    for n, op in enumerate(ops[number + 1 :], number + 1):
+        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
+            continue
+        bad = n in measured.values and measured.values[n].bad
+        if bad and flops(op):
+            return op
+        if bad or is_move(op) or is_cast(op):
             infinite.add(n)
     return None
 

@@ -33,6 +33,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_birth.default_dtype,
     at_birth.library_value,
     at_birth.before_optimizer,
+    at_use.leaves_part,
     at_use.wide_island,
     at_use.kept_wide,
     at_use.frozen_half,

@@ -92,11 +92,11 @@ class Both(nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8))
-        self.head = nn.Linear(8, 4)  #!
+        self.head = nn.Linear(8, 4)
     def forward(self, x):
         return self.head(self.encoder(x))
 net = Both()
-net.encoder.to(torch.bfloat16).requires_grad_(False)
+net.encoder.to(torch.bfloat16).requires_grad_(False)  #!
 """
     + TRAIN.format(loss="net(torch.ones(3, 8, dtype=torch.bfloat16)).square().mean()"),
     "an adapter beside frozen weights": MIX.format(

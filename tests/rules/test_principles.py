@@ -199,10 +199,10 @@ def test_destination():
     assert decided(b.swapped) == ("destination", "float32", "float16")  # the role is blamed, whoever plays it
 
 
-def test_trained_weights():
+def test_weights_meet_float64():
     b = RecordingBuilder()
     b.refused("linear", b.made("float64"), b.made("bfloat16", "parameter").as_parameter("weight", trained=True))
-    both_ways(b, "trained weights", "bfloat16", "float64")
+    both_ways(b, "weights meet float64", "bfloat16", "float64")
 
 
 def test_floating_over_integers():
@@ -284,3 +284,78 @@ def test_swapping_twice_changes_nothing():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float64"), b.made("float32"))
     assert swapped(b.swapped) == b.recording and replace(b.recording) == b.recording
+
+
+# ---------------------------------------------------------------- parts, sums, families
+
+
+def part_cast(half: str, *, rest_first: bool = True) -> tuple[RecordingBuilder, Made, Made, tuple[Parameter, ...]]:
+    """A model of which one part was cast by itself, and a value that leaves the part."""
+    b = RecordingBuilder()
+    if rest_first:
+        rest = b.made("float32", "parameter")
+    part = b.made(half, "cast", explicit=True)
+    if not rest_first:
+        rest = b.made("float32", "parameter")
+    x = b.made(half, "cast", explicit=True, module="net")
+    y = b.ran("linear", x, part.as_parameter("part.weight"), module="net.part")
+    model = (Parameter("part.weight", half, 999, part.event), Parameter("head.weight", "float32", 16, rest.event))
+    return b, y, rest.as_parameter("head.weight"), model
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_cast_of_a_part(half):
+    """However few weights the rest has, what leaves the part takes the cast."""
+    b, y, head, model = part_cast(half)
+    b.refused("linear", y, head, module="net.head", model=model)
+    both_ways(b, "cast of a part", "float32", half)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_part_made_after_the_whole_model_was_cast_is_wrong_itself(half):
+    b, y, head, model = part_cast(half, rest_first=False)
+    b.refused("linear", y, head, module="net.head", model=model)
+    both_ways(b, "most parameters", half, "float32")
+
+
+def test_weights_meet_float64_though_nobody_trains_them():
+    b = RecordingBuilder()
+    weight = b.made("float32", "parameter").as_parameter("weight")
+    b.refused("linear", b.made("float64", explicit=True), weight, run={"float32": 16})
+    both_ways(b, "weights meet float64", "float32", "float64")
+
+
+def test_weights_of_a_run_in_float64_are_no_reason_against_float64():
+    b = RecordingBuilder()
+    weight = b.made("float32", "parameter").as_parameter("weight")
+    b.refused("linear", b.made("float64", explicit=True), weight, run={"float32": 16, "float64": 16})
+    assert decided(b.recording)[0] != "weights meet float64"
+
+
+def summed(module: str, half: str = "bfloat16") -> RecordingBuilder:
+    b = RecordingBuilder()
+    out = b.made(half, "cast", explicit=True)
+    wide = b.made("float32", "cast", "float", of=out, explicit=True)
+    b.ran("float", out, out="float32", aten="_to_copy.default", at=b.events[wide.event].place)
+    total = b.made(half, "factory", "new_zeros", reads=(Read(half, 0, out.event, -1),))
+    b.refused("index_add_", total, wide, module=module, arguments=("self", "source"))
+    return b
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_sum_of_widened(half):
+    assert decided(summed("", half).recording) == ("sum of widened", "float32", half)
+
+
+def test_inside_a_module_what_was_widened_is_cast_back():
+    assert decided(summed("net").recording) == ("not cast back", "bfloat16", "float32")
+
+
+@pytest.mark.parametrize(("before", "after"), [("float32", "float16"), ("bfloat16", "float32")])
+def test_not_cast_back(before, after):
+    b = RecordingBuilder()
+    table = b.made(before, explicit=True)
+    rows = b.made(after, "cast", of=table, explicit=True)
+    b.ran("to", table, out=after, aten="_to_copy.default", at=b.events[rows.event].place)
+    b.refused("index_add", table, rows)
+    both_ways(b, "not cast back", before, after)

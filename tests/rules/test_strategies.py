@@ -165,6 +165,17 @@ def test_frozen_half():
     assert best(b) == ("frozen half", ["soft.to(torch.float32)"])
 
 
+def test_leaves_part():
+    b = program()
+    rest = b.made("float32", "parameter", text="net = «Net()»")
+    part = b.made("bfloat16", "cast", explicit=True, text="«net.block.bfloat16()»")
+    y = b.ran("linear", part, part.as_parameter("block.weight"), module="net.block", text="y = «net.block(x)»")
+    model = (Parameter("block.weight", "bfloat16", 999, part.event), Parameter("head.weight", "float32", 9, rest.event))
+    head = rest.as_parameter("head.weight")
+    b.refused("linear", y, head, module="net.head", model=model, text="z = «net.head(y)»")
+    assert best(b) == ("leaves part", ["y.to(torch.float32)"])
+
+
 # ---------------------------------------------------------------- where it was born
 
 

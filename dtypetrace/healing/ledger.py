@@ -1,0 +1,134 @@
+"""A healer that also writes down what the program computes, so that two runs of it can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..capture import private
+from ..capture.protocols import Context
+from ..records.ledger import Ledger, Numbers, Pass
+from .healer import Healer, Judge
+
+if TYPE_CHECKING:
+    from ..capture.running import Thread
+
+MOST_VALUES = 10_000
+"""Backward passes, and outputs, that are written down."""
+MOST_NUMBERS = 4096
+"""Numbers of a tensor that are read: every n-th of a larger one."""
+
+
+class LedgerHealer(Healer):
+    """Writes down the value that each backward pass begins from, with the norm of the gradients after it, and the
+    outputs of outermost modules that record no graph.
+
+    ``began`` is called with each value that a backward pass begins from, too.
+    """
+
+    def __init__(self, context: Context, judge: Judge, ledger: Ledger, began: Callable[[Any, float], None]) -> None:
+        super().__init__(context, judge)
+        self.ledger = ledger
+        self._began = began
+        self._depth = 0
+
+    @contextmanager
+    def backward(self, thread: Thread, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        with super().backward(thread, frame, args, kwargs):
+            self._depth += 1
+            try:
+                first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+                values = first if isinstance(first, (list, tuple)) else [first]
+                begun = self._begun(first, [v for v in values if isinstance(v, torch.Tensor)])
+                yield
+                if begun is not None:
+                    self._ended(*begun)
+            finally:
+                self._depth -= 1
+
+    def _begun(self, first: Any, values: list[torch.Tensor]) -> tuple[Pass, list[torch.Tensor]] | None:
+        """Writes down the value of an outermost backward pass; returns its entry, and the leaves that get gradients."""
+        if self._depth > 1 or any(private.of_functorch(v) or v.is_meta for v in values):
+            return None  # inside a transform (torch.func.grad) or on the meta device numbers cannot be read
+        with torch.no_grad():
+            value = float(sum(v.detach().double().sum().item() for v in values))
+        self._began(first, value)
+        if len(self.ledger["passes"]) >= MOST_VALUES:
+            return None
+        self.ledger["passes"].append({"value": value, "norm": None})
+        return self.ledger["passes"][-1], _leaves(values)
+
+    @staticmethod
+    def _ended(entry: Pass, leaves: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            grads = [p.grad for p in leaves if p.grad is not None]
+            entry["norm"] = float(sum(g.detach().double().square().sum().item() for g in grads) ** 0.5)
+
+    def module_output(self, module: nn.Module, result: Any) -> None:
+        """See :meth:`capture.protocols.Healer.module_output`."""
+        with private.unseen():
+            for tensor in list(_inside(result)):
+                numbers = numbers_of(tensor) if not tensor.requires_grad else None
+                if numbers is not None and len(self.ledger["outputs"]) < MOST_VALUES:
+                    self.ledger["outputs"].append(numbers)
+
+
+def variables(namespace: Mapping[str, Any]) -> dict[str, Numbers]:
+    """The floating tensors among a program's variables."""
+    found = {}
+    for name, value in list(namespace.items()):
+        if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
+            numbers = numbers_of(value)
+            if numbers is not None:
+                found[name] = numbers
+    return found
+
+
+def numbers_of(tensor: torch.Tensor) -> Numbers | None:
+    """A sample of a tensor's numbers; None where it has none that can be read, or no floating ones."""
+    floating = tensor.is_floating_point() or tensor.is_complex()
+    if not floating or not tensor.numel() or tensor.is_meta or tensor.layout is not torch.strided:
+        return None
+    if private.of_functorch(tensor) or tensor.is_quantized:
+        return None
+    with torch.no_grad():
+        plain = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+        flat = plain.reshape(-1)
+        values = flat[:: max(1, len(flat) // MOST_NUMBERS)].double().cpu()
+        waves = torch.arange(len(values), dtype=torch.float64).mul(1.7).cos()
+        norm, along = float(values.norm()), float((values * waves).sum())
+    return {"norm": norm, "along": along}
+
+
+def _inside(result: Any, deep: int = 4) -> Iterator[torch.Tensor]:
+    """The tensors in what a module returned: in tuples, lists, mappings and dataclasses."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, Mapping):  # the outputs of transformers are both a mapping and a dataclass
+        result = list(result.values())
+    elif hasattr(result, "__dataclass_fields__"):
+        result = [getattr(result, name, None) for name in result.__dataclass_fields__]
+    if isinstance(result, (list, tuple)) and deep:
+        for part in result:
+            yield from _inside(part, deep - 1)
+
+
+def _leaves(values: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors to whose ``.grad`` a backward pass from these values will add."""
+    found: dict[int, torch.Tensor] = {}
+    seen: set[Any] = set()
+    waiting: list[Any] = [v.grad_fn for v in values if v.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found[id(variable)] = variable
+        waiting += (above for above, _ in node.next_functions if above is not None)
+    return list(found.values())

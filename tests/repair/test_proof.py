@@ -1,0 +1,174 @@
+"""What two runs are compared by, and in which order causes are patched: runs made by hand, without torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+from recordings import RecordingBuilder
+
+from dtypetrace.autofix import Outcome, Repair
+from dtypetrace.records import Recording, Update
+from dtypetrace.records.ledger import Ledger, empty
+from dtypetrace.repair.candidates import Problem
+from dtypetrace.repair.proof import evidence, finite, learns_less
+
+NUMBERS = {"norm": 2.0, "along": 1.0}
+
+
+def ran(recording: Recording | None = None, **entries) -> Outcome:
+    ledger: Ledger = {**empty(), **entries}
+    return Outcome(recording or Recording(), 0, None, ledger, "")
+
+
+def compared(a: Outcome, b: Outcome) -> dict[str, float]:
+    return {e.what.partition(" ")[2]: e.apart for e in evidence(a, b)}
+
+
+def test_nothing_to_compare_is_no_evidence():
+    assert evidence(ran(), ran()) == [] and evidence(ran(printed="done"), ran(printed="done")) == []
+
+
+def test_a_run_without_backward_is_compared_by_what_its_modules_return():
+    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[NUMBERS])) == {"output of modules": 0.0}
+    other = {"norm": 2.0, "along": 0.0}
+    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[other])) == {"output of modules": 0.5}
+    broken = {"norm": math.inf, "along": math.nan}
+    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[broken])) == {"output of modules": math.inf}
+
+
+def test_what_a_program_holds_and_prints_counts_where_nothing_else_does():
+    held = ran(variables={"x": NUMBERS, "y": NUMBERS}, printed="loss 1.50")
+    other = ran(variables={"x": NUMBERS}, printed="loss 1.0")
+    found = compared(held, other)
+    assert found["tensor that it holds at its end"] == 0 and found["number that it prints"] == pytest.approx(1 / 3)
+    assert compared(
+        replace(held, ledger={**held.ledger, "outputs": [NUMBERS]}),
+        replace(other, ledger={**other.ledger, "outputs": [NUMBERS]}),
+    ) == {"output of modules": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ("mean 0.1234", "mean 0.1235", 0.0),
+        ("mean 0.10", "mean 0.20", 0.5),
+        ("tensor([1.5, nan])", "tensor([1.5, nan])", 0.0),
+        ("ids [3, 7]", "ids [3, 8]", 0.125),
+        ("tensor(2., dtype=torch.float16)", "tensor(2., dtype=torch.bfloat16)", 0.0),
+        ("x 1 is bad", "x 1 is good", math.inf),
+        ("layer2 has 3e-05", "layer2 has 4e-05", 0.0),
+    ],
+)  # fmt: skip
+def test_printed_numbers(one, other, apart):
+    assert next(iter(compared(ran(printed=one), ran(printed=other)).values())) == pytest.approx(apart)
+
+
+UPDATE = Update(
+    name="w", dtype="float32", shape=(4, 4), event=0, place=0, optimizer="SGD", steps=3, lr=0.1, eps=None, gradient_dtype="float32", gradient_event=0,
+    absent=0, zero=0, broken_gradient=0, gradient_peak=1.0, subnormal=0.0, reached=16, moved=16, written=True, broken=0, magnitude=1.0, change=1e-2,
+)  # fmt: skip
+
+
+def trained(**changes) -> Recording:
+    return Recording(updates=(replace(UPDATE, **changes),))
+
+
+def test_the_optimizers_steps_are_compared_by_what_they_did_to_the_weights():
+    def apart(a, b):
+        return compared(ran(a), ran(b))["weight after the optimizer's steps"]
+
+    assert apart(trained(), trained()) == 0
+    assert apart(trained(), trained(change=0.0)) == 1.0
+    assert apart(trained(), trained(change=5e-3)) == 0.5
+    assert apart(trained(change=1e-3), trained(dtype="bfloat16", change=0.0)) == 0, "one rounding of bfloat16"
+    assert evidence(ran(trained(steps=0)), ran(trained())) == []
+
+
+def test_weights_that_learn_less_are_named():
+    assert learns_less(trained(), trained(moved=7)) == ["w"]
+    assert learns_less(trained(), trained(moved=9)) == []
+    assert learns_less(trained(reached=4, moved=4), trained(reached=4, moved=1)) == [], "too few to say"
+
+
+def test_values_that_are_not_finite_count_as_none():
+    assert finite(ran(outputs=[NUMBERS], passes=[{"value": 1.0, "norm": None}])) == 2
+    assert finite(ran(outputs=[NUMBERS], passes=[{"value": math.nan, "norm": None}])) == 0
+
+
+# ---------------------------------------------------------------- the order of causes
+
+
+class Sheets:
+    """A patch that only knows which changes are set."""
+
+    def __init__(self) -> None:
+        self.now: list[str] = []
+        self.patched_files: dict = {}
+
+    @property
+    def texts(self) -> list[str]:
+        return self.now
+
+    def set(self, changes) -> None:
+        self.now = list(changes)
+
+
+@dataclass
+class Program:
+    """A program of which each run meets the causes that the patch leaves: ``meets`` says which, by what is patched."""
+
+    meets: dict[frozenset[str], tuple[str, ...]]
+    patches: list[frozenset[str]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def run(self, patch, *, shown) -> Outcome:
+        self.patches.append(frozenset(patch.now))
+        b = RecordingBuilder()
+        for _ in self.meets[self.patches[-1]]:
+            b.refused("linear", b.made("float32"), b.made("float16"), left=False, healed=True)
+        return replace(ran(b.recording), ledger={**empty(), "outputs": [NUMBERS]})
+
+
+class Search(Repair):
+    """A search whose causes are named, each with one candidate of that name."""
+
+    program: Program
+
+    def _gather(self, outcome):
+        found = [Problem((name,), changes={"birth": [name]}) for name in self.program.meets[self.program.patches[-1]]]
+        return found
+
+    def _maker(self, found):
+        return None
+
+    def _described(self):
+        return ", ".join(p.chosen_changes[0] for p in self.problems if p.chosen)
+
+
+def search(meets: dict[str, str]) -> tuple[Search, Program]:
+    program = Program({frozenset(k.split()): tuple(v.split()) for k, v in meets.items()})
+    made = Search(program.run, Sheets(), say=program.said.append)
+    made.program = program
+    made.find()
+    return made, program
+
+
+def test_the_first_cause_is_patched_and_judged_anew_before_a_second_is_believed():
+    repair, program = search({"": "first artefact", "first": "", "first artefact": ""})
+    proof = repair.prove()
+    assert proof.proven and program.patches == [frozenset(), frozenset({"first"})]
+    assert [p.key for p in repair.problems] == [("first",)], "the second was only met because healing went on"
+
+
+def test_a_second_cause_that_remains_is_patched_too():
+    repair, program = search({"": "first second", "first": "second", "first second": ""})
+    assert repair.prove().proven and len(program.patches) == 3
+    assert program.patches[-1] == {"first", "second"}
+
+
+def test_each_run_is_named_when_it_begins():
+    repair, program = search({"": "first second", "first": "second", "first second": ""})
+    repair.prove()
+    assert program.said == ["run 1: healed, without a patch", "run 2: first", "run 3: first, second"]

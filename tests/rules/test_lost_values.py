@@ -1,0 +1,106 @@
+"""Values that a write, a count, an average or a product loses, on recordings made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from recordings import Made, RecordingBuilder
+
+from dtypetrace import rules
+from dtypetrace.records import Recording, Value
+
+HALVES = ("float16", "bfloat16")
+
+
+def kinds(recording: Recording) -> list[tuple[str, str]]:
+    """Severity and kind of each finding."""
+    return [(f.severity, f.kind) for f in rules.find(recording)]
+
+
+def value(op: int, **more) -> Value:
+    known = {"measured": 9, "made": 0, "first": -1, "made_nan": 0, "nans": 0, "bad": 0, "peak": 1.0}
+    return Value(op=op, **{**known, **more})
+
+
+def narrowed(after: str) -> Recording:
+    """Data whose cast to float16 makes infinities; then ``after`` takes them, and a function makes them finite."""
+    b = RecordingBuilder()
+    data = b.made("float32", "conversion")
+    cast = b.made("float16", "cast", of=data, explicit=True)
+    small = b.ran("to", data, out="float16", aten="_to_copy.default", at=b.events[cast.event].place)
+    small = replace(small, event=cast.event)
+    scaled = b.ran("mul", small)
+    weight = b.made("float16", "parameter").as_parameter("weight")
+    taken = b.ran(after, scaled, weight, aten=f"{after}.default") if after == "mm" else b.ran(after, scaled)
+    last = b.ran("tanh", taken)
+    b.ran("sum", last)
+    spread = [value(n, bad=1) for n in (scaled.producer, *([taken.producer] if after == "mm" else []))]
+    return replace(b.recording, values=(value(small.producer, made=3, first=0, bad=3, peak=6e4), *spread))
+
+
+def test_an_infinity_that_a_product_spreads_does_harm_and_one_that_a_softmax_takes_does_not():
+    assert kinds(narrowed("mm")) == [("warning", "overflow")]
+    assert kinds(narrowed("softmax")) == [("note", "overflow")]
+
+
+def counted(dtype: str, count: int, op: str = "add_") -> Recording:
+    b = RecordingBuilder()
+    total, found = b.made(dtype, explicit=True), b.made("int64", "factory", "bincount")
+    b.ran(op, total, found, aten=f"{op}.Tensor", count=count)
+    return b.recording
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_counts_that_are_added_to_a_half_tensor_again_and_again(half):
+    assert kinds(counted(half, 600)) == [("warning", "downcast")]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "op"), [("float16", 1, "add_"), ("float32", 600, "add_"), ("float16", 600, "copy_")]
+)
+def test_counts_that_are_stored_once_or_in_float32_are_no_finding(dtype, count, op):
+    assert kinds(counted(dtype, count, op)) == []
+
+
+def averaged(*ops: str) -> Recording:
+    """A half average that float32 values are added to, and of which none of these changes leaves a trace."""
+    b = RecordingBuilder()
+    mean, new = b.made("bfloat16", explicit=True), b.made("float32")
+    made = {
+        "mul_": b.ran("mul_", mean, aten="mul_.Tensor", count=150),
+        "add_": b.ran("add_", mean, new, out="bfloat16", aten="add_.Tensor", count=150, same=True),
+    }
+    lost = (value(made[op].producer, due=900, done=0) for op in ops)
+    return replace(b.recording, values=tuple(lost))
+
+
+def test_an_average_whose_decay_is_lost_too_is_a_lost_update():
+    assert kinds(averaged("mul_", "add_")) == [("warning", "lost-update")]
+
+
+def test_a_sum_that_only_the_narrowing_write_changes_is_a_downcast():
+    assert kinds(averaged("add_")) == [("warning", "downcast")]
+
+
+def stored(computed: bool) -> Recording:
+    """A half tensor, widened, and stored into another half tensor: as it is, or after something was computed."""
+    b = RecordingBuilder()
+    latents = b.made("float16", explicit=True)
+    cast = b.made("float32", "cast", "float", of=latents, explicit=True)
+    wide: Made = b.ran("float", latents, out="float32", aten="_to_copy.default", at=b.events[cast.event].place)
+    wide = replace(wide, event=cast.event)
+    wide = b.ran("log_softmax", wide) if computed else wide
+    b.ran(
+        "copy_",
+        b.made("float16", "factory", "empty"),
+        replace(wide, event=cast.event),
+        out="float16",
+        aten="copy_.default",
+    )
+    return b.recording
+
+
+def test_what_was_computed_wide_is_not_a_copy_that_comes_back():
+    assert kinds(stored(True)) == [("note", "downcast")]
+    assert kinds(stored(False)) == []

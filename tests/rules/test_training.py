@@ -291,7 +291,7 @@ def test_no_op_reads_a_value_on_the_host(monkeypatch):
 def measured(dtype="float32", **facts) -> Update:
     """A parameter that moved as it should, but for what is said."""
     moved = dict(
-        name="w", dtype=dtype, shape=(8, 8), step=-1, place=-1, optimizer="", steps=4, lr=1e-4, eps=1e-8, gradient_dtype=dtype, gradient_step=-1,
+        name="w", dtype=dtype, shape=(8, 8), event=-1, place=-1, optimizer="", steps=4, lr=1e-4, eps=1e-8, gradient_dtype=dtype, gradient_event=-1,
         absent=0, zero=0, broken_gradient=0, gradient_peak=1.0, subnormal=0.0, reached=64, moved=64, written=True, broken=0, magnitude=0.1, change=1e-4,
     )  # fmt: skip
     return Update(**moved | facts)

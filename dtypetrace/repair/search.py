@@ -297,8 +297,10 @@ def _worst(found: Sequence[Evidence]) -> float:
 
 
 def _agree(one: Evidence) -> str:
-    agree = f"agree with the healed run's within {percent(one.apart)}" if one.apart else "are those of the healed run"
-    return f"{one.what} {agree}"
+    single = one.what.startswith("1 ")
+    if one.apart:
+        return f"{one.what} agree{'s' * single} with the healed run's within {percent(one.apart)}"
+    return f"{one.what} {'is that' if single else 'are those'} of the healed run"
 
 
 def _line(place: Place) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from functools import partial
 
 from ..parts import attempt
 from ..records import Fix
-from . import at_birth, at_use, checks, elsewhere
+from . import at_birth, at_use, checks, elsewhere, library_ways
 from .case import Case
 from .case import short as short
 
@@ -83,7 +83,13 @@ def _proposed(strategy: Strategy, case: Case) -> tuple[Fix, ...]:
 
 
 def remedy(case: Case) -> Fix | None:
-    """The best change, which a finding shows: the first whose edits nothing objects to, else the best one in words."""
+    """The best change, which a finding shows, and what the libraries offer whose functions led to it."""
+    best = _best(case)
+    return library_ways.named(case, best) if best is not None else None
+
+
+def _best(case: Case) -> Fix | None:
+    """The first change whose edits nothing objects to, else the best one in words."""
     best: Fix | None = None
     doubt = ""
     for candidate in _shown(case):

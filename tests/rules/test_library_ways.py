@@ -1,0 +1,55 @@
+"""A library's own way is named where the recording shows its function, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from recordings import RecordingBuilder
+
+from dtypetrace import rules
+from dtypetrace.records import Frame, Parameter, Place, Recording
+
+
+def refused(library: str, function: str, *, at: str = "born", half: str = "float16", code: str = "DT101") -> Recording:
+    """A half value meets float32 weights; a frame of the library stands where it was born, or where it is refused."""
+    b = RecordingBuilder()
+    x = b.made(half, "cast", explicit=True, text="x = «make()»")
+    weight = b.made("float32", "parameter").as_parameter("weight", trained=code == "DT116")
+    model = tuple(Parameter(f"{n}.weight", "float32", 99, weight.event) for n in range(3))
+    b.refused("linear", x, weight, code=code, model=model, text="net(«x»)")
+    b.line("«other()»")
+    recording = b.recording
+    number = {"born": b.events[x.event].place, "refused": b.refusals[0].place, "elsewhere": len(b.places) - 1}[at]
+    inner = Frame(f"/lib/{library}/models/autoencoder_kl.py", 9, function, False, 1, 9, 5)
+    places = list(recording.places)
+    places[number] = Place((inner, *places[number].stack))
+    return replace(recording, places=tuple(places))
+
+
+def ways(recording: Recording) -> str:
+    (finding,) = rules.find(recording)
+    return " ".join(finding.fix.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("library", "function", "at", "word"),
+    [
+        ("peft", "get_peft_model", "born", "autocast_adapter_dtype"),
+        ("peft", "prepare_model_for_kbit_training", "born", "prepare_model_for_kbit_training"),
+        ("diffusers", "AutoencoderKL.decode", "refused", "upcast_vae"),
+        ("transformers", "from_pretrained", "born", "_keep_in_fp32_modules"),
+        ("lightning", "training_step", "refused", "bf16-mixed"),
+        ("accelerate", "forward", "refused", "mixed_precision"),
+    ],
+)
+def test_a_library_s_own_way_is_named(library, function, at, word):
+    assert word in ways(refused(library, function, at=at))
+    assert word not in ways(refused("another", function, at=at))
+    assert word not in ways(refused(library, function, at="elsewhere"))
+
+
+def test_a_scaler_that_refuses_half_weights_of_a_library_s_model():
+    with_it = ways(refused("diffusers", "forward", at="elsewhere", code="DT116"))
+    assert "cast_training_params" in with_it
+    assert "cast_training_params" not in ways(refused("diffusers", "forward", at="elsewhere"))

@@ -43,8 +43,8 @@ def follow(folder: Path, text: str, *, rounds: int = 3) -> Followed:
 
 
 def trained(program: programs.Program) -> dict[str, int]:
-    """Bytes of one element of each weight that the program's model ``net`` trains."""
-    net = program.names.get("net")
+    """Bytes of one element of each weight of the model ``net``, if the program has an optimizer, that it trains."""
+    net = program.names.get("net") if "opt" in program.names else None
     return {n: p.element_size() for n, p in net.named_parameters() if p.requires_grad} if net is not None else {}
 
 

@@ -11,6 +11,7 @@ import textwrap
 
 import pytest
 import torch
+from advice_programs import FURTHER
 from followed import applied, follow
 from programs import run
 
@@ -144,6 +145,9 @@ def step(x):
 }
 
 
+PROGRAMS |= FURTHER
+
+
 class _Renaming(ast.NodeTransformer):
     """Gives what a program calls its own another name; keywords and attributes stay."""
 
@@ -171,9 +175,9 @@ def renamed(text: str) -> str:
     tree = ast.parse(text)
     stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     made = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
-    fields = {
-        s.target.id for c in tree.body if isinstance(c, ast.ClassDef) for s in c.body if isinstance(s, ast.AnnAssign)
-    }
+    classes = [c for c in tree.body if isinstance(c, ast.ClassDef)]
+    statements = [s for c in classes for s in c.body if isinstance(s, (ast.Assign, ast.AnnAssign))]
+    fields = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
     given = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
     return ast.unparse(_Renaming((stored | made | given) - {"net", "opt", "self"} - fields).visit(tree))
 
@@ -187,6 +191,36 @@ def in_function(text: str) -> str:
     return "def main():\n    global net, opt\n" + textwrap.indent(text, "    ") + "\nmain()\n"
 
 
+def in_method(text: str) -> str:
+    """All of it in a method."""
+    body = textwrap.indent(text, "        ")
+    return f"class Program:\n    def run(self):\n        global net, opt\n{body}\nProgram().run()\n"
+
+
+def in_decorated(text: str) -> str:
+    """All of it in a function that a decorator wraps."""
+    decorator = (
+        "import functools\ndef logged(f):\n    @functools.wraps(f)\n    def inner(*a, **k):\n        return f(*a, **k)\n"
+        "    return inner\n@logged\n"
+    )
+    return decorator + in_function(text)
+
+
+def in_blocks(text: str) -> str:
+    """All of it in a loop, a condition and a try statement."""
+    return (
+        "for _once in range(1):\n  if True:\n    try:\n"
+        + textwrap.indent(text, "      ")
+        + "\n    finally:\n      pass\n"
+    )
+
+
+def spread(text: str) -> str:
+    """Other lines and columns: Python's own formatting, beyond comments and names that are not ASCII."""
+    plain = ast.unparse(ast.parse(text))
+    return "naïve_größe = 'ÄÖÜ'  # ∀ε\n\n\n" + plain.replace("\n", "\n")
+
+
 def as_it_is(text: str) -> str:
     return text
 
@@ -197,7 +231,7 @@ def the_default_dtype_is_float32_again():
     torch.set_default_dtype(torch.float32)
 
 
-CHANGES = (as_it_is, renamed, other_half, in_function)
+CHANGES = (as_it_is, renamed, other_half, in_function, in_method, in_decorated, in_blocks, spread)
 
 
 @pytest.mark.parametrize(

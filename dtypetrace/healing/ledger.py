@@ -25,7 +25,7 @@ MOST_NUMBERS = 4096
 
 class LedgerHealer(Healer):
     """Writes down the value that each backward pass begins from, with the norm of the gradients after it, and the
-    outputs of outermost modules that record no graph.
+    outputs of outermost modules.
 
     ``began`` is called with each value that a backward pass begins from, too.
     """
@@ -72,9 +72,9 @@ class LedgerHealer(Healer):
         """See :meth:`capture.protocols.Healer.module_output`."""
         with private.unseen():
             for tensor in list(_inside(result)):
-                numbers = numbers_of(tensor) if not tensor.requires_grad else None
-                if numbers is not None and len(self.ledger["outputs"]) < MOST_VALUES:
-                    self.ledger["outputs"].append(numbers)
+                entries = self.ledger["graphed" if tensor.requires_grad else "outputs"]
+                if len(entries) < MOST_VALUES and (numbers := numbers_of(tensor)) is not None:
+                    entries.append(numbers)
 
 
 def variables(namespace: Mapping[str, Any]) -> dict[str, Numbers]:

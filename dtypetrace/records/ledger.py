@@ -31,6 +31,8 @@ class Ledger(TypedDict):
     passes: list[Pass]
     outputs: list[Numbers]
     """What calls of outermost modules returned without recording a graph: inference."""
+    graphed: list[Numbers]
+    """What such calls returned with a graph: it counts only where no backward pass runs."""
     variables: dict[str, Numbers]
     """The tensors that the program's own file holds by name at its end."""
     printed: str
@@ -39,4 +41,4 @@ class Ledger(TypedDict):
 
 def empty() -> Ledger:
     """A ledger of a run that computed nothing."""
-    return {"passes": [], "outputs": [], "variables": {}, "printed": ""}
+    return {"passes": [], "outputs": [], "graphed": [], "variables": {}, "printed": ""}

@@ -60,8 +60,10 @@ def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
     found = [
         *_evidence(len(a["passes"]), "backward pass{es} and gradient norms", compare(a["passes"], b["passes"])),
         *_evidence(*_steps(healed.recording, patched.recording)),
-        *_evidence(len(a["outputs"]), "output{s} of modules", _numbers(zip(a["outputs"], b["outputs"]))),
+        *_outputs(a["outputs"], b["outputs"]),
     ]
+    if not a["passes"]:
+        found += _outputs(a["graphed"], b["graphed"])
     if found:
         return found
     same = [name for name in a["variables"] if name in b["variables"]]
@@ -71,6 +73,10 @@ def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
         *_evidence(*_printed(a["printed"], b["printed"])),
     ]
     return found
+
+
+def _outputs(one: list[Numbers], other: list[Numbers]) -> Iterator[Evidence]:
+    yield from _evidence(len(one), "output{s} of modules", _numbers(zip(one, other)))
 
 
 def _evidence(count: int, what: str, apart: float | None) -> Iterator[Evidence]:
@@ -158,7 +164,7 @@ def _last_digit(number: str) -> float:
 def finite(outcome: Outcome) -> int:
     """How many numbers a run computed, if all of them are finite, else 0."""
     ledger = outcome.ledger
-    tensors = [*ledger["outputs"], *ledger["variables"].values()]
+    tensors = [*ledger["outputs"], *ledger["graphed"], *ledger["variables"].values()]
     found = [n for p in ledger["passes"] for n in (p["value"], p["norm"]) if n is not None] + [
         t["norm"] for t in tensors
     ]

@@ -138,7 +138,8 @@ class Repair:
 
     def _go_on(self, patched: Outcome) -> bool:
         """Continues with what is still wrong: causes that are not repaired get their next candidate, else the first
-        new cause gets its first one. Causes that the patched run no longer meets are dropped."""
+        new causes get their first one, as many as are patched already: one, then two, then four. Causes that the
+        patched run no longer meets are dropped."""
         if patched.error is not None and self._broken(patched):
             problem = self._at_fault(patched.error)
             if problem is not None:
@@ -151,7 +152,13 @@ class Repair:
         new = [f for f in found if (p := known.get(f.key)) is None or p.chosen is None]
         own = [f for f in new if self._maker(f) is not None]
         again = [self._take_up(f, known.get(f.key)) for f in found if f not in new or f in own]
-        return any(again) or any(self._take_up(f, known.get(f.key)) for f in new if f not in own)
+        if any(again):
+            return True
+        most = max(1, sum(p.chosen is not None for p in self.problems))
+        taken = 0
+        for f in new:
+            taken += taken < most and f not in own and self._take_up(f, known.get(f.key))
+        return taken > 0
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
         """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already

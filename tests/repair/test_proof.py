@@ -38,6 +38,16 @@ def test_a_run_without_backward_is_compared_by_what_its_modules_return():
     assert compared(ran(outputs=[NUMBERS]), ran(outputs=[broken])) == {"output of modules": math.inf}
 
 
+def test_outputs_with_a_graph_count_where_no_backward_pass_runs():
+    other = {"norm": 2.0, "along": 0.0}
+    one, two = ran(graphed=[NUMBERS]), ran(graphed=[other])
+    assert compared(one, two) == {"output of modules": 0.5}
+    passes = [{"value": 1.0, "norm": 1.0}]
+    assert compared(ran(graphed=[NUMBERS], passes=passes), ran(graphed=[other], passes=passes)) == {
+        "backward pass and gradient norms": 0.0
+    }
+
+
 def test_what_a_program_holds_and_prints_counts_where_nothing_else_does():
     held = ran(variables={"x": NUMBERS, "y": NUMBERS}, printed="loss 1.50")
     other = ran(variables={"x": NUMBERS}, printed="loss 1.0")
@@ -172,3 +182,11 @@ def test_each_run_is_named_when_it_begins():
     repair, program = search({"": "first second", "first": "second", "first second": ""})
     repair.prove()
     assert program.said == ["run 1: healed, without a patch", "run 2: first", "run 3: first, second"]
+
+
+def test_many_causes_need_few_runs():
+    """As many new causes are believed at a time as were repaired before."""
+    names = [f"cause{n}" for n in range(7)]
+    meets = {" ".join(names[:n]): " ".join(names[n:]) for n in (0, 1, 2, 4, 7)}
+    repair, program = search(meets)
+    assert repair.prove().proven and [len(p) for p in program.patches] == [0, 1, 2, 4, 7]

@@ -9,6 +9,7 @@ from ..records import Edit, Fix, Operand, Place
 from ..source import editing, expressions, operands
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.operators import TAKES_DTYPE
+from . import wide_weights
 from .case import Case, one, short, spell
 
 
@@ -23,6 +24,8 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
     why = "keep the trainable weights in float32 and let autocast compute in half"
+    if edit is None:
+        why = wide_weights.advice(case.recording, case.origin, case.witness.dtype)
     yield Fix("plan", case.here, one(edit), True, why)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Plan, Recording, Shared
 from ..tables.codes import TITLES
-from . import titles
+from . import titles, wide_weights
 
 BULK = 0.5
 """Of the weights, counted in numbers: a smaller share (norms kept in another dtype) is not a plan."""
@@ -24,7 +24,7 @@ MOST_SHAPES = 3
 """Shapes of an optimizer's stale parameters that the text names."""
 OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 _NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
-_WIDE_WEIGHTS = "keep the weights that are trained in float32, and let autocast compute in float16"
+_WIDE_WEIGHTS = "keep the weights that are trained in float32, and compute in float16 by autocast"
 _CANNOT_HOLD = {
     "float16": "values above 65504 overflow float16",
     "bfloat16": "float16 weights lose three bits in bfloat16",
@@ -272,6 +272,8 @@ def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: s
     origin = operands[0].origin if operands else Origin("input", None, None, site)
     born = graph.flow(recording, first.event, first.dtype)[:1] if first is not None and first.event >= 0 else ()
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
+    if change is _WIDE_WEIGHTS and first is not None:
+        change = wide_weights.advice(recording, origin, first.dtype)
     at_birth = origin.place.stack and change is not _NO_SCALER
     return Finding(
         code=case.code,

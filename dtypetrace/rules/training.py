@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 from ..tables.dtypes import HALF
-from . import titles
+from . import titles, wide_weights
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS, Mechanism, lost_state, mechanism, vanishes
 
@@ -86,7 +86,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     culprit = next((o for o in operands if o.name == worst.name), None)
     made = f"{worst.dtype} weights, such as {worst.name}, are made here"
     ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, group.dead))
-    change = f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast"
+    change = wide_weights.advice(recording, origin, worst.dtype)
     return silent_finding(
         code,
         _KINDS[code],

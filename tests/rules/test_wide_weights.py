@@ -1,0 +1,39 @@
+"""The lines to type where half weights are trained, on recordings made by hand."""
+
+from __future__ import annotations
+
+from recordings import Made, RecordingBuilder
+
+from dtypetrace import graph
+from dtypetrace.rules.wide_weights import advice
+
+
+def program(half: str, *, autocast: str = "", scaler: bool = False) -> tuple[RecordingBuilder, Made]:
+    b = RecordingBuilder()
+    b.line("«import torch»")
+    weight = b.made(half, "cast", explicit=True, text=f"net = «net.to(torch.{half})»").as_parameter("weight")
+    b.ran("linear", b.made(half), weight, autocast=autocast)
+    if scaler:
+        b.ran(
+            "unscale_", b.made("float32"), aten="_amp_foreach_non_finite_check_and_unscale_.default", phase="optimizer"
+        )
+    return b, weight
+
+
+def advised(half: str, **more) -> str:
+    b, weight = program(half, **more)
+    return advice(b.recording, graph.origin(b.recording, weight.event, half), half)
+
+
+def test_without_autocast_the_region_is_a_line_of_its_own():
+    said = advised("bfloat16")
+    assert "write torch.float32 for torch.bfloat16 at train.py:2" in said
+    assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in said and "GradScaler" not in said
+
+
+def test_float16_needs_a_scaled_loss_too():
+    assert "GradScaler" in advised("float16") and "GradScaler" not in advised("float16", scaler=True)
+
+
+def test_a_forward_that_runs_under_autocast_needs_no_region():
+    assert "torch.autocast" not in advised("bfloat16", autocast="cpu:bfloat16")

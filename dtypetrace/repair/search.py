@@ -84,7 +84,7 @@ class Repair:
         run.
 
         Later causes of the healed run may be artefacts: it goes on with values that no repaired program would have. So
-        the program with the first cause patched is judged anew before another cause is patched, too.
+        the program with the first cause patched is judged anew, and only what it still meets is patched, too.
         """
         next((p for p in self.problems if p.choose_next()), None)
         for number in range(1, MOST_ROUNDS + 1):
@@ -137,9 +137,8 @@ class Repair:
         return before is None or (before["type"], before["message"]) != (after["type"], after["message"])
 
     def _go_on(self, patched: Outcome) -> bool:
-        """Continues with what is still wrong: causes that are not repaired get their next candidate, else the first
-        new causes get their first one, as many as are patched already: one, then two, then four. Causes that the
-        patched run no longer meets are dropped."""
+        """Continues with what is still wrong: causes that are not repaired get their next candidate, else those that the
+        run still meets get their first one. Causes that the patched run no longer meets are dropped."""
         if patched.error is not None and self._broken(patched):
             problem = self._at_fault(patched.error)
             if problem is not None:
@@ -154,11 +153,7 @@ class Repair:
         again = [self._take_up(f, known.get(f.key)) for f in found if f not in new or f in own]
         if any(again):
             return True
-        most = max(1, sum(p.chosen is not None for p in self.problems))
-        taken = 0
-        for f in new:
-            taken += taken < most and f not in own and self._take_up(f, known.get(f.key))
-        return taken > 0
+        return any([self._take_up(f, known.get(f.key)) for f in new if f not in own])
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
         """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already

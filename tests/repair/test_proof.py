@@ -185,8 +185,8 @@ def test_each_run_is_named_when_it_begins():
 
 
 def test_many_causes_need_few_runs():
-    """As many new causes are believed at a time as were repaired before."""
+    """What the program still meets once its first cause is patched is believed."""
     names = [f"cause{n}" for n in range(7)]
-    meets = {" ".join(names[:n]): " ".join(names[n:]) for n in (0, 1, 2, 4, 7)}
+    meets = {" ".join(names[:n]): " ".join(names[n:]) for n in (0, 1, 7)}
     repair, program = search(meets)
-    assert repair.prove().proven and [len(p) for p in program.patches] == [0, 1, 2, 4, 7]
+    assert repair.prove().proven and [len(p) for p in program.patches] == [0, 1, 7]

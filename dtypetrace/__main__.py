@@ -19,6 +19,7 @@ from .commands.contract import ContractCommand
 from .commands.diff import DiffCommand
 from .commands.explain import ExplainCommand
 from .commands.fix import FixCommand
+from .commands.merge import MergeCommand
 from .commands.plan import PlanCommand
 from .commands.run import RunCommand
 from .commands.show import ShowCommand
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Command] = {
         ShowCommand(),
         DiffCommand(),
         ContractCommand(),
+        MergeCommand(),
         ExplainCommand(),
     )
 }

@@ -52,6 +52,8 @@ def schema() -> _Schema:
             "description": "The run: versions, how many ops and optimizer steps were watched.",
             "properties": {name: {"type": kind} for name, kind in (("torch", "string"), ("python", "string"))}
             | {name: {"type": "integer"} for name in ("ops", "steps")}
+            | {"rank": {"type": "integer"}, "world": {"type": "integer"}, "ranks": {"type": "string"}}
+            | {"stopped": {"type": "boolean", "description": "Whether this rank's script was stopped before its end."}}
             | {"trains": {"type": "boolean", "description": "Whether an optimizer was made or a gradient taken."}},
         },
         "not_seen": {"type": "array", "items": {"type": "string"}, "description": "What limits this report."},

@@ -18,7 +18,8 @@ from typing import Any
 
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
 from ..terminal import seen_lines
-from . import arguments
+from . import arguments, rank_parts
+from .rank_parts import Job
 from .signals import FatalSignals
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
@@ -27,7 +28,7 @@ Output = tuple[str, Path, Callable[[Any, Path], None]]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a report goes: the stream (None except on rank 0) and the files. ``quiet``: only errors are printed."""
+    """Where a report goes: the stream and the files. ``quiet``: only errors are printed."""
 
     stream: Any
     files: Sequence[Output] = ()
@@ -35,6 +36,10 @@ class Outputs:
     operators: bool = False
     form: str = "text"
     """The form of what is printed, a name in ``report.FORMATS``."""
+    job: Job | None = None
+    """This rank's job, if there are several ranks: then ``files`` and what is printed are for all ranks together."""
+    own: Sequence[Output] = ()
+    """Files of this rank alone."""
 
 
 class RunCommand:
@@ -50,7 +55,8 @@ class RunCommand:
       torchrun --nproc-per-node 2 -m dtypetrace run train.py
       accelerate launch -m dtypetrace run train.py
 
-    Rank 0 prints; each rank writes its own file: out.json, out.rank1.json, out.rank2.json ...
+    One report is printed, by the last process of a machine, and the files are for all its ranks;
+    --save run.trace also writes run.rank0.trace, run.rank1.trace ... for dtypetrace merge.
     """
 
     name = "run"
@@ -64,7 +70,7 @@ class RunCommand:
             "a file, a folder or zip file with a __main__, or with -m a module's name; all that follows it is its own",
         )
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
-        add("--json", type=Path, metavar="F", help="write the findings as JSON (rank N > 0: F.rankN.json)")
+        add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         add(
             "--no-source",
@@ -132,7 +138,7 @@ class RunCommand:
         program = arguments.program(options, self.usage)
         if options.format == "sarif" and options.output is None:
             raise UsageError("--format sarif needs --output F: on stderr it would stand among the script's own lines")
-        rank = _rank()
+        job = rank_parts.job()
         watch = ScriptWatch(
             source=arguments.source_folder(options),
             script=Path(program.file) if program.file else None,
@@ -148,12 +154,16 @@ class RunCommand:
         )
         # sys.stderr as it is now: the script may replace it
         outputs = Outputs(
-            sys.stderr if rank == 0 else None,
-            _files(options, rank),
+            sys.stderr,
+            _files(options),
             quiet=options.quiet,
             operators=options.operators,
             form=options.format if options.output is None else "text",
+            job=job,
+            own=_files_of_rank(options, job, watch) if job is not None else (),
         )
+        if job is not None:
+            job.begin()
         owner = os.getpid()
 
         def ended_by(name: str) -> None:
@@ -170,7 +180,7 @@ class RunCommand:
             signals.remove()
             watch.stop(None)
             raise
-        with interrupts_held() as late, _apart_from(program, warn=True):
+        with signals.postponed(), interrupts_held() as late, _apart_from(program, warn=True):
             watch.stop(error)
         stopped = watch.stopped(error) if options.dry_run else ""
         ending = SystemExit(2) if stopped else show(error)
@@ -189,7 +199,7 @@ class RunCommand:
         return ending
 
 
-def _files(options: argparse.Namespace, rank: int) -> list[Output]:
+def _files(options: argparse.Namespace) -> list[Output]:
     """The requested files. Raises UsageError if one could not be written."""
     asked: list[tuple[str, Path | None, Callable[[Any, Path], None]]] = [
         ("--html", options.html, lambda trace, path: trace.report(path, source=options.text)),
@@ -197,26 +207,27 @@ def _files(options: argparse.Namespace, rank: int) -> list[Output]:
         ("--output", options.output, partial(_write_format, options.format)),
         ("--save", options.save, lambda trace, path: trace.save(path, source=options.text)),
     ]
-    return [
-        (option, arguments.writable(option, _of_rank(file, rank)), write)
-        for option, file, write in asked
-        if file is not None
-    ]
+    return [(option, arguments.writable(option, file), write) for option, file, write in asked if file is not None]
+
+
+def _files_of_rank(options: argparse.Namespace, job: Job, watch: ScriptWatch) -> list[Output]:
+    """The trace of one rank, next to that of all."""
+    if options.save is None:
+        return []
+
+    def write(trace: Any, path: Path) -> None:
+        from .. import saved
+
+        saved.save(path, rank_parts.with_rank(trace.results, job, stopped=watch.stopped_early), source=options.text)
+
+    file = options.save.with_name(f"{options.save.stem}.rank{job.rank}{options.save.suffix}")
+    return [("--save", arguments.writable("--save", file), write)]
 
 
 def _write_format(form: str, trace: Any, path: Path) -> None:
     from .. import report
 
     report.write_format(path, form, trace.recording, trace.findings)
-
-
-def _rank() -> int:
-    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    return int(rank) if rank.isdecimal() and world.isdecimal() and int(world) > 1 else 0
-
-
-def _of_rank(file: Path, rank: int) -> Path:
-    return file.with_name(f"{file.stem}.rank{rank}{file.suffix}") if rank else file
 
 
 # ---------------------------------------------------------------- the trace of the script
@@ -234,6 +245,8 @@ class ScriptWatch:
         self._trace: Any = None
         self._failure: Exception | None = None
         self._dying = False
+        self.stopped_early = False
+        """Whether an exception or a signal ended the script."""
         self._unseen = "never imported torch, so there was nothing to watch"
         self._import = AfterImport("torch", self._start)
 
@@ -274,6 +287,7 @@ class ScriptWatch:
     def stop(self, error: BaseException | None) -> None:
         """Ends the trace. ``error`` is the exception that ended the script."""
         self._import.remove()
+        self.stopped_early = self._dying or error is not None and not isinstance(error, SystemExit)
         try:
             if self._trace is not None:
                 self._trace.stop(error)
@@ -304,7 +318,7 @@ class ScriptWatch:
             if self._unseen:
                 if not to.quiet:
                     say(to.stream, f"dtypetrace: {program.name} {self._unseen}")
-                if not to.files:
+                if not to.files and to.job is None:
                     return ()
                 self._trace = self._make()  # an empty report is still a report
                 self._trace.stop(None)
@@ -312,18 +326,31 @@ class ScriptWatch:
         except Exception:
             say(to.stream, _OWN_FAULT + traceback.format_exc())
             return ()
-        if to.stream is not None and not to.quiet and not self._unseen:
-            self._print(program, to)
-        for option, file, write in to.files:
-            try:
-                write(self._trace, file)
-            except OSError as failure:
-                say(to.stream, f"dtypetrace: error: {option} {file} could not be written: {failure}")
-            except Exception:
-                say(to.stream, _OWN_FAULT + traceback.format_exc())
+        shown = self._joined(to.job, to.stream) if to.job is not None else self._trace
+        if shown is not None and to.stream is not None and not to.quiet and not self._unseen:
+            self._print(shown, program, to)
+        _write(self._trace, to.own, to.stream)
+        if shown is not None:
+            _write(shown, to.files, to.stream)
         return findings
 
-    def _print(self, program: Program, to: Outputs) -> None:
+    def _joined(self, job: Job, stream: Any) -> Any:
+        """The trace of all ranks, if this is the last process of the machine; else None."""
+        from ..view import SavedTrace
+
+        try:
+            job.add(self._trace.results, stopped=self.stopped_early)
+            parts = job.take()
+            if parts is None:
+                return None
+            from ..compare.ranks import merge
+
+            return SavedTrace(merge(parts, job.world))
+        except Exception:
+            say(stream, _OWN_FAULT + traceback.format_exc())
+            return self._trace if job.rank == 0 else None
+
+    def _print(self, trace: Any, program: Program, to: Outputs) -> None:
         try:
             from .. import report
 
@@ -331,14 +358,24 @@ class ScriptWatch:
                 _flush(sys.stdout)  # so that the script's output comes before the report
             words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
             if to.form == "text":
-                report.console(self._trace, file=to.stream, program=shlex.join(words))
+                report.console(trace, file=to.stream, program=shlex.join(words))
             else:
-                say(to.stream, report.FORMATS[to.form](self._trace.recording, self._trace.findings))
+                say(to.stream, report.FORMATS[to.form](trace.recording, trace.findings))
             if to.operators:
-                say(to.stream, f"\n{report.operators_text(self._trace.recording)}")
+                say(to.stream, f"\n{report.operators_text(trace.recording)}")
         except Exception as failure:
             if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
                 say(to.stream, _OWN_FAULT + traceback.format_exc())
+
+
+def _write(trace: Any, files: Sequence[Output], stream: Any) -> None:
+    for option, file, write in files:
+        try:
+            write(trace, file)
+        except OSError as failure:
+            say(stream, f"dtypetrace: error: {option} {file} could not be written: {failure}")
+        except Exception:
+            say(stream, _OWN_FAULT + traceback.format_exc())
 
 
 _PATH = tuple(sys.path[1:])

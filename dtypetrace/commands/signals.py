@@ -120,6 +120,19 @@ class FatalSignals:
                 _die(self._held)
             self._holding = False
 
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """A signal that comes during the block is handled after it: the block imports what the work imports, too, and a
+        module whose import was interrupted is not whole."""
+        self._holding = _armed is self
+        try:
+            yield
+        finally:
+            self._holding = False
+            number, self._held = self._held, None
+            if number is not None:
+                self._handle(number, None)
+
     # ------------------------------------------------------------ a signal came
 
     def _handle(self, number: int, frame: Any) -> None:

@@ -12,12 +12,12 @@ from .watching import FirstSteps
 try:
     from lightning.pytorch.callbacks import Callback
 except ImportError:  # the same library under its other name
-    from pytorch_lightning.callbacks import Callback
+    from pytorch_lightning.callbacks import Callback  # type: ignore[assignment, unused-ignore]
 
 _AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 
-class DtypeTraceCallback(Callback):  # type: ignore[misc]
+class DtypeTraceCallback(Callback):
     """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches.
 
     Rank 0 prints. The report and the trace are in the trainer's log folder (``dtypetrace.html``, ``dtypetrace.trace``);

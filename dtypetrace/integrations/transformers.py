@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 from .watching import FirstSteps
 
 
-class DtypeTraceCallback(TrainerCallback):  # type: ignore[misc]
+class DtypeTraceCallback(TrainerCallback):
     """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches.
 
     Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the

@@ -27,8 +27,8 @@ class FirstSteps:
 
     max_steps: optimizer steps to watch. fail_on: ``"note"``, ``"warning"`` or ``"error"``: raise :class:`FoundError`
     for a finding this severe or more; None never ends the run. ignore: codes to leave out. numerics: measure values,
-    too. A failure of dtypetrace's own is printed and ends the watching, never the run. Raises ValueError for a severity or a
-    code that does not exist, and for fewer steps than one.
+    too. A failure of dtypetrace's own is printed and ends the watching, never the run. Raises ValueError for a severity
+    or a code that does not exist, and for fewer steps than one.
     """
 
     def __init__(

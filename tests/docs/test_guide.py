@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
 PAGES = [
     GUIDE,
-    *(ROOT / "docs" / f"{name}.md" for name in ("contract", "diff", "formats", "pytest", "start", "trainers")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("contract", "diff", "formats", "pytest", "ranks", "start", "trainers")),
 ]
 BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)
 SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run", "pytest": "-m pytest"}

@@ -1,0 +1,119 @@
+"""Jobs of several real processes on gloo: one right report each, whatever happens to a rank."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dtypetrace
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import os, sys, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+dist.init_process_group("gloo")
+rank, world, what = dist.get_rank(), dist.get_world_size(), sys.argv[1]
+torch.manual_seed(0)
+"""
+TAIL = """
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+for step in range(2):
+    x = torch.randn(4, 8, dtype=torch.bfloat16)
+    if what == "all" or what == "one" and rank == 1:
+        x = x * torch.ones(4, 1)
+    if what == "killed" and rank == 1 and step:
+        os.kill(os.getpid(), 9)
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+MODELS = {
+    "ddp": "model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)).bfloat16())",
+    "fsdp": """
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+for part in (*model, model):
+    fully_shard(part, mesh=init_device_mesh("cpu", (world,)), mp_policy=policy)
+""",
+    "tensor": """
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)).bfloat16()
+parallelize_module(model, init_device_mesh("cpu", (world,)), {"0": ColwiseParallel(), "1": RowwiseParallel()})
+""",
+}
+
+
+def torchrun(folder: Path, kind: str, what: str, ranks: int) -> tuple[int, str]:
+    """The status of the job, and all that its processes printed."""
+    (folder / "train.py").write_text(HEAD + MODELS[kind] + TAIL)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    own = ["-m", "dtypetrace", "run", "--save", "run.trace", "--json", "run.json", "train.py", what]
+    environment = dict(
+        os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", TMPDIR=str(folder), PYTHONWARNINGS="ignore"
+    )
+    ended = subprocess.run(
+        [*launcher, *own], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200
+    )  # fmt: skip
+    assert "internal error" not in ended.stdout
+    assert not list(folder.glob("dtypetrace-*")), "the parts stay"
+    return ended.returncode, ended.stdout
+
+
+def reports(output: str) -> int:
+    """How many reports were printed: each has one line that sums it up."""
+    return len(
+        re.findall(
+            r"^(?:dtypetrace: no dtype problem found|\d+ (?:error|warning|note)s?\b.*) in \d+ step", output, re.M
+        )
+    )
+
+
+JOBS = [("ddp", 2), ("ddp", 4), ("fsdp", 2), ("tensor", 2)]
+
+
+@pytest.mark.parametrize(("kind", "ranks"), JOBS)
+def test_a_healthy_job(tmp_path, kind, ranks):
+    status, output = torchrun(tmp_path, kind, "healthy", ranks)
+    assert status == 0 and reports(output) == 1, output
+    trace = dtypetrace.load(tmp_path / "run.trace")
+    assert not [f for f in trace.findings if f.severity != "note"]
+    assert trace.recording.meta["ranks"] == ", ".join(map(str, range(ranks)))
+    names = {p.name.partition(".")[2] for p in trace.recording.parameters}
+    assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert len(list(tmp_path.glob("run.rank*.trace"))) == ranks and (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize(("kind", "ranks"), JOBS[:1] + JOBS[2:])
+def test_a_mistake_on_one_rank(tmp_path, kind, ranks):
+    status, output = torchrun(tmp_path, kind, "one", ranks)
+    assert status and reports(output) == 1, output
+    found = [f for f in dtypetrace.load(tmp_path / "run.trace").findings if f.severity == "error"]
+    assert [f.code for f in found] == ["DT101"]
+    assert found[0].notes[0].startswith("on rank 1 only")
+
+
+def test_a_mistake_on_all_ranks_is_reported_once(tmp_path):
+    status, output = torchrun(tmp_path, "ddp", "all", 4)
+    assert status and reports(output) == 1, output
+    (found,) = [f for f in dtypetrace.load(tmp_path / "run.trace").findings if f.severity == "error"]
+    assert (found.code, found.culprit.origin.line) == ("DT101", 1 + output_line(tmp_path, "torch.ones(4, 1)"))
+
+
+def output_line(folder: Path, text: str) -> int:
+    return next(n for n, line in enumerate((folder / "train.py").read_text().splitlines()) if text in line)
+
+
+def test_a_rank_that_was_killed_is_named(tmp_path):
+    status, output = torchrun(tmp_path, "ddp", "killed", 2)
+    assert status and reports(output) == 1, output
+    assert "not seen: rank 1: no trace was written" in output

@@ -186,6 +186,7 @@ def test_the_last_process_takes_the_parts_and_no_other(tmp_path):
         assert jobs[0].take() is None  # rank 1 still runs
     finally:
         sleeper.kill()
+        os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody asked how
     (tmp_path / "job" / "rank2.pid").write_text("999999999")  # a process that is gone
     parts = jobs[0].take()  # the killed one is not waited for, not even while nobody asked how it ended
     assert [p.rank for p in parts] == [0] and not (tmp_path / "job").exists()

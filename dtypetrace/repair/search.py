@@ -137,8 +137,8 @@ class Repair:
         return before is None or (before["type"], before["message"]) != (after["type"], after["message"])
 
     def _go_on(self, patched: Outcome) -> bool:
-        """Continues with what is still wrong: causes that are not repaired get their next candidate, else those that the
-        run still meets get their first one. Causes that the patched run no longer meets are dropped."""
+        """Continues with what is still wrong: causes that are not repaired get their next candidate, else those that
+        the run still meets get their first one. Causes that the patched run no longer meets are dropped."""
         if patched.error is not None and self._broken(patched):
             problem = self._at_fault(patched.error)
             if problem is not None:
@@ -153,7 +153,8 @@ class Repair:
         again = [self._take_up(f, known.get(f.key)) for f in found if f not in new or f in own]
         if any(again):
             return True
-        return any([self._take_up(f, known.get(f.key)) for f in new if f not in own])
+        taken_up = [self._take_up(f, known.get(f.key)) for f in new if f not in own]
+        return any(taken_up)
 
     def _take_up(self, found: Problem, problem: Problem | None) -> bool:
         """Whether anything changes for one cause that the patched run met; ``problem`` is that cause, if it was already

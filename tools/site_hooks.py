@@ -8,7 +8,6 @@ build fails.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import sys
@@ -109,15 +108,3 @@ def _results() -> str:
     """What the benchmarks printed, each file as a block."""
     found = sorted((ROOT / "benchmarks" / "results").glob("*.txt"))
     return "\n\n".join(f"`benchmarks/results/{f.name}`:\n\n```text\n{f.read_text('utf-8').strip()}\n```" for f in found)
-
-
-def on_post_build(*, config: Any) -> None:
-    """Takes out the script that the theme would load from elsewhere: today's browsers search offline without it."""
-    for folder, _, names in os.walk(config.site_dir):
-        for name in names:
-            if name.endswith(".html"):
-                file = Path(folder) / name
-                text = file.read_text("utf-8")
-                found = re.sub(r'<script src="https?://[^"]*"></script>\s*', "", text)
-                if found != text:
-                    file.write_text(found, "utf-8")

@@ -141,7 +141,7 @@ def test_the_search_works_from_disk(site):
         Visit(browser, site / "index.html", ready=False) as visit,
     ):
         visit.page.locator("input.md-search__input").first.click()
-        visit.page.locator("input.md-search__input").first.fill("unscale")
+        visit.page.keyboard.type("unscale")  # it listens to keys
         visit.page.wait_for_selector("a.md-search-result__link")
         links = visit.page.locator("a.md-search-result__link").evaluate_all("found => found.map(each => each.href)")
         assert any("DT116.html" in link for link in links), links

@@ -6,10 +6,7 @@ on this machine still runs. If none does, it is the last one.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +45,8 @@ class Job:
             return None
         with suppress(OSError):  # two ranks that end at once both find that none runs: one of them takes the parts
             os.close(os.open(self.folder / "taken", os.O_CREAT | os.O_EXCL))
+            import shutil
+
             parts = [part(file) for file in sorted(self.folder.glob("rank*.trace"))]
             shutil.rmtree(self.folder, ignore_errors=True)
             return parts
@@ -67,6 +66,9 @@ def job() -> Job | None:
     rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if not (rank.isdecimal() and world.isdecimal() and int(world) > 1):
         return None
+    import hashlib
+    import tempfile
+
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
     said = [str(os.getppid()), *(os.environ.get(name, "") for name in names)]
     key = hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]

@@ -290,7 +290,7 @@ def test_help_and_bad_usage_import_no_torch(tmp_path):
         empty="",
     )
     ended = finish(start([sys.executable, "check.py"], tmp_path))
-    assert ended.out.count("False") == 4 and "out.rank1.json" in ended.out
+    assert ended.out.count("False") == 4 and "run.rank1.trace" in ended.out
 
 
 # ---------------------------------------------------------------- programs that use torch
@@ -567,7 +567,7 @@ def test_workers_forked_and_spawned(tmp_path, words):
     read(tmp_path / "out.json")
 
 
-def test_two_ranks_write_a_file_each_and_rank_0_prints(tmp_path):
+def test_two_ranks_print_one_report_and_write_one_file(tmp_path):
     write(
         tmp_path,
         train="""
@@ -589,8 +589,9 @@ def test_two_ranks_write_a_file_each_and_rank_0_prints(tmp_path):
     assert ended.status == 0, ended.err
     assert ended.out.count("total 3 ['train.py', '-x']") == 2
     assert ended.err.count("dtypetrace: no dtype problem found in 1 step") == 1, ended.err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "out.rank1.json", "train.py"]
-    assert read(tmp_path / "out.json")["findings"] == read(tmp_path / "out.rank1.json")["findings"] == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "train.py"]
+    report = read(tmp_path / "out.json")
+    assert report["findings"] == [] and report["meta"]["ranks"] == "0, 1"
 
 
 # ---------------------------------------------------------------- warnings

@@ -8,9 +8,12 @@ build fails.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ PAGES = {
 """Pages of the repository outside docs/, and where they stand on the site."""
 SCHEMA = "dtypetrace/tables/report.schema.json"
 RESULTS = "<!-- what benchmarks/results holds -->"
+REPORT = "<!-- the report of this program -->"
 _FENCED = re.compile(r"(^(?P<fence>```+|~~~+).*?^(?P=fence)\s*?$)", re.S | re.M)
 _LINK = re.compile(r"(\]\()((?!https?://|mailto:|#)[^)\s#]+)(#[^)\s]*)?(\))")
 
@@ -65,6 +69,7 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / source)))
     for uri, text in site_pages.pages().items():
         files.append(File.generated(config, uri, content=text))
+    files.append(File.generated(config, "files/report.html", content=_report()))
     _uris.update({source: uri for uri, source in _sources.items()})
     for page in ROOT.glob("dtypetrace/tables/code_pages/DT*.md"):
         _uris[page.relative_to(ROOT).as_posix()] = f"codes/{page.name}"
@@ -101,7 +106,22 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     parts = _FENCED.split(markdown)
     # split gives text, block, its fence, text, ...
     text = "".join(_LINK.sub(rewritten, part) if at % 3 == 0 else part for at, part in enumerate(parts) if at % 3 != 2)
-    return text.replace(RESULTS, _results())
+    opened = posixpath.relpath("files/report.html", posixpath.dirname(uri) or ".")
+    return text.replace(RESULTS, _results()).replace(REPORT, f"[This is the report of the program above]({opened}).")
+
+
+def _report() -> str:
+    """The HTML report of the first program of docs/start.md, as the code makes it now."""
+    program = re.search(
+        r"^```python\n# train\.py\n(.*?)^```$", (ROOT / "docs" / "start.md").read_text("utf-8"), re.S | re.M
+    )
+    assert program, "docs/start.md has no program train.py"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text(program[1], "utf-8")
+        command = [sys.executable, "-m", "dtypetrace", "run", "--quiet", "--html", "report.html", "train.py"]
+        before = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": before}, capture_output=True, timeout=120)
+        return Path(folder, "report.html").read_text("utf-8")
 
 
 def _results() -> str:

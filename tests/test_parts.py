@@ -175,7 +175,7 @@ def test_fix_patches_although_a_part_fails(monkeypatch, capsys):
     monkeypatch.setattr(fixing, "Repair", Repair)
     monkeypatch.setattr(fixing, "describe", broken)
     monkeypatch.setattr(fixing, "_retrained", broken)
-    status = fixing.fix(["x.py"], as_module=False, steps=None, source=None, write=False, force=False)
+    status = fixing.fix(fixing.Request(["x.py"]))
     said = capsys.readouterr()
     assert status == 1 and said.out == "--- a/x.py\n" and "proven: nothing is refused" in said.err
     assert "not seen: what is changed for DT101" in said.err and "not seen: whether the adapters learn" in said.err

@@ -51,14 +51,13 @@ class FixCommand:
             raise UsageError("--force does nothing without --write")
         source = arguments.source_folder(options)
         html = arguments.writable("--html", options.html) if options.html else None
-        return SystemExit(
-            fixing.fix(
-                [program.name, *program.argv[1:]],
-                as_module=options.as_module,
-                steps=options.steps,
-                source=str(source) if source else None,
-                write=options.write,
-                force=options.force,
-                html=html,
-            )
+        request = fixing.Request(
+            [program.name, *program.argv[1:]],
+            as_module=options.as_module,
+            steps=options.steps,
+            source=str(source) if source else None,
+            write=options.write,
+            force=options.force,
+            html=html,
         )
+        return SystemExit(fixing.fix(request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
 from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..program import UsageError
+from ..render import diffs
 from ..render import retraining as retraining_views
 from ..results import conclude
 from ..source.patch import Unpatchable
@@ -20,43 +22,59 @@ from ..terminal import seen_lines
 from . import adapters_again
 
 
-def fix(
-    words: list[str],
-    *,
-    as_module: bool,
-    steps: int | None,
-    source: str | None,
-    write: bool,
-    force: bool,
-    html: Path | None = None,
-) -> int:
-    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven. ``html``: where to write
-    the report of the healed run, with the result of retraining its adapters.
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks of ``dtypetrace fix``."""
+
+    words: list[str]
+    """The script or module and its arguments."""
+    as_module: bool = False
+    steps: int | None = None
+    """Optimizer steps after which each run ends; None: run it to its end."""
+    source: str | None = None
+    """The folder whose files may be patched; None: that of the script."""
+    write: bool = False
+    force: bool = False
+    """Write the patch although it is not proven."""
+    html: Path | None = None
+    """Where to write the report of the healed run, with the result of retraining its adapters."""
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.words[0])
+
+    @property
+    def command(self) -> str:
+        """The arguments of the same command, as a shell takes them."""
+        return shlex.join(
+            [
+                *(("--steps", str(self.steps)) if self.steps else ()),
+                *(("--source", self.source) if self.source else ()),
+                *["-m"] * self.as_module,
+                *self.words,
+            ]
+        )
+
+
+def fix(request: Request) -> int:
+    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven.
 
     Raises UsageError where the program cannot be run more than once.
     """
     with collected() as failed:
-        status = _fix(words, as_module, steps, source, write, force, html)
+        status = _repaired(request)
     for sentence in failed:
         _say(f"not seen: {sentence}")
     return status
 
 
-def _fix(
-    words: list[str],
-    as_module: bool,
-    steps: int | None,
-    source: str | None,
-    write: bool,
-    force: bool,
-    html: Path | None,
-) -> int:
-    name = os.path.basename(words[0])
+def _repaired(request: Request) -> int:
+    name, html = request.name, request.html
     _say(
-        f"dtypetrace fix: runs {name} healed, then again with each patch to prove it; "
-        "what the script writes, it writes each time"
+        f"dtypetrace fix: runs {name} once with casts inserted, then once for each patch. "
+        "Files that the script writes are written in every run"
     )
-    repair = Repair(Runner(words, as_module, steps, source), say=_say)
+    repair = Repair(Runner(request.words, request.as_module, request.steps, request.source), say=_say)
     try:
         healed = repair.find()
         _needs_stdin(name, healed)
@@ -77,13 +95,7 @@ def _fix(
         status |= _nothing(name, healed, learning=learns and retraining is None)
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
         status = status or 1
-    again = [
-        *(("--steps", str(steps)) if steps else ()),
-        *(("--source", source) if source else ()),
-        *["-m"] * as_module,
-        *words,
-    ]
-    return _written(repair, verdict, again, write, force) or status
+    return _written(repair, verdict, request) or status
 
 
 def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
@@ -105,15 +117,15 @@ def _print_repair(repair: Repair, verdict: Proof) -> None:
             _say(line)
     for objection in filter(None, repair.objections.values()):
         _say(f"not patched: {objection}")
-    sys.stdout.write(repair.patch.diff())
+    sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
     runs = f" ({verdict.rounds} patched run{'s' if verdict.rounds != 1 else ''})"
     _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}{runs}")
 
 
 def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:
-    """Whether the adapters learn, as they are or in float32, and, where they do not as they are, the comparison of
-    both, which it prints. ``found``: the first, healed run."""
+    """Whether the adapters learn, as they are or in float32. If they do not as they are, prints and returns the
+    comparison of both. ``found``: the first, healed run."""
     outcome, patch = adapters_again.before(repair, found, proven)
     measured = outcome.adapters
     failing = adapters_again.failing(measured)
@@ -123,11 +135,11 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     dtypes = " and ".join(sorted({measured.updates[n].dtype for name in failing for n in measured.adapters[name]}))
     many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
     them = "them" if len(failing) > 1 else "it"
-    _say(f"{many} not learn ({', '.join(kinds)}); runs it again with {them} in float32, trained and untrained")
+    _say(f"{many} not learn ({', '.join(kinds)}); runs the program with {them} in float32, once trained and once not")
     try:
         retraining = adapters_again.again(repair.run, patch, measured)
     except (RunFailed, adapters_again.NotComparable) as failure:
-        _say(f"not confirmed: {failure}")
+        _say(f"could not check whether the adapters learn in float32: {failure}")
         return False, None
     _say(retraining_views.text(retraining))
     already = repair.patched is not None and proven and repair.patched is not outcome
@@ -140,18 +152,17 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     return retraining.confirmed, retraining
 
 
-def _written(repair: Repair, verdict: Proof | None, words: list[str], write: bool, force: bool) -> int:
-    """Writes the patch if that was requested. Returns 1 if it could not be written or there is none. ``words``: the
-    command's arguments, to show them."""
+def _written(repair: Repair, verdict: Proof | None, request: Request) -> int:
+    """Writes the patch if that was requested. Returns 1 if it could not be written or there is none."""
     if verdict is None:
         return 0
     changed = sorted(repair.patch.texts)
     if not changed:
         return 1
-    if not write:
-        _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {shlex.join(words)}")
+    if not request.write:
+        _say(f"nothing was written. To change {_listed(changed)}: dtypetrace fix --write {request.command}")
         return 0
-    if not verdict.proven and not force:
+    if not verdict.proven and not request.force:
         _say("nothing was written, because the patch is not proven; --force writes it anyway")
         return 1
     try:
@@ -165,25 +176,22 @@ def _written(repair: Repair, verdict: Proof | None, words: list[str], write: boo
 
 def _needs_stdin(name: str, healed: Outcome) -> None:
     """Raises where the program ends because it has no input to read; else notes that it got none."""
-    why = (
-        f"{name} reads standard input, which cannot be given to it more than once. Let it read a file or its arguments"
-    )
+    why = f"{name} reads standard input, which cannot be given to it more than once. Let it read a file instead"
     if healed.error is not None and (healed.stdin or healed.error["type"] == "EOFError") and not healed.refused:
         raise UsageError(why)
     if healed.stdin:
-        _say(f"note: {why}; it ran without any")
+        _say(f"note: {why}; it ran without standard input")
 
 
 def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:
-    """The message for a program in which no dtype is refused; ``learning``: it has no adapters that fail to learn
-    either."""
+    """The message for a program in which no dtype is refused. ``learning``: all its adapters learn, or it has none."""
     if not learning:
         _say(f"dtypetrace: nothing to patch: no dtype is refused in {name}")
         return int(healed.error is not None)
     if healed.error is None:
         _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
         return 0
-    _say(f"dtypetrace: nothing to fix, {name} ends with {healed.error['type']}, but not because of a dtype")
+    _say(f"dtypetrace: nothing to fix: {name} ends with {healed.error['type']}, which no dtype caused")
     return 1
 
 

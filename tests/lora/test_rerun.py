@@ -65,7 +65,7 @@ def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
     done = fix(tmp_path, "--html", "out.html", text=SCRIPT)
     told = done.stderr
     assert done.returncode == 0, told
-    assert "2 adapters in float16 do not learn (state underflow); runs it again with them in float32" in told
+    assert "2 adapters in float16 do not learn (state underflow); runs the program with them in float32" in told
     assert "2 adapters, 6 steps of AdamW: confirmed: in float32 the adapters learn" in told
     assert "state underflow (" in told and "exp_avg_sq" in told
     rows = [line.split() for line in told.splitlines() if line.startswith(("  as they are ", "  in float32 "))]
@@ -151,9 +151,9 @@ def test_a_patch_that_puts_adapters_into_float32_fits_with_their_runs(tmp_path):
         (("    x = torch.randn", "    assert model[0].lora_up.weight.dtype is torch.float16, 'float16 expected'\n    x = torch.randn"),
          "the run with the adapters in float32 ended in AssertionError: float16 expected"),
         (("optimizer = torch", "import os\nif os.path.exists('ran'): raise SystemExit(0)\nopen('ran', 'w')\noptimizer = torch"),
-         "not confirmed: no optimizer was given an adapter in the run with float32"),
+         "could not check whether the adapters learn in float32: no optimizer was given an adapter in the run with float32"),
         (("for step in", "import os\nif os.path.exists('ran'): os._exit(3)\nopen('ran', 'w')\nfor step in"),
-         "not confirmed: the run ended without an answer (exit status 3)"),
+         "could not check whether the adapters learn in float32: the run ended without an answer (exit status 3)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_reported_in_one_line(tmp_path, change, said):

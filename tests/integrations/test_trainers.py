@@ -117,7 +117,7 @@ def test_a_run_is_ended_only_where_that_was_asked(tmp_path, hf_callback):
 # ---------------------------------------------------------------- lightning
 
 
-def lit(folder, callback=None, model=None, precision="32-true", limit=5):
+def lit(folder, callback=None, model=None, precision="32-true", limit=5, lr=1e-2):
     pl = pytest.importorskip("lightning.pytorch")
 
     class Module(pl.LightningModule):
@@ -129,7 +129,7 @@ def lit(folder, callback=None, model=None, precision="32-true", limit=5):
             return self.net(**batch)["loss"]
 
         def configure_optimizers(self):
-            return torch.optim.AdamW(self.parameters(), lr=1e-2)
+            return torch.optim.AdamW(self.parameters(), lr=lr)
 
     torch.manual_seed(1)
     module = Module()
@@ -166,6 +166,54 @@ def test_an_exception_inside_lightning_gets_the_birth(tmp_path):
         lit(tmp_path, callback, Net(lambda rows: torch.ones(rows, 8, dtype=torch.float64)), "bf16-true")
     assert any("born at" in note and "test_trainers.py" in note for note in raised.value.__notes__)
     assert callback.trace.findings[0].severity == "error" and not callback.trace.is_open
+
+
+class Decomposed(Net):
+    """Ends in an operator that has no kernel in half precision."""
+
+    def forward(self, x, y):
+        wide = super().forward(x, y)["loss"]
+        return {"loss": wide + torch.linalg.svdvals(self.inward.weight[:, :4]).sum()}
+
+
+class Narrowed(Net):
+    """Computes in float16 under its own autocast, whatever its weights are in."""
+
+    def forward(self, x, y):
+        with torch.autocast("cpu", torch.float16):
+            return super().forward(x, y)
+
+
+def widen_gradients(model):
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: setattr(p.grad, "data", p.grad.data.float()))
+    return model
+
+
+SEEDS = {
+    "a mask made in float32": (lambda: Net(float_mask).bfloat16(), 1e-2, {"DT101"}),
+    "half adapters that do not move": (lambda: Net().bfloat16(), 1e-8, {"DT304"}),
+    "an operator without a kernel": (lambda: Decomposed().half(), 1e-2, {"DT109"}),
+    "a bfloat16 base under autocast in float16": (lambda: Narrowed().bfloat16(), 1e-2, {"DT401"}),
+    "gradients of another dtype": (lambda: widen_gradients(Net().bfloat16()), 1e-2, {"DT306", "DT115"}),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_known_mistake_inside_a_trainer_is_named(tmp_path, seed):
+    """The five bugs that the project began with, each inside Lightning."""
+    pytest.importorskip("lightning")
+    from dtypetrace.integrations.lightning import DtypeTraceCallback
+
+    make, lr, codes = SEEDS[seed]
+    callback = DtypeTraceCallback(max_steps=3)
+    try:
+        lit(tmp_path, callback, make(), limit=4, lr=lr)
+    except RuntimeError:
+        pass
+    found = {f.code for f in (*callback.steps.plan, *callback.trace.findings) if f.severity != "note"}
+    assert found & codes, found
+    assert not callback.trace.is_open
 
 
 # ---------------------------------------------------------------- accelerate

@@ -14,6 +14,11 @@ from .watching import FirstSteps
 _AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+def autocast_of(accelerator: Any) -> torch.dtype | None:
+    """The dtype of an accelerator's autocast; None where it has none, as for float16 on a CPU."""
+    return _AUTOCAST.get(accelerator.mixed_precision) if accelerator.native_amp else None
+
+
 @contextmanager
 def watch(
     accelerator: Any,
@@ -46,7 +51,7 @@ def watch(
         accelerator.unwrap_model(models[0]),
         optimizer=optimizers[0].optimizer if len(optimizers) == 1 else None,
         scaler=accelerator.scaler,
-        autocast_dtype=_AUTOCAST.get(accelerator.mixed_precision),
+        autocast_dtype=autocast_of(accelerator),
         rank=accelerator.process_index,
         folder=folder or accelerator.project_dir,
         log=log,

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from transformers import Trainer, TrainerCallback
 
+from .accelerate import autocast_of
 from .watching import FirstSteps
 
 
@@ -52,7 +52,7 @@ class DtypeTraceCallback(TrainerCallback):
             kwargs["model"],
             optimizer=getattr(optimizer, "optimizer", optimizer),
             scaler=getattr(accelerator, "scaler", None),
-            autocast_dtype=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None,
+            autocast_dtype=autocast_of(accelerator) if accelerator is not None else None,
             rank=args.process_index,
             folder=args.output_dir,
             log=trainer.log if trainer is not None else None,

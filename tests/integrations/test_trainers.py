@@ -75,14 +75,14 @@ def hf_callback():
     return module.DtypeTraceCallback
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_the_trainer_of_transformers_ends_bit_equal(tmp_path, hf_callback, bf16, capfd):
-    plain, _ = hf(tmp_path / "plain", bf16=bf16)
+@pytest.mark.parametrize(("precision", "autocast"), [({}, ""), ({"bf16": True}, "cpu:bfloat16"), ({"fp16": True}, "")])
+def test_the_trainer_of_transformers_ends_bit_equal(tmp_path, hf_callback, precision, autocast, capfd):
+    plain, _ = hf(tmp_path / "plain", **precision)
     callback = hf_callback(max_steps=2)
-    watched, trainer = hf(tmp_path / "watched", callback, bf16=bf16)
+    watched, trainer = hf(tmp_path / "watched", callback, **precision)
     assert same(plain, watched)
     assert callback.trace.recording.meta["steps"] == 2 and not callback.trace.is_open
-    assert any(op.autocast == "cpu:bfloat16" for op in callback.trace.recording.ops) == bf16
+    assert {op.autocast for op in callback.trace.recording.ops} - {""} == {autocast} - {""}
     assert (tmp_path / "watched" / "dtypetrace.html").exists()
     assert dtypetrace.load(tmp_path / "watched" / "dtypetrace.trace").recording.meta["steps"] == 2
     assert any("dtypetrace/errors" in row for row in trainer.state.log_history)
@@ -299,3 +299,18 @@ def test_only_rank_zero_prints_and_each_rank_writes_its_trace(tmp_path, capfd):
     assert capfd.readouterr().err == ""
     assert [p.name for p in tmp_path.iterdir()] == ["dtypetrace.rank3.trace"]
     assert json.loads((tmp_path / "dtypetrace.rank3.trace").read_text())["dtypetrace"] == "trace"
+
+
+def test_the_plan_knows_the_autocast_that_there_is():
+    """On a CPU, accelerate takes ``fp16`` and sets neither autocast nor a scaler."""
+    accelerate = pytest.importorskip("accelerate")
+    from accelerate.state import AcceleratorState
+
+    from dtypetrace.integrations.accelerate import autocast_of
+
+    found = []
+    for mixed in ("no", "bf16", "fp16"):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        found.append(autocast_of(accelerate.Accelerator(cpu=True, mixed_precision=mixed)))
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert found == [None, torch.bfloat16, None]

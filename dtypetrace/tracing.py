@@ -77,7 +77,7 @@ class Trace(View):
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide) if reference or keep_wide else None,
         )
-        self.dry_run = _dry_run() if dry else None
+        self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
         self._outer: Trace | None = None
         self._recording: Recording | None = None
@@ -270,10 +270,10 @@ def _healing() -> MakeHealer:
     return partial(Healer, judge=ruling)
 
 
-def _dry_run() -> DryRun:
+def _dry_run(recorder: Recorder) -> DryRun:
     from .dryrun.session import DryRun
 
-    return DryRun()
+    return DryRun(lambda: recorder.steps_done)
 
 
 def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder], Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..records import Recording
 
 _MOST = 160
+_MOST_LINES = 3
 _FETCHES = re.compile(
     r"huggingface_hub|requests|urllib|httpx|httpcore|urllib3|http\.client|aiohttp|datasets|modelscope"
 )
@@ -22,20 +24,34 @@ _NO_KERNEL = re.compile(
 )
 
 
-def reason(error: Exception, trace: Any) -> str:
-    """Why a dry run ended early; empty where a refused dtype ended it, which is a finding."""
+@dataclass(frozen=True)
+class Stopped:
+    """How a dry run ended early: the exit status, and one line."""
+
+    status: int
+    line: str
+
+
+def stopped(error: Exception, trace: Any) -> Stopped | None:
+    """Why a dry run ended early; None where a refused dtype ended it, which is a finding."""
     recording: Recording = trace.recording
     if any(refused.left for refused in recording.refused):
-        return ""
-    kind, text = type(error).__name__, " ".join(str(error).split())
-    why, hint = _why(error, text)
+        return None
+    text = " ".join(str(error).split())
+    said, at = f"{type(error).__name__}: {_short(text)}", _where(error, trace)
+    if trace.dry_run.passes.emptied:
+        return Stopped(0, f"dtypetrace: the dry run ended{at}: it leaves the third pass over the data empty ({said})")
+    why, hint = _why(error)
+    if not hint:
+        asked = [f"{_relative(f, trace.root)}:{n}" for f, n, *_ in trace.dry_run.values.lines() if trace.is_users(f)]
+        values = f", and these asked for values, which were assumed: {', '.join(asked[-_MOST_LINES:])}" if asked else ""
+        hint = f"If it does not raise without --dry-run, it needs values that a dry run does not have{values}"
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
     far = f"after {steps} optimizer step{'s' if steps != 1 else ''} and {ops:,} operators"
-    at = _where(error, trace)
-    return f"dtypetrace: error: the dry run stopped{at} {far}: {why} ({kind}: {_short(text)}). {hint}"
+    return Stopped(2, f"dtypetrace: error: the dry run stopped{at} {far}: {why} ({said}). {hint}")
 
 
-def _why(error: Exception, text: str) -> tuple[str, str]:
+def _why(error: Exception) -> tuple[str, str]:
     from ..dryrun.values import NeedsValueError
 
     chain = list(_chain(error))
@@ -47,7 +63,7 @@ def _why(error: Exception, text: str) -> tuple[str, str]:
         return f"{name} has no rule and no meta kernel", "Register a fake kernel for it (torch.library.register_fake)"
     if any(_fetches(e) or isinstance(e, OSError) and _OFFLINE.search(str(e)) for e in chain):
         return "something could not be fetched", "Give a local folder: for a model, one with its config.json is enough"
-    return "the program raised", "If it does not raise without --dry-run, it needs values that a dry run does not have"
+    return "the program raised", ""
 
 
 def _chain(error: BaseException | None) -> Any:

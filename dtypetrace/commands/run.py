@@ -18,7 +18,7 @@ from typing import Any
 
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
 from ..terminal import seen_lines
-from . import arguments, rank_parts
+from . import arguments, dry_run, rank_parts
 from .rank_parts import Job
 from .signals import FatalSignals
 
@@ -182,15 +182,15 @@ class RunCommand:
             raise
         with signals.postponed(), interrupts_held() as late, _apart_from(program, warn=True):
             watch.stop(error)
-        stopped = watch.stopped(error) if options.dry_run else ""
-        ending = SystemExit(2) if stopped else show(error)
+        stopped = watch.stopped(error) if options.dry_run else None
+        ending = SystemExit(stopped.status) if stopped else show(error)
         del error  # its traceback holds this frame, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that returned through its parent's frames
             return ending
         with signals.held(), interrupts_held() as later, _apart_from(program, warn=False):
             findings = watch.report(program, outputs)
             if stopped:
-                say(outputs.stream, stopped)
+                say(outputs.stream, stopped.line)
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
@@ -304,11 +304,9 @@ class ScriptWatch:
             self._failure = self._failure or failure
         self.stop(None)
 
-    def stopped(self, error: BaseException | None) -> str:
-        """One line about what stopped a dry run; empty where nothing did, or a dtype's refusal did."""
-        from .dry_run import reason
-
-        return reason(error, self._trace) if isinstance(error, Exception) and self._trace is not None else ""
+    def stopped(self, error: BaseException | None) -> dry_run.Stopped | None:
+        """What ended a dry run early, if it was not a refused dtype."""
+        return dry_run.stopped(error, self._trace) if isinstance(error, Exception) and self._trace is not None else None
 
     def report(self, program: Program, to: Outputs) -> Sequence[Any]:
         """Prints the findings, writes the files, and returns the findings."""

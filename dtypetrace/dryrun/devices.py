@@ -19,13 +19,14 @@ META = torch.device("meta")
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda")
 PRETENDED = torch.device("cuda", 0)
 """The device that tensors with CUDA's keys report."""
-_storage_device: Any = Tensor.device.__get__
+_OF_TENSOR: Any = Tensor
+_storage_device, _stored_on_meta = _OF_TENSOR.device.__get__, _OF_TENSOR.is_meta.__get__
 
 
 def without_numbers(tensor: Tensor) -> bool:
     """Whether a tensor has no values: its storage is on the meta device."""
     with private.DisableTorchFunction():
-        return bool(_storage_device(tensor).type == "meta")
+        return bool(_stored_on_meta(tensor))
 
 
 def on_cuda(tensor: Tensor) -> bool:

@@ -7,17 +7,16 @@ any operand has no values has none either.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import torch
 
 from ..capture import private
-from ..tables.rule_language import Refuses
 from . import devices, keys
-from .prediction import Oracle, gives, tensors_in
+from .meta import MetaKernels, mapped, replaced
+from .prediction import Oracle, tensors_in
 from .values import Values
 
 Tensor = torch.Tensor
@@ -50,7 +49,7 @@ class DryMode(private.TorchDispatchMode):
 
     def __init__(self, oracle: Oracle, values: Values) -> None:
         super().__init__()
-        self.oracle = oracle
+        self.kernels = MetaKernels(oracle)
         self.values = values
         self.process = os.getpid()
         self._composite: dict[Any, bool] = {}
@@ -108,13 +107,19 @@ class DryMode(private.TorchDispatchMode):
         if not cuda and not any(map(devices.on_cuda, tensors)):
             return func(*args, **kwargs)
         inner = {id(t): devices.placed(t, cuda=False) for t in tensors if devices.on_cuda(t)}
-        given = _replaced(args, inner)
-        named = {k: _replaced(v, inner) for k, v in kwargs.items()}
+        given = replaced(args, inner)
+        named = {k: replaced(v, inner) for k, v in kwargs.items()}
         if "device" in named:
             named["device"] = torch.device("cpu")
         out = func(*given, **named)
         outer = {id(t): t for t in tensors} | {id(inner[id(t)]): t for t in tensors if id(t) in inner}
-        return _mapped(out, lambda t: outer[id(t)] if id(t) in outer else devices.placed(t, cuda=cuda))
+
+        def outwards(made: Any) -> Any:
+            if not isinstance(made, Tensor):
+                return made
+            return outer[id(made)] if id(made) in outer else devices.placed(made, cuda=cuda)
+
+        return mapped(out, outwards)
 
     # ------------------------------------------------------------ without values
 
@@ -123,48 +128,13 @@ class DryMode(private.TorchDispatchMode):
     ) -> Any:
         answered, answer = self.values.of_operator(func, args, kwargs)
         if answered:
-            return _mapped(answer, lambda t: devices.placed(t, cuda=cuda)) if tensors else answer
+            return mapped(answer, lambda t: devices.placed(t, cuda=cuda) if isinstance(t, Tensor) else t)
         if func in _INDEXED:
             args = (args[0], [_whole_index(i) for i in args[1]], *args[2:])
             tensors = list(tensors_in((*args, *kwargs.values())))
-        said = self.oracle.ask(func, args, kwargs)
-        if isinstance(said, Refuses):
-            raised = self.oracle.refusal(func, args, kwargs, said)
-            if raised is not None:
-                raise raised
-        if keys.changes_form(func):
-            with keys.on_meta():
-                return func(*args, **kwargs)
-        inner = {id(t): devices.without_keys(t) for t in tensors}
-        given = _replaced(args, inner)
-        named = {k: _replaced(v, inner) for k, v in kwargs.items() if k != "generator"}
-        if "generator" in kwargs:
-            named["generator"] = None
-        if _names_device(func) and (not tensors or named.get("device") is not None):
-            named["device"] = devices.META
-        named.pop("pin_memory", None)
-        out = func(*given, **named)
-        outer = {id(inner[id(t)]): t for t in tensors}
-        dtypes = iter(gives(said, len(made)) if len(made := list(tensors_in(out))) else ())
-
-        def outwards(made: Tensor) -> Tensor:
-            dtype = next(dtypes, None)
-            known = outer.get(id(made))
-            if known is not None:
-                return known
-            predicted = getattr(torch, dtype) if dtype is not None else made.dtype
-            if predicted is not made.dtype and func.is_view is False:
-                made = torch.empty_strided(made.shape, made.stride(), dtype=predicted, device="meta")
-            return devices.placed(made, cuda=cuda)
-
-        result = _mapped(out, outwards)
+        result = self.kernels.run(func, args, kwargs, tensors, cuda=cuda)
         self.values.made(func, args, result)
         return result
-
-
-@cache
-def _names_device(func: Any) -> bool:
-    return any(a.name == "device" for a in func._schema.arguments)
 
 
 def _whole_index(index: Any) -> Any:
@@ -172,22 +142,3 @@ def _whole_index(index: Any) -> Any:
     if not isinstance(index, Tensor) or index.dtype is not torch.bool or devices.without_numbers(index):
         return index
     return index if index.dim() != 1 else devices.placed(index, cuda=False).nonzero().squeeze(1)
-
-
-def _replaced(value: Any, made: Mapping[int, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return made.get(id(value), value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(v, made) for v in value)
-    return value
-
-
-def _mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """A result with each tensor changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(_mapped(v, change) for v in value)
-    if isinstance(value, tuple):  # one of torch's named tuples
-        return type(value)([_mapped(v, change) for v in value])
-    return value

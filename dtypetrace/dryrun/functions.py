@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -77,11 +78,13 @@ def _cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _from_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.tensor(data, device="cuda")``: made on the CPU, then moved."""
-    device = kwargs.pop("device", None)
+    device, follows = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
     made = func(*args, **kwargs)
-    if device is None or not isinstance(made, Tensor):
-        return made
-    return _move(made, device, None).detach().requires_grad_(made.requires_grad)
+    if device is not None and isinstance(made, Tensor):
+        made = _move(made, device, None)
+    if follows:
+        _forget_values(made)
+    return made.requires_grad_() if follows else made
 
 
 def _new_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -91,7 +94,54 @@ def _new_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return _from_data(torch.tensor, args[1:], kwargs)
 
 
+def _forget_values(tensor: Tensor) -> None:
+    """Takes the values of a tensor away. What autograd follows must have none: torch checks that a gradient is stored
+    where its tensor is."""
+    if isinstance(tensor, Tensor) and not devices.without_numbers(tensor) and tensor.is_floating_point():
+        with private.DisableTorchFunction(), torch.no_grad():
+            tensor.data = devices.placed(devices.without_keys(tensor), cuda=devices.on_cuda(tensor))
+
+
+def _requires_grad(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``x.requires_grad_()`` and ``x.requires_grad = True``."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    if wanted and args[0].is_leaf:
+        _forget_values(args[0])
+    return func(*args, **kwargs)
+
+
+def _factory(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``torch.randn(..., requires_grad=True)``."""
+    if not kwargs.pop("requires_grad", False):
+        return func(*args, **kwargs)
+    made = func(*args, **kwargs)
+    _forget_values(made)
+    return made.requires_grad_()
+
+
+def parameter(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``Parameter.__new__`` that takes the values of small tensors away."""
+
+    @wraps(original)
+    def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        if type(data) is Tensor and data.is_floating_point() and not devices.without_numbers(data):
+            with private.DisableTorchFunction(), torch.no_grad():
+                data = devices.placed(devices.without_keys(data), cuda=devices.on_cuda(data))
+        return original(cls, data, requires_grad)
+
+    return __new__
+
+
+_OF_TENSOR: Any = Tensor
+_FACTORIES = (
+    torch.empty, torch.empty_strided, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange,
+    torch.linspace, torch.eye, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like,
+    torch.normal, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full,
+)  # fmt: skip
 _HANDLERS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_FACTORIES, _factory),
+    Tensor.requires_grad_: _requires_grad,
+    _OF_TENSOR.requires_grad.__set__: _requires_grad,
     Tensor.to: _to,
     Tensor.cuda: _cuda,
     Tensor.cpu: _cpu,

@@ -17,18 +17,54 @@ _MOST_BYTES = 1 << 24
 
 
 def install(replace: Replace) -> None:
-    """Replaces what reads checkpoints."""
-    replace(torch, "load", _load(torch.load))
+    """Replaces what reads and writes checkpoints."""
+    written: dict[str, Any] = {}
+    replace(torch, "load", _load(torch.load, written))
+    replace(torch, "save", _save(written))
     replace(torch._utils, "_rebuild_tensor", _rebuild(torch._utils._rebuild_tensor))
 
 
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
+def _load(original: Callable[..., Any], written: dict[str, Any]) -> Callable[..., Any]:
     @wraps(original)
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if (saved := written.get(_name(f))) is not None:
+            return saved
         large = isinstance(f, (str, os.PathLike)) and os.path.exists(f) and os.path.getsize(f) > _MOST_BYTES
         return original(f, "meta" if large else "cpu", *args, **kwargs)
 
     return load
+
+
+def _save(written: dict[str, Any]) -> Callable[..., Any]:
+    """Writes no file: a checkpoint without values would replace a real one. ``torch.load`` returns what was saved."""
+
+    def save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
+        if name := _name(f):
+            written[name] = obj
+
+    return save
+
+
+def _name(file: Any) -> str:
+    return os.path.abspath(file) if isinstance(file, (str, os.PathLike)) else ""
+
+
+def safetensors(module: Any, replace: Replace) -> None:
+    """The same for safetensors."""
+    written: dict[str, Any] = {}
+    read = module.load_file
+
+    def save_file(tensors: Any, filename: Any, metadata: Any = None) -> None:
+        written[_name(filename)] = dict(tensors)
+
+    def load_file(filename: Any, device: Any = "cpu", **kwargs: Any) -> Any:
+        if (saved := written.get(_name(filename))) is not None:
+            return saved
+        return {name: tensor.to(device) for name, tensor in read(filename, **kwargs).items()}
+
+    replace(module, "save_file", save_file)
+    replace(module, "load_file", load_file)
+    replace(module, "save", lambda tensors, metadata=None: b"")
 
 
 def _rebuild(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -83,21 +83,21 @@ class Oracle:
         self.table = operator_rules.table()
         self.unknown: Counter[str] = Counter()
         """Operators without a rule for a call's dtypes, with the number of their calls."""
-        self._answers: dict[Any, Prediction] = {}
 
     def ask(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Prediction:
         """What the kernel of an operator does with these arguments."""
-        call = describe(args, kwargs, written_keywords(func), _names(func))
-        key = func, call
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._answers[key] = self._look(func, call)
-        if isinstance(answer, Unknown) and call.operands:
-            self.unknown[str(func).removeprefix("aten.")] += 1
+        name = str(func).removeprefix("aten.")
+        given = _shortened(args) if name.startswith(operator_rules.ELEMENT_BY_ELEMENT) else args
+        call = describe(given, kwargs, written_keywords(func), _names(func))
+        answer = self.table.predict(name, call)
+        if call.operands:
+            self.count(func, answer)
         return answer
 
-    def _look(self, func: Any, call: Call) -> Prediction:
-        return self.table.predict(str(func).removeprefix("aten."), call)
+    def count(self, func: Any, answer: Prediction) -> None:
+        """Counts a call of which nothing is known."""
+        if isinstance(answer, Unknown):
+            self.unknown[str(func).removeprefix("aten.")] += 1
 
     def refusal(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], said: Refuses) -> Exception | None:
         """The exception that the kernel raises for operands of these dtypes; None where it raises nothing.
@@ -115,6 +115,15 @@ class Oracle:
             return None
         known = recognise(str(raised), type(raised).__name__, str(func).removeprefix("aten."))
         return raised if known is not None else _without_text(func, args, kwargs, said)
+
+
+def _shortened(args: Sequence[Any]) -> list[Any]:
+    """The arguments of an operator on lists, without the positions whose tensors have the dtypes of earlier ones."""
+    lists = [a for a in args if isinstance(a, (list, tuple)) and len(a) == len(args[0])]
+    columns = {tuple((t.dtype, t.dim() > 0) if isinstance(t, Tensor) else type(t) for t in c): n
+               for n, c in reversed(list(enumerate(zip(*lists))))}  # fmt: skip
+    kept = sorted(columns.values())
+    return [[a[n] for n in kept] if isinstance(a, (list, tuple)) and len(a) == len(args[0]) else a for a in args]
 
 
 def _empty(value: Any) -> Any:

@@ -12,6 +12,7 @@ import torch.fx.experimental._config as fx_config
 
 from ..capture import private
 from . import devices
+from .functions import parameter
 from .values import NeedsValueError
 
 MEMORY = 80 << 30
@@ -39,8 +40,37 @@ def _tensors(replace: Replace) -> None:
     replace(_Tensor, "is_pinned", lambda t, device=None: False)
     for name in ("numpy", "tolist"):
         replace(_Tensor, name, _converted(getattr(_Tensor, name)))
+    replace(torch.nn.Parameter, "__new__", staticmethod(parameter(torch.nn.Parameter.__new__)))
+    replace(torch, "Generator", Generator)
+    replace(_Tensor, "data_ptr", _address(_Tensor.data_ptr))
+    replace(torch.UntypedStorage, "data_ptr", _storage_address(torch.UntypedStorage.data_ptr))
     replace(fx_config, "meta_nonzero_assume_all_nonzero", True)
     replace(torch._tensor_str, "_str", _shown(torch._tensor_str._str))
+
+
+class Generator(torch.Generator):
+    """A generator on the CPU that reports the device that it was asked for."""
+
+    _pretended: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._pretended = devices.PRETENDED if devices.is_cuda(device) else torch.device("cpu")
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._pretended
+
+
+def _address(original: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Tensors without values have no address; what compares addresses asks whether storage is shared."""
+    return lambda t: t.untyped_storage()._cdata if devices.without_numbers(t) else original(t)
+
+
+def _storage_address(original: Callable[[Any], int]) -> Callable[[Any], int]:
+    return lambda storage: storage._cdata if storage.device.type == "meta" else original(storage)
 
 
 def _converted(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..capture import mode_stacks, private
-from . import loading, parallel, pretend
+from ..program import AfterImport
+from . import hub, loaders, loading, parallel, pretend
 from .autocast import Autocast
 from .dispatch import DryMode
 from .functions import DryFunctions
@@ -18,9 +20,13 @@ _MOST_NAMED = 5
 
 
 class DryRun:
-    """From :meth:`start` to :meth:`stop`, large tensors have no values, and devices are pretended."""
+    """From :meth:`start` to :meth:`stop`, large tensors have no values, and devices are pretended.
 
-    def __init__(self) -> None:
+    steps_done: the number of optimizer steps so far.
+    """
+
+    def __init__(self, steps_done: Callable[[], int]) -> None:
+        self.passes = loaders.Passes(steps_done)
         self.oracle = Oracle()
         self.values = Values()
         self.autocast = Autocast()
@@ -33,6 +39,9 @@ class DryRun:
         pretend.install(self.replace)
         loading.install(self.replace)
         parallel.install(self.replace)
+        loaders.install(self.replace, self.passes)
+        for name, change in {**hub.MODULES, "safetensors.torch": loading.safetensors}.items():
+            self._after_import(name, change)
         self.autocast.install()
         self._mode = DryMode(self.oracle, self.values)
         self._functions = DryFunctions()
@@ -50,9 +59,15 @@ class DryRun:
         while self._undo:
             self._undo.pop()()
 
+    def _after_import(self, name: str, change: Callable[[Any, pretend.Replace], None]) -> None:
+        """Changes a module as soon as it is imported."""
+        waiting = AfterImport(name, lambda: change(sys.modules[name], self.replace))
+        waiting.install()
+        self._undo.append(waiting.remove)
+
     def replace(self, owner: Any, name: str, new: Any) -> None:
         """Sets an attribute until the dry run ends."""
-        had, old = name in vars(owner), getattr(owner, name, None)
+        had, old = name in vars(owner), vars(owner).get(name)  # not getattr: a class method stays one
         setattr(owner, name, new)
 
         def restore() -> None:

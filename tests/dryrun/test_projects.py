@@ -1,0 +1,94 @@
+"""Scripts that say cuda everywhere, shaped like those of diffusers and transformers, go through a dry run; a mistake in
+them is found at its line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECTS = ROOT / "tests" / "projects" / "dry"
+sys.path.insert(0, str(PROJECTS))
+import models  # noqa: E402
+
+pytestmark = pytest.mark.slow
+for needed in ("diffusers", "transformers", "peft", "accelerate"):
+    pytest.importorskip(needed)
+
+
+def run(folder: Path, name: str, right: str = "", wrong: str = ""):
+    """A dry run of a project in which some text is replaced: its exit status, findings, lines and what it printed."""
+    text = (PROJECTS / f"{name}.py").read_text()
+    if right:
+        assert text.count(right) == 1, right
+        text = text.replace(right, wrong)
+    script, out = folder / "train.py", folder / "out.json"
+    script.write_text(text)
+    model = getattr(models, {"text_to_image_lora": "text_to_image", "causal_lm": "causal_lm"}[name])(folder / "model")
+    env = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", COLUMNS="160")
+    command = [sys.executable, "-m", "dtypetrace", "run", "--dry-run", "--json", str(out), str(script), str(model)]
+    ended = subprocess.run(
+        [*command, "--epochs", "2"], cwd=folder, env=env, capture_output=True, text=True, timeout=280
+    )
+    findings = json.loads(out.read_text())["findings"] if out.exists() else []
+    return ended, [f for f in findings if f["severity"] == "error"], text.splitlines()
+
+
+@pytest.mark.parametrize(("name", "last"), [("text_to_image_lora", "done"), ("causal_lm", "best 2.72")])
+def test_a_right_script_goes_through_to_its_end(tmp_path, name, last):
+    ended, findings, _ = run(tmp_path, name)
+    assert ended.returncode == 0, ended.stderr
+    assert last in ended.stdout
+    assert not findings
+    assert not list(tmp_path.rglob("*.safetensors")) + list(tmp_path.rglob("*.pt"))
+
+
+MISTAKES = {
+    "the VAE stays in float32": (
+        "text_to_image_lora", "vae.to(accelerator.device, dtype=weight_dtype)", "vae.to(accelerator.device)",
+        "AutoencoderKL.from_pretrained(", "vae.encode(",
+    ),
+    "the latents that the VAE decodes are widened": (
+        "text_to_image_lora", "latents.to(weight_dtype)", "latents.to(torch.float32)", "latents.to(torch.float32)",
+        "vae.decode(",
+    ),
+    "validation outside autocast, with diffusers": (
+        "text_to_image_lora", 'with torch.autocast("cuda", dtype=weight_dtype):', "with torch.no_grad():",
+        "latents = torch.randn(", "noise = unet(",
+    ),
+    "validation outside autocast, with transformers": (
+        "causal_lm", 'with torch.autocast("cuda", dtype=torch.float16):\n            outputs = model(tokens,',
+        "with torch.no_grad():\n            outputs = model(tokens,", "mask = torch.zeros(", "outputs = model(tokens,",
+    ),
+    "a mask's number does not fit float16": (
+        "causal_lm", "masked_fill(hidden, -6e4)", "masked_fill(hidden, -1e9)", "masked_fill(", "masked_fill(",
+    ),
+    "the weights that are trained are float16": (
+        "causal_lm", "dtype=torch.float32)", "dtype=torch.float16)", "AutoModelForCausalLM.from_pretrained(",
+        "scaler.unscale_(",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found_at_its_line(tmp_path, mistake):
+    name, right, wrong, born, collides = MISTAKES[mistake]
+    ended, findings, lines = run(tmp_path, name, right, wrong)
+    assert findings, ended.stderr
+
+    def at(place):
+        found = [f["line"] for f in [place, *place.get("stack", ())] if str(f.get("file")).endswith("train.py")]
+        return [lines[n - 1].strip() for n in found]
+
+    first = findings[0]
+    assert first["predicted"]
+    assert any(born in line for line in at(first["culprit"]["origin"])), (
+        first["title"],
+        at(first["culprit"]["origin"]),
+    )
+    assert any(collides in line for line in at(first["site"])), at(first["site"])

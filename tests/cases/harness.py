@@ -21,6 +21,7 @@ Each run is of a copy named program.py in an empty folder with the markers blank
     python tests/cases/harness.py --diagnose [-k TEXT] [PATH ...]  what dtypetrace says of them
     python tests/cases/harness.py --continue ...                   healed: the script runs to its end, each cause is told, once
     python tests/cases/harness.py --dry ...                        in a dry run: the first finding is that of a real run
+    python tests/cases/harness.py --checked ...                    what-if shows each proposed change clean
     python tests/cases/harness.py --fix ...                        patched: plain Python ends well, and nothing else was changed
 """
 from __future__ import annotations
@@ -294,13 +295,22 @@ def dry(case: Case, program: Path) -> str:
     return "" if real is not None and found == real else f"real {real}, dry {found}"
 
 
+def checked(case: Case, program: Path) -> str:
+    """Which change that is proposed for a real run is not shown clean by what-if; empty if all that are shown are."""
+    out = program.parent / "out.json"
+    run(["-m", "dtypetrace", "run", "--autofix", "--json", str(out), str(program)], program.parent)
+    found = [f for f in findings_of(out) or () if f.get("kind") == "collision" and (f.get("fix") or {}).get("edits")]
+    unclean = [f for f in found if not any(text.startswith("dtype rules") for text in f["fix"].get("checked", ()))]
+    return "; ".join(f"{f['code']} {f['fix'].get('checked')} {f['fix']['edits'][0].get('after')}" for f in unclean)
+
+
 def in_mode(path: Path, mode: str) -> str:
     """Judge one case in the mode continue or fix; empty if all is right, or the case has no such mode."""
     case = load(path)
-    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix") + ",dry":
+    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix") + ",dry,checked":
         return ""
     with tempfile.TemporaryDirectory() as folder:
-        return {"continue": heal, "fix": fix, "dry": dry}[mode](case, write(case, Path(folder)))
+        return {"continue": heal, "fix": fix, "dry": dry, "checked": checked}[mode](case, write(case, Path(folder)))
 
 
 def judge(path: Path, *, traced: bool, flags: tuple[str, ...] = ()) -> str:
@@ -321,6 +331,7 @@ def main() -> int:
     parser.add_argument("--continue", dest="mode", action="store_const", const="continue")
     parser.add_argument("--fix", dest="mode", action="store_const", const="fix")
     parser.add_argument("--dry", dest="mode", action="store_const", const="dry")
+    parser.add_argument("--checked", dest="mode", action="store_const", const="checked")
     parser.add_argument("-k", default="", metavar="TEXT")
     options = parser.parse_args()
 

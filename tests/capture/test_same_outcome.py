@@ -44,8 +44,8 @@ def test_the_program_ends_the_same(program, every_warning):
 
 
 def beside_an_empty_mode(make):
-    """What torch shows beside an empty pair of modes, where that differs: 2.8 then calls ``detach`` more often in C++."""
-    return [make()] if torch.torch_version.TorchVersion(torch.__version__) < (2, 9) else []
+    """What torch shows beside an empty pair of modes, where that differs: 2.8 and 2.9 then call ``detach`` more often in C++."""
+    return [make()] if torch.torch_version.TorchVersion(torch.__version__) < (2, 10) else []
 
 
 class Both:
@@ -85,7 +85,7 @@ def test_the_program_ends_the_same_inside_modes_of_its_own(program, mode, every_
 
     try:
         expected = seen(slice(None))
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         pytest.skip(f"torch {torch.__version__} itself fails in this mode: {type(error).__name__}")
     for order in (slice(None), slice(None, None, -1)):
         trace = dtypetrace.trace()

@@ -201,7 +201,7 @@ def test_lists_of_dtypes_that_torch_takes_are_left_alone():
 def fix(folder, *words, script="program.py"):
     environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", NO_COLOR="1")
     command = [sys.executable, "-m", "dtypetrace", "fix", *words, script]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, input="")
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=420, input="")
 
 
 @pytest.fixture

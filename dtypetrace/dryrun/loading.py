@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from . import devices
+from .prediction import tensors_in
 from .pretend import Replace
+from .values import NeedsValueError
 
 _MOST_BYTES = 1 << 24
 """A checkpoint file up to this size is read with its values."""
@@ -20,7 +22,7 @@ def install(replace: Replace) -> None:
     """Replaces what reads and writes checkpoints."""
     written: dict[str, Any] = {}
     replace(torch, "load", _load(torch.load, written))
-    replace(torch, "save", _save(written))
+    replace(torch, "save", _save(torch.save, written))
     replace(torch._utils, "_rebuild_tensor", _rebuild(torch._utils._rebuild_tensor))
 
 
@@ -35,12 +37,17 @@ def _load(original: Callable[..., Any], written: dict[str, Any]) -> Callable[...
     return load
 
 
-def _save(written: dict[str, Any]) -> Callable[..., Any]:
-    """Writes no file: a checkpoint without values would replace a real one. ``torch.load`` returns what was saved."""
+def _save(original: Callable[..., Any], written: dict[str, Any]) -> Callable[..., Any]:
+    """Writes no file: a checkpoint without values would replace a real one. ``torch.load`` returns what was saved. Into
+    memory, what has values is written."""
 
-    def save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if name := _name(f):
             written[name] = obj
+        elif not any(map(devices.without_numbers, tensors_in(obj))):
+            original(obj, f, *args, **kwargs)
+        else:
+            raise NeedsValueError("torch.save into memory of tensors without values")
 
     return save
 

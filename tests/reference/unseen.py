@@ -274,7 +274,7 @@ for _ in range(3):
     x = torch.randn(16, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         change = net(x)  # BORN
-    value = torch.full_like(change, 1000.0) + change * 0.01
+    value = torch.full_like(change, 1000.0) + change * 0.01  # BORN
     (value.float() - 1000.0).pow(2).mean().backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -92,16 +92,18 @@ def test_repr_is_the_console_text(program):
 
 
 def test_tabs_and_characters_outside_ascii_keep_the_spans_in_place(tmp_path):
-    shown = text(programs.run(tmp_path, "if True:\n\té = torch.ones(2, 2)\n\tx = ('ä', é @ é.half())"))
+    shown = text(
+        programs.run(tmp_path, "if True:\n\té = torch.ones(2, 2)\n\tü = torch.ones(2, 2).half()\n\tx = ('ä', é @ ü)")
+    )
     above, below = next((a, b) for a, b in zip(shown.splitlines(), shown.splitlines()[1:]) if "meets" in b)
-    assert marked(above, below) == "é @ é.half()"
+    assert marked(above, below) == "é @ ü"
 
 
 def test_wide_characters_take_two_columns(tmp_path):
-    shown = text(programs.run(tmp_path, "x = torch.ones(2, 2)\ns = '漢字'; x @ x.half()"))
+    shown = text(programs.run(tmp_path, "x = torch.ones(2, 2)\nh = torch.ones(2, 2).half()\ns = '漢字'; x @ h"))
     above, below = next((a, b) for a, b in zip(shown.splitlines(), shown.splitlines()[1:]) if "meets" in b)
     assert below.index("-") == above.index("x @") + 2
-    assert below.count("-") == len("x @ x.half()")
+    assert below.count("-") == len("x @ h")
 
 
 def test_a_place_in_a_library_is_shown_at_the_user_s_line(tmp_path):
@@ -321,22 +323,28 @@ def test_a_wide_page_shortens_nothing(long):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_spans_stay_in_place_where_characters_become_escapes(encoding, tmp_path):
-    program = programs.run(tmp_path, "é = torch.ones(2, 2)\nx = ('漢', é @ é.half())")
+    program = programs.run(tmp_path, "é = torch.ones(2, 2)\nü = torch.ones(2, 2).half()\nx = ('漢', é @ ü)")
     shown = [line for line, _ in report.lines(program.recording, program.findings, Display(120, encoding))]
     above, below = next((a, b) for a, b in zip(shown, shown[1:]) if "meets" in b)
     if encoding == "ascii":
-        assert marked(above, below) == r"\xe9 @ \xe9.half()"
+        assert marked(above, below) == r"\xe9 @ \xfc"
     assert all(line.isascii() for line in shown) is (encoding == "ascii")
 
 
 def test_a_comment_is_no_part_of_a_call_over_several_lines(tmp_path):
-    shown = text(programs.run(tmp_path, "x = torch.ones(  # '#' of rows\n  2, 2)\nx @ x.half()")).splitlines()
+    shown = text(
+        programs.run(tmp_path, "x = torch.ones(  # '#' of rows\n  2, 2)\nh = torch.ones(2, 2).half()\nx @ h")
+    ).splitlines()
     number = next(n for n, line in enumerate(shown) if "born here" in line)
     assert marked(shown[number - 1], shown[number]) == "torch.ones("
 
 
 def test_a_chain_over_several_lines_is_shown_from_its_beginning(tmp_path):
-    shown = text(programs.run(tmp_path, "x = (\n    torch.ones(2, 2)\n    .add(1)\n    .double()\n)\nx @ x.half()"))
+    shown = text(
+        programs.run(
+            tmp_path, "x = (\n    torch.ones(2, 2)\n    .add(1)\n    .double()\n)\nh = torch.ones(2, 2).half()\nx @ h"
+        )
+    )
     assert "2 |     torch.ones(2, 2)\n...\n4 |     .double()\n  |      ^^^^^^^^ float64 is born here" in shown
 
 
@@ -345,10 +353,12 @@ def test_a_line_of_another_file_says_so(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     try:
-        shown = text(programs.run(tmp_path, "import helper_of_it\nx = helper_of_it.make()\nx @ x.half()"))
+        shown = text(
+            programs.run(tmp_path, "import helper_of_it\nx = helper_of_it.make()\nh = torch.ones(2, 2).half()\nx @ h")
+        )
     finally:
         sys.modules.pop("helper_of_it", None)
-    assert re.search(r"^  ::: helper_of_it\.py:3\n3 \|     return .*\n.*\n  ::: program\.py:3\n3 \| x @", shown, re.M)
+    assert re.search(r"^  ::: helper_of_it\.py:3\n3 \|     return .*\n.*\n  ::: program\.py:4\n4 \| x @", shown, re.M)
 
 
 def test_what_is_new_in_a_line_is_underlined(tmp_path):

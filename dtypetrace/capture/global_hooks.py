@@ -149,3 +149,6 @@ def _places() -> list[tuple[Any, str]]:
         for module in (private.optimizer_internals if "optimizer" in name else private.module_internals,)
         if private.offered(module.__name__, name, f"what torch calls the hooks in {name} for", None) is not None
     ]
+
+
+_places()  # what this torch lacks is known before a trace writes down what it will not see

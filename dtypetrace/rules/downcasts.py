@@ -16,7 +16,7 @@ from math import prod
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
-from ..tables.dtypes import HALF, REAL, narrower, wider
+from ..tables.dtypes import FLOATING, HALF, REAL, narrower, wider
 from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
 from .case import short
 from .making import At, silent_finding
@@ -86,7 +86,9 @@ def _wide_value(op: Op) -> int:
         return -1
     others = [(n, i) for n, i in enumerate(op.inputs) if n != at and (i.shape or not target.shape)]
     wide = (n for n, i in others if i.dtype in REAL and wider(i.dtype, target.dtype))
-    counts = (n for n, i in others if i.dtype in _COUNTS and target.dtype in HALF and name_of(op) not in STORES)
+    stored = target.dtype in HALF and name_of(op) not in STORES
+    stored = stored and not any(i.dtype in FLOATING for _, i in others)  # beside a floating value, integers are indices
+    counts = (n for n, i in others if stored and i.dtype in _COUNTS)
     return next(wide, next(counts, -1))
 
 

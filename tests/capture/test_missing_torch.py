@@ -38,7 +38,12 @@ def use():
                 pass
         said = [line for line in t.recording.not_seen if "has no" in line]
         assert not [line for line in t.recording.not_seen if "error" in line], t.recording.not_seen
-        assert t.recording.ops and (any("hooks" in line for line in said) or len(t.recording.modules) == 3), options
+        assert t.recording.ops and (any("hooks" in line for line in said) or len(t.recording.modules) == 3), (
+            options,
+            said,
+            len(t.recording.ops),
+            t.recording.modules,
+        )
         assert all(" ".join(line.split()) in " ".join(repr(t).split()) for line in said), (said, repr(t))
         yield said
 

@@ -52,14 +52,17 @@ def stopped(error: Exception, trace: Any) -> Stopped | None:
 
 
 def _why(error: Exception) -> tuple[str, str]:
+    from ..dryrun.hub import NotPretendedError
     from ..dryrun.values import NeedsValueError
 
     chain = list(_chain(error))
     if any(isinstance(e, NeedsValueError) for e in chain):
         return "the program needs values", "Let it skip this part, or run it with --steps before it"
+    if any(isinstance(e, NotPretendedError) for e in chain):
+        return "a dry run cannot load this", "Leave the quantization out for the dry run"
     found = next((m for e in chain if (m := _NO_KERNEL.search(str(e)))), None)
-    if found is not None or any(isinstance(e, NotImplementedError) for e in chain):
-        name = next((g for g in (found.groups() if found else ()) if g), "an operator")
+    if found is not None:
+        name = next((g for g in found.groups() if g), "an operator")
         return f"{name} has no rule and no meta kernel", "Register a fake kernel for it (torch.library.register_fake)"
     if any(_fetches(e) or isinstance(e, OSError) and _OFFLINE.search(str(e)) for e in chain):
         return "something could not be fetched", "Give a local folder: for a model, one with its config.json is enough"

@@ -32,6 +32,10 @@ MODULES: dict[str, Callable[[Any, Replace], None]] = {}
 """What is replaced in a module, by the module's name."""
 
 
+class NotPretendedError(NotImplementedError):
+    """The program asks for a way of loading that a dry run has no stand-in for."""
+
+
 def _transformers(module: Any, replace: Replace) -> None:
     base = module.PreTrainedModel
 
@@ -91,7 +95,7 @@ def _loaded(model: Any, device_map: Any, info: Any) -> Any:
 
 def _refuse_quantized(config: Any) -> None:
     if config is not None:
-        raise NotImplementedError("quantized weights (quantization_config) have no meta kernel")
+        raise NotPretendedError("quantized weights (quantization_config) have no meta kernel")
 
 
 def _named(dtype: Any) -> torch.dtype | None:

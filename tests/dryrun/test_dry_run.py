@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dtypetrace.commands import dry_run
+from dtypetrace.dryrun.hub import NotPretendedError
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
 import harness
 
@@ -193,3 +196,20 @@ def test_a_hub_that_cannot_be_reached_ends_in_one_line(dry):
     assert ended.status == 2
     assert "Traceback" not in ended.err
     assert "stopped at train.py:4" in ended.err and "local folder" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (NotImplementedError(), "the program raised"),
+        (NotPretendedError("quantized weights"), "a dry run cannot load this"),
+        (
+            NotImplementedError("aten::angle: attempted to run this operator with Meta tensors"),
+            "aten::angle has no rule",
+        ),
+        (RuntimeError("There was no fake impl registered for lib.op"), "an operator has no rule"),
+    ],
+)
+def test_only_torch_says_that_an_operator_has_no_kernel(error, why):
+    """A method that the program left abstract is the program's own error."""
+    assert dry_run._why(error)[0].startswith(why)

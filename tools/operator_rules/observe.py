@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,12 +15,12 @@ import torch
 from torch.overrides import TorchFunctionMode, get_testing_overrides
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dtypetrace.capture.calls import dtype_name
+from dtypetrace.dryrun.prediction import describe, tensors_in
 from dtypetrace.tables.refusals import recognise
-from dtypetrace.tables.rule_language import Call, Given, Number
+from dtypetrace.tables.rule_language import Call
 
 _GETTERS = ("__get__", "__set__", "__delete__")
-_SIMPLE_VALUE = 24
-"""Longer texts among the arguments are no settings."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,6 @@ class Seen:
         return bool(self.code) or not self.message
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def function_name(function: Any) -> str:
     """The name that dtypetrace records for a torch function."""
     name = getattr(function, "__name__", None) or str(function)
@@ -55,49 +51,6 @@ def function_name(function: Any) -> str:
     if packet is not None:
         name = packet.__name__
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a call in the order in which dtypetrace records them."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from tensors_in(v)
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from tensors_in(v)
-
-
-def describe(
-    args: Sequence[Any], kwargs: Mapping[str, Any], outs: Sequence[str] = ("out",), names: Sequence[str] = ()
-) -> Call:
-    """What a call was given, without its values.
-
-    outs: the keyword arguments that results are written into; names: those of the positional arguments, as far as
-    known.
-    """
-    tensors = tuple(tensors_in((*args, *kwargs.values())))
-    numbers, options, named = [], {}, ""
-    named_args = [(names[n] if n < len(names) else str(n), a) for n, a in enumerate(args)]
-    for key, value in (*named_args, *kwargs.items()):
-        if isinstance(value, torch.Tensor) and not key.isdigit():
-            options[key] = "tensor"
-        elif isinstance(value, torch.dtype):
-            named = dtype_name(value)
-        elif isinstance(value, (bool, str)):
-            options[key] = str(value)
-        elif isinstance(value, (int, float, complex)):
-            numbers.append(Number(type(value).__name__, abs(value)))
-            options[key] = f"{value:g}"
-    return Call(
-        tuple(Given(dtype_name(t.dtype), t.dim(), t.numel() == 0) for t in tensors),
-        tuple(numbers),
-        tuple((k, v) for k, v in sorted(options.items()) if len(v) <= _SIMPLE_VALUE and not set(v) & set(";:&,")),
-        named,
-        torch.is_grad_enabled() and any(t.requires_grad for t in tensors),
-        sum(len(list(tensors_in(kwargs.get(name)))) for name in outs),
-    )
 
 
 def _plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

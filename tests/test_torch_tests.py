@@ -1,4 +1,4 @@
-"""The comparison of PyTorch's own tests, plain and traced: it can tell what differs, and a sample of them is the same."""
+"""The comparison of PyTorch's own tests, plain and traced: it finds what differs, and a sample of them ends the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Tests(unittest.TestCase):
 """
 
 
-def test_what_differs_is_told_apart(tmp_path):
+def test_each_difference_gets_its_verdict(tmp_path):
     (tmp_path / "verdicts.py").write_text(VERDICTS)
     done = compared(tmp_path, "verdicts.py", "not_there.py", "--options", "plain")
     said = {
@@ -73,12 +73,17 @@ def test_what_differs_is_told_apart(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["plain", "numerics", "autofix", "reference"])
-def test_a_sample_of_torchs_own_tests_ends_the_same(option):
-    """Some 70 tests that the installed torch brings, with each kind of trace."""
-    done = compared(ROOT / "tests" / "torch_own", "sample.py", "--most", "75", "--options", option)
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [(25, "plain,numerics,autofix,reference")]
+    + [pytest.param(75, o, marks=pytest.mark.exhaustive) for o in ("plain", "numerics", "autofix", "reference")],
+)
+def test_a_sample_of_torchs_own_tests_ends_the_same(most, options):
+    """Some of the tests that the installed torch brings, with each kind of trace."""
+    done = compared(ROOT / "tests" / "torch_own", "sample.py", "--most", str(most), "--options", options)
     same = re.search(r"^all: .*?(\d+) same", done.stdout, re.M)
-    assert done.returncode == 0 and same and int(same[1]) >= 65, done.stdout + done.stderr
+    wanted = 0.85 * most * len(options.split(","))
+    assert done.returncode == 0 and same and int(same[1]) >= wanted, done.stdout + done.stderr
     assert "different" not in done.stdout and "cannot be imported" not in done.stdout
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import copy
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from itertools import cycle, islice, repeat
 from typing import Any
 
+import databases
 import pytest
 import torch
 from outcomes import OPTIONS, Call, EmptyPair, bits, differences, every_warning_again, run, told, traced
@@ -33,16 +33,6 @@ _every_warning_again = pytest.fixture(autouse=True)(every_warning_again)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
 PARTS = 16
 SAMPLES = 2
-
-
-@lru_cache
-def databases() -> tuple[tuple, tuple, tuple]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-        from torch.testing._internal.common_modules import module_db
-        from torch.testing._internal.common_optimizers import optim_db
-    return tuple(op_db), tuple(module_db), tuple(optim_db)
 
 
 # ---------------------------------------------------------------- operators
@@ -225,7 +215,7 @@ def operator_faults(part: int, parts: int, options: Iterator[tuple[str, ...]]) -
     """One part of all operators: another for each dtype."""
     wrong = []
     for shift, dtype in enumerate(DTYPES):
-        for op in databases()[0][(part + shift) % parts :: parts]:
+        for op in databases.operators()[(part + shift) % parts :: parts]:
             if op.supports_dtype(dtype, "cpu"):
                 wrong += faults(op.name, operator_calls(op, dtype), options)
     return wrong
@@ -253,13 +243,13 @@ def test_a_sample_of_operators():
 
 
 def test_a_sample_of_modules():
-    wrong = module_faults(databases()[1][::8], in_turn())
+    wrong = module_faults(databases.modules()[::8], in_turn())
     assert not wrong, told(wrong)
 
 
 def test_a_sample_of_optimizers():
     options, wrong = in_turn(), []
-    for number, info in enumerate(databases()[2]):
+    for number, info in enumerate(databases.optimizers()):
         dtype = DTYPES[number % len(DTYPES)]
         wrong += faults(info.name, optimizer_errors(info), options)
         wrong += faults(info.name, islice(optimizer_calls(info, dtype), number % 2, None, 2), options)
@@ -278,7 +268,7 @@ def test_every_operator(part):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_module(part):
-    wrong = module_faults(databases()[1][part::PARTS], all_ways())
+    wrong = module_faults(databases.modules()[part::PARTS], all_ways())
     assert not wrong, told(wrong)
 
 
@@ -286,7 +276,7 @@ def test_every_module(part):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", range(15))
 def test_every_optimizer(number):
-    wrong = optimizer_faults(databases()[2][number], DTYPES, all_ways())
+    wrong = optimizer_faults(databases.optimizers()[number], DTYPES, all_ways())
     assert not wrong, told(wrong)
 
 
@@ -338,7 +328,9 @@ def training_beside(count: int = 2) -> Iterator[list[Any]]:
 def test_threads_that_train_beside_and_the_traced_program_end_the_same():
     with training_beside() as wrong_there:
         wrong = operator_faults(5, 120, in_turn())
-        wrong += module_faults(databases()[1][3::40], in_turn())
-        wrong += optimizer_faults(next(i for i in databases()[2] if i.name == "AdamW"), (torch.float32,), in_turn())
+        wrong += module_faults(databases.modules()[3::40], in_turn())
+        wrong += optimizer_faults(
+            next(i for i in databases.optimizers() if i.name == "AdamW"), (torch.float32,), in_turn()
+        )
     assert not wrong_there, wrong_there[:3]
     assert not wrong, told(wrong)

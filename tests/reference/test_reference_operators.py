@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from functools import lru_cache
 
 import pytest
 import torch
+from databases import operators
 from test_follow import Follow, same
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -41,14 +41,6 @@ EXCEPTIONS = {
 class Empty(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
-
-
-@lru_cache
-def operators() -> tuple:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-    return tuple(op_db)
 
 
 def fresh(sample, wide: torch.dtype | None) -> tuple:

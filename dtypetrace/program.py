@@ -78,6 +78,16 @@ class Program:
             return _absolute(self.name)
         return os.path.dirname(os.path.realpath(self.name))
 
+    def text_on_disk(self) -> bytes:
+        """A script's text; empty for a module, a folder, and what cannot be read."""
+        if self.as_module or self.is_folder or not self.file.endswith(".py"):
+            return b""
+        try:
+            with open(self.file, "rb") as source:
+                return source.read()
+        except OSError:
+            return b""
+
     def execute(self) -> BaseException | None:
         """Run it here and now; returns the exception that ended it, if one did."""
         self._prepare()

@@ -61,20 +61,20 @@ def fix(request: Request) -> int:
 
     Raises UsageError where the program cannot be run more than once.
     """
-    with collected() as failed:
-        status = _repaired(request)
+    with collected() as failed, Runner(request.words, request.as_module, request.steps, request.source) as run:
+        status = _repaired(request, run)
     for sentence in failed:
         _say(f"not seen: {sentence}")
     return status
 
 
-def _repaired(request: Request) -> int:
+def _repaired(request: Request, run: Runner) -> int:
     name, html = request.name, request.html
     _say(
         f"dtypetrace fix: runs {name} once with casts inserted, then once for each patch. "
         "Files that the script writes are written in every run"
     )
-    repair = Repair(Runner(request.words, request.as_module, request.steps, request.source), say=_say)
+    repair = Repair(run, say=_say)
     try:
         healed = repair.find()
         _needs_stdin(name, healed)

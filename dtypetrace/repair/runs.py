@@ -6,17 +6,20 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import environ
 from pathlib import Path
 from typing import Any, TypedDict
 
-from .. import saved
+from .. import graph, saved
 from ..lora.verdict import AS_THEY_ARE, Measured
+from ..program import UsageError
 from ..records import Recording
 from ..records.ledger import Ledger
 from ..records.text import ProgramText
 from ..source.patch import Patch
+from .warm import WarmInterpreter
 
 
 class Ended(TypedDict):
@@ -64,6 +67,20 @@ class Runner:
     as_module: bool = False
     steps: int | None = None
     source: str | None = None
+    warm: WarmInterpreter | None = None
+    """Which runs are forked from; None: each starts an interpreter of its own."""
+
+    def __enter__(self) -> Runner:
+        """Imports what the script begins with, once for all runs, where that is safe."""
+        if not self.as_module:
+            with suppress(OSError, UsageError):
+                self.warm = WarmInterpreter.started(self.words, _options(), _environment())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.warm is not None:
+            self.warm.close()
+            self.warm = None
 
     def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
         """Runs it with a patch.
@@ -71,6 +88,13 @@ class Runner:
         ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
         this is. Raises RunFailed where the run returns no answer.
         """
+        found = self._ran(patch, shown, adapters)
+        if self.warm is not None and _older(found.recording):
+            self.__exit__()  # a tensor that an import made: only a fresh interpreter sees its birth
+            found = self._ran(patch, False, adapters)
+        return found
+
+    def _ran(self, patch: Patch, shown: bool, adapters: str) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
@@ -85,7 +109,9 @@ class Runner:
                 "trace": str(trace),
             }
             request.write_text(json.dumps(asked), "utf-8")
-            status = _start(request, shown)
+            status = self.warm.run(request, shown=shown) if self.warm is not None else None
+            if status is None:
+                status = _start(request, shown)
             if not answer.exists():
                 raise RunFailed(
                     f"the run ended without an answer (exit status {status}), as when a program ends its own process"
@@ -93,17 +119,32 @@ class Runner:
             return _outcome(json.loads(answer.read_text("utf-8")), trace, patch)
 
 
+def _older(recording: Recording) -> bool:
+    """Whether a refused call got a tensor that is older than the trace."""
+    found = ((w, graph.origin(recording, w.event, w.dtype, w.name)) for r in recording.refused for w in r.witnesses)
+    return any(w.event >= 0 and origin.kind == "input" for w, origin in found)
+
+
 def _start(request: Path, shown: bool) -> int:
     """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
-    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # what -W, -X and the like were
     sys.stderr.flush()
     return subprocess.run(
-        [sys.executable, *options, "-m", "dtypetrace.commands.healed_run", str(request)],
+        [sys.executable, *_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
         stdin=subprocess.DEVNULL,
         stdout=2 if shown else subprocess.DEVNULL,
         stderr=None if shown else subprocess.DEVNULL,
-        env={"PYTHONHASHSEED": "0", **environ},
+        env=_environment(),
     ).returncode
+
+
+def _options() -> list[str]:
+    """What -W, -X and the like were."""
+    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return found
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONHASHSEED": "0", **environ}
 
 
 def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:

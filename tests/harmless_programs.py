@@ -430,6 +430,20 @@ def meta_and_fake():
     return shape, reported, model.to_empty(device="cpu")[0].weight.shape
 
 
+def functional_tensors():
+    """Torch's own mode works for these, as it does for fake tensors: the class by itself refuses every call."""
+    from torch._subclasses.functional_tensor import dispatch_functionalize
+
+    kinds = []
+
+    def work(x):
+        y = torch.clone(x).mul_(2) @ x.half().float()
+        kinds.append(type(y).__name__)
+        return y
+
+    return dispatch_functionalize(work)(torch.ones(2, 2)), kinds
+
+
 class Logged(torch.Tensor):
     """A subclass that wraps another tensor and keeps a log of the operators that reach it."""
 
@@ -611,5 +625,5 @@ PROGRAMS = [
     custom_function, double_backward_and_hooks, saved_tensor_hooks_and_anomaly, moving_average, saved_bytes,
     functional_transforms, forward_mode, inference_mode, in_place_and_views, random_numbers, data_loader,
     with_a_default_dtype, dtypes_changed_under_way, sparse_nested_and_quantized, parametrized_and_pruned, lazy_modules, scripted,
-    meta_and_fake, subclasses, modes_of_the_programs_own, higher_order_operators, threads, data_parallel_on_the_cpu, generators, numbers_and_text,
+    meta_and_fake, functional_tensors, subclasses, modes_of_the_programs_own, higher_order_operators, threads, data_parallel_on_the_cpu, generators, numbers_and_text,
 ]  # fmt: skip

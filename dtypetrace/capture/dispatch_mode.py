@@ -145,10 +145,10 @@ class WatchingFunctionMode(private.TorchFunctionMode):
 def _unwraps_itself(kind: Any) -> bool:
     """Whether a subclass of Tensor comes with a ``__torch_dispatch__`` that takes it apart.
 
-    Classes made by ``_make_subclass`` (quantized parameters, lazy ones) come here without one. That of a fake tensor
-    leaves the work to its mode, which torch asks only after ours has passed the call on.
+    Classes made by ``_make_subclass`` (quantized parameters, lazy ones) come here without one. That of a fake or a
+    functional tensor leaves the work to its mode, which torch asks only after ours has passed the call on.
     """
-    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or kind.__module__ == "torch._subclasses.fake_tensor":
+    if kind.__torch_dispatch__ is Tensor.__torch_dispatch__ or private.works_in_a_mode(kind):
         if not private.answers_torch_functions(kind):
             _PLAIN.add(kind)
         return False

@@ -190,6 +190,7 @@ __all__ = [
     "stance_off",
     "top_saved_tensors_hooks",
     "unseen",
+    "works_in_a_mode",
 ]
 
 TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -263,6 +264,12 @@ def answers_torch_functions(kind: Any) -> bool:
     """Whether a class of tensors has a ``__torch_function__`` of its own, which would see every call on its tensors."""
     answers = kind.__torch_function__
     return answers is not disabled_torch_function and getattr(answers, "__func__", None) is not _TORCH_FUNCTION
+
+
+def works_in_a_mode(kind: Any) -> bool:
+    """Whether one of torch's own modes does the work for a class of tensors (fake and functional ones): that mode comes
+    after every other one, and the class by itself refuses calls."""
+    return getattr(kind, "_mode_key", None) is not None
 
 
 HIGHER_ORDER: Any = (

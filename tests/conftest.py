@@ -12,6 +12,9 @@ import pytest
 # A CPU with float16 arithmetic of its own flushes other gradients to zero; all machines compute as most do.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+# The tests' tensors are tiny: more threads of one operator only wait for each other, which takes most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell starts a background job with these two ignored, and the programs that the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -29,7 +29,6 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
-import functools
 import importlib.util
 import io
 import json
@@ -41,9 +40,10 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
 import warm
 
-HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SERIOUS = ("error", "warning")
 TIMEOUT = 180
@@ -106,14 +106,8 @@ def find(paths: list[Path] | None = None, text: str = "") -> list[Path]:
 
 def run(arguments: list[str], folder: Path) -> Run:
     """Run a script or module in a folder, with the checkout importable and nothing asked of the network."""
-    return Run(*_server().run(arguments, folder, TIMEOUT))
-
-
-@functools.cache
-def _server() -> warm.Server:
-    environment = dict(os.environ, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", COLUMNS="120")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return warm.Server(environment)
+    ended = warm.run(arguments, folder, models=True, timeout=TIMEOUT)
+    return Run(ended.returncode, ended.stdout, ended.stderr)
 
 
 def write(case: Case, folder: Path) -> Path:
@@ -178,7 +172,6 @@ def invalid(kind: str, file: Path) -> list[str]:
     """How a written report differs from its schema; nothing where jsonschema is not installed."""
     if importlib.util.find_spec("jsonschema") is None:
         return []
-    sys.path.append(str(HERE.parent))
     import validated
 
     return validated.faults(kind, json.loads(file.read_text()))

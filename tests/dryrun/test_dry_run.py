@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -16,6 +14,7 @@ from dtypetrace.dryrun.hub import NotPretendedError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
 import harness
+import warm
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -28,9 +27,8 @@ class Ended:
         script, out = folder / "train.py", folder / "out.json"
         script.write_text(textwrap.dedent(text))
         self.lines = script.read_text().splitlines()
-        command = [sys.executable, "-m", "dtypetrace", "run", "--dry-run", "--json", str(out), *options, str(script)]
-        env = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", COLUMNS="200")
-        ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+        words = ["-m", "dtypetrace", "run", "--dry-run", "--json", str(out), *options, str(script)]
+        ended = warm.run(words, folder, COLUMNS="200")
         self.status, self.out, self.err = ended.returncode, ended.stdout, ended.stderr
         report = json.loads(out.read_text()) if out.exists() else {}
         self.findings = report.get("findings", [])

@@ -4,8 +4,6 @@ them is found at its line."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,13 +13,14 @@ ROOT = Path(__file__).parents[2]
 PROJECTS = ROOT / "tests" / "projects" / "dry"
 sys.path.insert(0, str(PROJECTS))
 import models  # noqa: E402
+import warm  # noqa: E402
 
 pytestmark = pytest.mark.slow
 for needed in ("diffusers", "transformers", "peft", "accelerate"):
     pytest.importorskip(needed)
 
 
-def run(folder: Path, name: str, right: str = "", wrong: str = ""):
+def run(folder: Path, name: str, right: str = "", wrong: str = "", epochs: int = 1):
     """A dry run of a project in which some text is replaced: its exit status, findings, lines and what it printed."""
     text = (PROJECTS / f"{name}.py").read_text()
     if right:
@@ -30,18 +29,26 @@ def run(folder: Path, name: str, right: str = "", wrong: str = ""):
     script, out = folder / "train.py", folder / "out.json"
     script.write_text(text)
     model = getattr(models, {"text_to_image_lora": "text_to_image", "causal_lm": "causal_lm"}[name])(folder / "model")
-    env = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", COLUMNS="160")
-    command = [sys.executable, "-m", "dtypetrace", "run", "--dry-run", "--json", str(out), str(script), str(model)]
-    ended = subprocess.run(
-        [*command, "--epochs", "2"], cwd=folder, env=env, capture_output=True, text=True, timeout=280
-    )
+    words = [
+        "-m",
+        "dtypetrace",
+        "run",
+        "--dry-run",
+        "--json",
+        str(out),
+        str(script),
+        str(model),
+        "--epochs",
+        str(epochs),
+    ]
+    ended = warm.run(words, folder, COLUMNS="160")
     findings = json.loads(out.read_text())["findings"] if out.exists() else []
     return ended, [f for f in findings if f["severity"] == "error"], text.splitlines()
 
 
 @pytest.mark.parametrize(("name", "last"), [("text_to_image_lora", "done"), ("causal_lm", "best 2.72")])
 def test_a_right_script_goes_through_to_its_end(tmp_path, name, last):
-    ended, findings, _ = run(tmp_path, name)
+    ended, findings, _ = run(tmp_path, name, epochs=2)
     assert ended.returncode == 0, ended.stderr
     assert last in ended.stdout
     assert not findings

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+import warm
 from torch import nn
 
 from dtypetrace import saved
@@ -19,13 +17,9 @@ from dtypetrace.lora.verdict import AS_THEY_ARE, IN_FLOAT32, UNTRAINED, Measured
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def fix(folder, *words, text):
+def fix(folder, *words, text, models=False):
     (folder / "program.py").write_text(text)
-    environment = dict(
-        os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", NO_COLOR="1", OMP_NUM_THREADS="1"
-    )
-    command = [sys.executable, "-m", "dtypetrace", "fix", *words, "program.py"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, input="")
+    return warm.run(["-m", "dtypetrace", "fix", *words, "program.py"], folder, models=models)
 
 
 SCRIPT = """
@@ -97,7 +91,7 @@ def test_adapters_of_peft(tmp_path, optimizer, steps, verdict, status):
         f"optimizer = {optimizer}\nscaler = torch.amp.GradScaler('cpu', enabled=False)\nfor step in range({steps}):\n"
         "    scaler.scale(llama_loss(model) * 30).backward()\n    scaler.step(optimizer)\n    optimizer.zero_grad()\n"
     )
-    done = fix(tmp_path, text=text)
+    done = fix(tmp_path, text=text, models=True)
     assert done.returncode == status, done.stderr
     assert f"4 adapters in float16 do not learn ({verdict})" in done.stderr
     assert ("confirmed: in float32 the adapters learn" in done.stderr) is (status == 0)

@@ -13,6 +13,7 @@ from pathlib import Path
 import programs
 import pytest
 import torch
+import warm
 from torch import nn
 
 import dtypetrace
@@ -199,8 +200,13 @@ def test_lists_of_dtypes_that_torch_takes_are_left_alone():
 
 
 def fix(folder, *words, script="program.py"):
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1", NO_COLOR="1")
-    command = [sys.executable, "-m", "dtypetrace", "fix", *words, script]
+    return warm.run(["-m", "dtypetrace", "fix", *words, script], folder)
+
+
+def fix_in_processes(folder):
+    """The same in processes of their own, which import torch, as users run it."""
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", NO_COLOR="1")
+    command = [sys.executable, "-m", "dtypetrace", "fix", "program.py"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=420, input="")
 
 
@@ -212,7 +218,7 @@ def program(tmp_path):
 
 
 def test_fix_shows_a_proven_patch_and_writes_nothing(program):
-    done = fix(program.parent)
+    done = fix_in_processes(program.parent)
     assert done.returncode == 0, done.stderr
     assert "torch.bfloat16" in done.stdout and "# features" in done.stdout
     assert "step 0" not in done.stdout and done.stderr.count("step 0") == 1
@@ -223,7 +229,7 @@ def test_fix_shows_a_proven_patch_and_writes_nothing(program):
     assert "runs program.py once with casts inserted" in done.stderr
     assert program.read_text() == FAULT
     subprocess.run(["patch", "-p1", "-s"], input=done.stdout, text=True, check=True, cwd=program.parent)
-    subprocess.run([sys.executable, str(program)], check=True, capture_output=True)
+    assert warm.run([program.name], program.parent).returncode == 0
 
 
 def test_fix_writes_and_a_second_one_finds_nothing(program):
@@ -350,13 +356,7 @@ def test_the_command_that_would_write_is_reported_whole(tmp_path):
 def test_a_notebook_is_distinguished_from_a_script(tmp_path):
     (tmp_path / "work.ipynb").write_text("{}")
     for command in ("run", "fix"):
-        done = subprocess.run(
-            [sys.executable, "-m", "dtypetrace", command, "work.ipynb"],
-            cwd=tmp_path,
-            env=dict(os.environ, PYTHONPATH=str(ROOT)),
-            capture_output=True,
-            text=True,
-        )
+        done = warm.run(["-m", "dtypetrace", command, "work.ipynb"], tmp_path)
         assert (done.returncode, "'work.ipynb' is a notebook" in done.stderr) == (2, True), done.stderr
 
 
@@ -390,13 +390,12 @@ def test_ten_faults_over_a_real_unet_vae_text_encoder_and_adapters(tmp_path):
     pytest.importorskip("diffusers")
     pytest.importorskip("transformers")
     shutil.copytree(ROOT / "tests" / "projects" / "inpainting", tmp_path, dirs_exist_ok=True)
-    done = fix(tmp_path, "--write", script="train.py")
+    done = warm.run(["-m", "dtypetrace", "fix", "--write", "train.py"], tmp_path, models=True, timeout=420)
     assert done.returncode == 0, done.stderr
     assert "proven: nothing is refused; 2 backward passes" in done.stderr
     changed = [line for line in done.stdout.splitlines() if line.startswith("+ ")]
     assert len(changed) >= 10
-    environment = dict(os.environ, PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1")
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert warm.run(["train.py"], tmp_path, models=True).returncode == 0
 
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\ntorch.manual_seed(0)\n"
@@ -407,7 +406,7 @@ def fixed(tmp_path, text, name="program.py"):
     (tmp_path / name).write_text(HEAD + text)
     done = fix(tmp_path, "--write", script=name)
     assert done.returncode == 0, done.stderr
-    subprocess.run([sys.executable, name], cwd=tmp_path, check=True, capture_output=True)
+    assert warm.run([name], tmp_path).returncode == 0
     return [
         line[1:].strip() for line in done.stdout.splitlines() if line.startswith("+") and not line.startswith("+++")
     ], done.stderr

@@ -1,0 +1,261 @@
+"""Run Python programs in fresh processes that need not import torch again.
+
+A server process imports the libraries once and forks a child for every run. It computes nothing itself, so no thread
+pool exists that a fork would break. A run that starts Python itself (``dtypetrace fix`` does, to try patches) gets a
+fork of the same server. Where the start of a process is what is tested, as in ``commands/test_run.py``, start one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import functools
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TORCH = "torch.utils.data numpy torch._dynamo networkx jinja2 rich.console".split()
+MODELS = (
+    "diffusers.models.unets.unet_2d_condition diffusers.models.autoencoders.autoencoder_kl "
+    "diffusers.schedulers.scheduling_ddpm transformers.models.llama.modeling_llama peft"
+).split()
+ENVIRONMENT = {
+    "PYTHONWARNINGS": "ignore",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "COLUMNS": "120",
+    "NO_COLOR": "1",
+}
+"""What a server starts with; a run cannot change what is read when Python starts or a library is imported."""
+OUT_OF_TIME = 124
+
+
+def run(
+    arguments: list[str], folder: Path, *, models: bool = False, timeout: float = 240, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """What ``python ARGUMENTS`` prints and ends with, run in a folder with this checkout importable, without input.
+
+    ``models``: diffusers, transformers and peft are imported already. The status is 124 for a run out of time.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as nothing:
+        server = _server((*TORCH, *MODELS) if models else tuple(TORCH))
+        environment = dict(os.environ, **ENVIRONMENT, PYTHONPATH=str(ROOT)) | environment
+        streams = {0: nothing.fileno(), 1: out.fileno(), 2: err.fileno()}
+        status = _answered(_asked(server, arguments, str(folder), environment, streams, timeout))
+        out.seek(0), err.seek(0)
+        return subprocess.CompletedProcess([sys.executable, *arguments], status, out.read(), err.read())
+
+
+@functools.cache
+def _server(libraries: tuple[str, ...]) -> str:
+    """Starts a server, which ends with this process; returns the path of its socket."""
+    folder = tempfile.mkdtemp(prefix="warm-")
+    address = f"{folder}/socket"
+    environment = dict(os.environ, **ENVIRONMENT, PYTHONPATH=str(ROOT))
+    process = subprocess.Popen(
+        [sys.executable, __file__, address, *libraries],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    pipes = process.stdin, process.stdout
+    assert pipes[0] and pipes[1]
+
+    def end(owner: int = os.getpid()) -> None:
+        if os.getpid() == owner:
+            pipes[0].close()
+            process.wait()
+            shutil.rmtree(folder)
+
+    atexit.register(end)
+    pipes[1].readline()  # it is ready
+    return address
+
+
+def _asked(
+    address: str, arguments: list[str], folder: str, environment: dict[str, str], places: dict[int, int], timeout: float
+) -> socket.socket:
+    """Asks a server for a run; ``places``: the file descriptors that it has, by their numbers there."""
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(address)
+    socket.send_fds(line, [b"r"], list(places.values()))
+    request = {"arguments": arguments, "folder": folder, "environment": environment, "timeout": timeout}
+    line.sendall(json.dumps(request | {"places": list(places)}).encode())
+    line.shutdown(socket.SHUT_WR)
+    return line
+
+
+def _answered(line: socket.socket) -> int:
+    """Waits for the end of a run; its exit status, negative for a signal."""
+    with line:
+        return int(line.makefile().readline())
+
+
+# ---------------------------------------------------------------- the server, and its forks
+
+
+def serve(address: str, libraries: list[str]) -> None:
+    """Answers requests, each with a fork, until its standard input ends."""
+    import importlib
+
+    with open(os.devnull, "w") as nothing, socket.socket(socket.AF_UNIX) as door:
+        kept = os.dup(2)
+        os.dup2(nothing.fileno(), 2)
+        for name in libraries:
+            with suppress(ImportError):
+                importlib.import_module(name)
+        os.dup2(kept, 2)
+        gc.collect()
+        gc.freeze()  # a collection in a fork would touch, and so copy, the memory of all that was imported
+        door.bind(address)
+        door.listen()
+        print("ready", flush=True)
+        running: dict[int, tuple[socket.socket, float]] = {}
+        while sys.stdin not in (ready := select.select([sys.stdin, door], [], [], 0.005 if running else None)[0]):
+            if door in ready:
+                line, _ = door.accept()
+                child, timeout = _forked(address, door, line)
+                running[child] = line, time.monotonic() + timeout
+            _report_ended(running)
+
+
+def _forked(address: str, door: socket.socket, line: socket.socket) -> tuple[int, float]:
+    """Forks into the run that is asked for; returns its process and the seconds that it has."""
+    _, streams, *_ = socket.recv_fds(line, 1, 16)
+    request = json.loads(line.makefile().read())
+    child = os.fork()
+    if not child:
+        door.close(), line.close()
+        _become(address, request, streams)
+    for stream in streams:
+        os.close(stream)
+    return child, request["timeout"]
+
+
+def _report_ended(running: dict[int, tuple[socket.socket, float]]) -> None:
+    """Sends the status of each run that has ended, or that is out of time, to the process that asked for it."""
+    for child, (line, end) in list(running.items()):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if not done and time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            status, done = OUT_OF_TIME << 8, child
+        if done:
+            with line, suppress(BrokenPipeError):
+                line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+            del running[child]
+
+
+def _become(address: str, request: dict, streams: list[int]) -> None:
+    """Turns this fork into the run that was asked for; never returns."""
+    os.setsid()
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    moved = [fcntl.fcntl(stream, fcntl.F_DUPFD, 200) for stream in streams]  # out of the way of the numbers asked for
+    for stream in streams:
+        os.close(stream)
+    for number, stream in zip(request["places"], moved):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = sys.__stdin__ = open(0)
+    sys.stdout = sys.__stdout__ = open(1, "w")
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace")
+    _Started.address, subprocess.Popen = address, _Started
+    status = 0
+    try:
+        _execute(request["arguments"])
+    except SystemExit as ending:
+        if ending.code is not None and not isinstance(ending.code, int):
+            print(ending.code, file=sys.stderr)
+        status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException as error:
+        inside = error.__traceback__
+        while inside is not None and inside.tb_frame.f_code.co_filename == __file__:
+            inside = inside.tb_next
+        sys.excepthook(type(error), error, inside)
+        status = 1
+    with suppress(Exception):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
+def _execute(arguments: list[str]) -> None:
+    first, *rest = arguments
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    if first == "-m":
+        import runpy
+
+        sys.argv, sys.path[0] = ["-m", *rest[1:]], os.getcwd()
+        runpy._run_module_as_main(rest[0])
+    else:
+        sys.argv, sys.path[0] = [first, *rest], os.path.dirname(os.path.abspath(first))
+        main.__file__ = first
+        exec(compile(Path(first).read_bytes(), first, "exec"), main.__dict__)
+
+
+class _Started(subprocess.Popen):
+    """``subprocess.Popen`` inside a run: Python itself, started without pipes of its streams, is a fork of the server."""
+
+    address = ""
+    _line: socket.socket | None = None
+
+    def __init__(self, command, **options) -> None:
+        streams = [options.get(name) for name in ("stdin", "stdout", "stderr")]
+        known = {"stdin", "stdout", "stderr", "env", "cwd", "pass_fds"}
+        if (
+            not isinstance(command, list)
+            or command[0] != sys.executable
+            or set(options) - known
+            or subprocess.PIPE in streams
+        ):
+            super().__init__(command, **options)
+            return
+        self.args, self.returncode, arguments = command, None, command[1:]
+        while arguments[0].startswith(("-W", "-B")):  # the server was started with them
+            del arguments[0]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with open(os.devnull, "r+") as nothing:
+            given = [
+                n if s is None else nothing.fileno() if s == subprocess.DEVNULL else s for n, s in enumerate(streams)
+            ]
+            places = dict(enumerate(given)) | {number: number for number in options.get("pass_fds", ())}
+            environment = options.get("env") or dict(os.environ)
+            self._line = _asked(self.address, arguments, options.get("cwd") or os.getcwd(), environment, places, 3600)
+
+    def wait(self, timeout=None):
+        if self._line is None:
+            return super().wait(timeout)
+        if self.returncode is None:
+            self.returncode = _answered(self._line)
+        return self.returncode
+
+    def poll(self):
+        return super().poll() if self._line is None else self.wait()
+
+    def communicate(self, input=None, timeout=None):
+        return super().communicate(input, timeout) if self._line is None else (None, None, self.wait())[:2]
+
+    def __exit__(self, *error) -> None:
+        super().__exit__(*error) if self._line is None else self.wait()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2:])

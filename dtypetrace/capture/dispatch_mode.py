@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import private
-from .increments import WATCHED
+from . import measuring, private
+from .increments import WATCHED_IDS
 from .protocols import kernel_refused
 from .threads import Watching
 
@@ -84,8 +84,8 @@ class DispatchMode(private.TorchDispatchMode):
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None) -> Any:
         recorder = self.recorder
-        if recorder.values is not None and func in WATCHED:
-            recorder.before(func, args, kwargs, frame)
+        if recorder.values is not None and id(func) in WATCHED_IDS:
+            measuring.before(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _Operator else func  # the same call with one frame less
         if recorder.reference is not None:
             kernel = recorder.reference.around(func, kernel)
@@ -112,9 +112,9 @@ class DispatchMode(private.TorchDispatchMode):
         Those would see the call a second time, and every read of a tensor's dtype would go through them.
         """
         recorder = self.recorder
-        if recorder.values is not None and func in WATCHED:
+        if recorder.values is not None and id(func) in WATCHED_IDS:
             with private.DisableTorchFunction():
-                recorder.before(func, args, kwargs, frame)
+                measuring.before(recorder, func, args, kwargs, frame)
         kernel = func._op if type(func) is _Operator else func
         if recorder.reference is not None:
             kernel = recorder.reference.around(func, kernel)

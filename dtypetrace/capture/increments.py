@@ -23,7 +23,8 @@ from .updates import sample
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
-_NARROW = (torch.float16, torch.bfloat16)
+NARROW = (torch.float16, torch.bfloat16)
+"""Dtypes in which small changes are rounded away."""
 _MOST_OF_A_LIST = 8
 """Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""
 _INDICES = 1024
@@ -47,6 +48,8 @@ IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in _
 """Each in-place call and the call that makes a new tensor instead."""
 _INDEXED = {_overload(name) for name in ("index_add_.default", "scatter_add_.default", "index_put_.default")}
 WATCHED = frozenset(IN_PLACE) | _INDEXED
+WATCHED_IDS = frozenset(map(id, WATCHED))
+"""By id: hashing an operator runs Python code."""
 _ADDS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1}
 _SCALES = (_aten.mul.Tensor, _aten.div.Tensor)
 _COPIES = (_aten.clone.default, _aten.detach.default, _aten.alias.default, _aten.copy_.default)
@@ -92,16 +95,20 @@ class Increments:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._waiting: _Rehearsed | None = None
 
-    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-        """Takes samples of what an in-place call is about to change, if that kind of call has changed it before."""
+    def follows(self, args: tuple[Any, ...]) -> bool:
+        """Whether an in-place call may change tensors that are judged: narrow ones, outside backward."""
         self._waiting = None
-        if private.current_graph_task_id() != -1 or private.off(private.SUMS):
-            return
+        first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
+        if not isinstance(first, Tensor) or first.dtype not in NARROW:
+            return False
+        return private.current_graph_task_id() == -1 and not private.off(private.SUMS)
+
+    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+        """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
+        it before."""
         listed = isinstance(args[0], (list, tuple))
         targets = list(args[0][:_MOST_OF_A_LIST]) if listed else [args[0]]
-        if not targets or not isinstance(targets[0], Tensor):
-            return
-        if any(t.dtype not in _NARROW or not _plain(t) for t in targets):
+        if any(t.dtype not in NARROW or not _plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
@@ -199,7 +206,7 @@ class Increments:
         """Follows op ``number``, which made a new tensor. Returns what arrived, if it adds to what the same op made the
         time before."""
         mark = origins.of(out)
-        if mark is None or out.dtype not in _NARROW or private.current_graph_task_id() != -1 or not _plain(out):
+        if mark is None or out.dtype not in NARROW or private.current_graph_task_id() != -1 or not _plain(out):
             return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
         if func in _COPIES:

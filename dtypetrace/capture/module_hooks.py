@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import private, refused_calls
+from . import measuring, private, refused_calls
 from .patches import Patches
 from .protocols import Healer
 from .recorder import Recorder
@@ -169,6 +169,7 @@ class ModuleHooks:
             recorder.reference.step_ends(optimizer)
         if step is not None and step.closures:  # the models have run, and the gradients exist
             self._follow(lambda: self._plan(optimizer, step.place))
+        self._follow(lambda: measuring.after_step(recorder, optimizer))
         recorder.steps_done += 1
         if self.on_enough is None and self._enough():
             raise SystemExit(0)

@@ -48,20 +48,22 @@ class RawInput(NamedTuple):
 class GrowingOp:
     """The growing form of :class:`records.Op`.
 
-    ``steady``, ``form`` and ``makes`` are for ``Recorder._again``: the one dtype of all tensors of a call (None if they
-    have several), the types of its arguments, and the type of its result.
+    ``steady`` and ``forms`` are for ``Recorder._again``: the one dtype of all tensors of a call (None if they have
+    several), and the forms of the calls so far, by the types of the result and of the arguments. ``manner`` and
+    ``near`` are for numerics: how such calls are measured (``Values.manner``), and whether in every step.
     """
 
     __slots__ = (
-        "number", "count", "steady", "form", "makes",
+        "number", "count", "steady", "forms", "manner", "near",
         "func", "op", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device",
         "peak", "uncached", "written", "named",
     )  # fmt: skip
     number: int
     count: int
     steady: torch.dtype | None
-    form: Form
-    makes: type
+    forms: dict[tuple[type, ...], Form]
+    manner: int
+    near: bool
     func: Any
     op: str
     phase: str
@@ -116,12 +118,14 @@ class GrowingOp:
 class Form:
     """The types of a call's arguments: one form for all calls with the same types."""
 
-    __slots__ = ("kinds", "tensors", "simple", "plain")
+    __slots__ = ("kinds", "tensors", "floats", "simple", "plain")
 
     def __init__(self, kinds: tuple[type, ...], positional: int) -> None:
         self.kinds = kinds
         self.tensors = tuple(i for i, kind in enumerate(kinds[:positional]) if issubclass(kind, Tensor))
         """Which positional arguments are tensors."""
+        self.floats = tuple(i for i, kind in enumerate(kinds[:positional]) if kind is float)
+        """Which are floating numbers."""
         hidden = any(issubclass(kind, (Tensor, list, tuple)) for kind in kinds[positional:])
         self.simple = not hidden and not any(issubclass(kind, (list, tuple)) for kind in kinds[:positional])
         """Whether there are no other tensors: none passed by name, none in a list."""
@@ -145,6 +149,11 @@ def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Form:
 
 
 _MOST_FORMS = 4096
+
+
+def made_by(out: Any, kind: type) -> Sequence[Tensor | None]:
+    """The tensors that an operator returned, where ``kind`` is the type of what it returned."""
+    return (out,) if kind is Tensor or kind is nn.Parameter else out if kind is tuple or kind is list else ()
 
 
 class Operator:

@@ -96,6 +96,11 @@ def _any_autocast() -> bool:
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
+def below_autograd() -> bool:
+    """Whether autograd sees no call that is made now: on any device, since torch excludes its keys together."""
+    return _is_excluded is not None and bool(_is_excluded(torch._C.DispatchKey.AutogradCPU))
+
+
 def _present(home: str, name: str, feature: str) -> str:
     return name if offered(home, name, feature, None) is not None else ""
 
@@ -109,6 +114,7 @@ next_sequence_number: Callable[[], int] = offered("torch._C._autograd", "_get_se
 disabled_torch_function = offered(
     _C, "_disabled_torch_function_impl", "", getattr(torch.nn.Parameter, "__torch_function__", None)
 )
+_is_excluded = offered(_C, "_dispatch_tls_is_dispatch_key_excluded", "", None)
 InferenceMode = offered(_C, "_InferenceMode", "", torch.inference_mode)
 any_autocast_enabled: Callable[[], bool] = offered(
     _C, "_is_any_autocast_enabled", "autocast on devices that are neither CPU nor CUDA", _any_autocast

@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from ..records import Plan
-from . import private, refused_calls
+from . import measuring, private, refused_calls
 from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
 from .module_names import Modules, clean_name
-from .ops import MOST_INPUTS, Form, GrowingOp, Operator, RawInput, form_of, operator, peak_of, size_of
+from .ops import MOST_INPUTS, Form, GrowingOp, Operator, RawInput, form_of, made_by, operator, peak_of, size_of
 from .protocols import Reference
 from .refusal_log import RefusalLog
 from .running import AUTOCAST, FUNCTION, PLACE, RunningCall, Thread
@@ -31,7 +31,7 @@ from .schemas import written
 from .stacks import Places, UserCode
 from .steps import Steps
 from .updates import Updates
-from .values import Values
+from .values import UNMEASURED, Values
 
 Tensor = torch.Tensor
 _Parameter = nn.Parameter
@@ -39,6 +39,7 @@ _ENGINE = private.ENGINE_CODE
 _current_node: Any = private.current_autograd_node
 _current_graph_task = private.current_graph_task_id
 _next_sequence = private.next_sequence_number
+_PLAIN = (Tensor, _Parameter)
 _FEW = 8
 """Ops with fewer operands are distinguished by the dtype of each operand, ops with more by the set of their dtypes."""
 
@@ -188,8 +189,11 @@ class Recorder:
             key = (id(func), place, modules[-1][1] if modules else -1, phase)  # number
 
         op = self._steady.get(key)
-        if op is not None and self._again(op, args, kwargs, out, forward_op):
+        form = self._again(op, args, kwargs, out, forward_op) if op is not None else None
+        if op is not None and form is not None:
             number = op.number
+            if op.manner and self.values is not None and (op.near or self.values.looking):
+                measuring.again(self, op, form, func, args, kwargs, out)
         else:
             number = self._look(key, func, args, kwargs, out, thread, call, forward_op)
         if self.reference is not None:
@@ -204,23 +208,25 @@ class Recorder:
 
     def _again(
         self, op: GrowingOp, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any, forward_op: int
-    ) -> bool:
+    ) -> Form | None:
         """The short path: counts a call that is like an earlier one of ``op``, and marks its outputs.
 
-        False if it is not like that one.
+        Returns the call's form, None if it is not like that one.
         """
-        form = op.form
-        kinds = (*map(type, args), *map(type, kwargs.values())) if kwargs else (*map(type, args),)
-        if type(out) is not op.makes or kinds != form.kinds:
-            return False
+        makes = type(out)
+        form = op.forms.get(
+            (makes, *map(type, args), *map(type, kwargs.values())) if kwargs else (makes, *map(type, args))
+        )
+        if form is None:
+            return None
         dtype = op.steady
         for i in form.tensors:
             if args[i].dtype is not dtype:
-                return False
-        made: Any = (out,) if type(out) is Tensor else out
+                return None
+        made = made_by(out, makes)
         for o in made:
             if o is not None and o.dtype is not dtype:
-                return False
+                return None
         accumulates = forward_op == ACCUMULATES
         owner: Any = _current_node().variable if accumulates else args[form.tensors[0]]
         other = accumulates and owner.dtype is not dtype
@@ -228,13 +234,13 @@ class Recorder:
         mark = marks.get(id(owner))
         if mark is None or other or mark() is not owner:
             if accumulates:
-                return False
+                return None
             mark = self.origins.adopt(owner, op.place, forward_op)
         op.count += 1
         number = op.number
         if out is owner:  # written in place
             mark.op = number
-            return True
+            return form
         event = mark.event
         for o in made:
             if o is not None:
@@ -243,7 +249,7 @@ class Recorder:
                 mark.op = number
         if len(marks) > self.origins.room:
             self.origins.sweep()
-        return True
+        return form
 
     def _look(
         self,
@@ -296,10 +302,11 @@ class Recorder:
         for o in outputs:
             self._mark_output(op, known, o, inputs, dtypes, call, forward_op, thread)
 
-        if self.values is not None:
-            self._measure(op.number, func, args, kwargs, inputs, outputs, phase)
-        elif located and made is not None and made.is_floating_point and form.plain and {*dtypes} == {made}:
-            self._shorten(key, op, known, form, args, out, made, len(inputs))
+        if self.values is not None and (op.near or self.values.looking):
+            measuring.long_path(self, op.number, func, args, kwargs, inputs, outputs, phase)
+        steady = made or (dtypes[0] if dtypes else None)
+        if located and steady is not None and steady.is_floating_point and form.plain and {*dtypes} == {steady}:
+            self._shorten(key, op, known, form, args, out, steady, len(inputs))
         return op.number
 
     def _new_op(
@@ -333,7 +340,7 @@ class Recorder:
         op.peak = peak_of(inputs[0], outputs[0]) if func is TO_COPY and inputs else None
         op.shape = size_of(outputs[0]) if outputs else ()
         op.device = outputs[0].device if outputs else inputs[0].device if inputs else None
-        op.steady = None
+        op.steady, op.forms, op.manner, op.near = None, {}, UNMEASURED, True
         op.number, op.count = len(self.ops), 1
         self._op_of[name] = op
         self.ops.append(op)
@@ -416,9 +423,11 @@ class Recorder:
             return
         if known.mutable and (out is not args[form.tensors[0]] or key[1] == ACCUMULATES):
             return
-        made = (out,) if type(out) is Tensor else out if type(out) is tuple else ()
-        if made and all(o is None or type(o) is Tensor and o.dtype is dtype for o in made):
-            op.steady, op.form, op.makes = dtype, form, type(out)
+        if all(o is None or type(o) in _PLAIN and o.dtype is dtype for o in made_by(out, type(out))):
+            op.steady = dtype
+            op.forms[type(out), *form.kinds] = form
+            if self.values is not None:
+                op.manner = self.values.manner(known.func, dtype, op.phase)
             self._steady[key] = op
 
     def _inside_a_call(self, frame: FrameType) -> bool:
@@ -427,41 +436,6 @@ class Recorder:
         The casts of such code are its own.
         """
         return not self.places.hidden(frame.f_code.co_filename)
-
-    # ------------------------------------------------------------ values
-
-    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None) -> None:
-        """Samples what an in-place call is about to change."""
-        thread = self.thread_state()
-        if self.values is not None and self.phase(thread, self.place(thread, frame)) != "optimizer":
-            try:
-                self.values.increments.before(func, args, kwargs)
-            except Exception as error:
-                self._without_values(error)
-
-    def _without_values(self, error: Exception) -> None:
-        """Stops measuring values after an error; the dtypes are still recorded."""
-        self.values = None
-        self.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None
-
-    def _measure(
-        self,
-        number: int,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        phase: str,
-    ) -> None:
-        assert self.values is not None
-        try:
-            self.values.saw(number, func, args, kwargs or {}, inputs, outputs, self.origins, phase)
-            if phase == "optimizer" and args and func._schema.is_mutable:
-                written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
-                self.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
-        except Exception as error:
-            self._without_values(error)
 
     def owner(self) -> int:
         """Number of the module whose backward runs although its forward was not watched, -1 where unknown."""

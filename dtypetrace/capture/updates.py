@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 _SAMPLE = 1024
 """Elements of a parameter that are sampled: enough to distinguish 1% from none."""
-_ALL_STEPS, _EACH = 32, 16
-"""The first ``_ALL_STEPS`` steps are all measured, then every ``_EACH``-th: what did not move in 32 steps cannot
-move."""
+_SCHEDULE = ((8, 1), (32, 2))
+"""Until the eighth step each is measured, until the 32nd every second: what did not move in those cannot move."""
+_LATER = 16
+"""After that, every sixteenth."""
+_STATE_FIRST, _STATE_EACH = 4, 8
+"""Steps after which the optimizer's state is examined: what is lost or infinite there stays so."""
 _FACTS_ONLY = 3
 """Steps that are measured without numerics: dtypes seldom change after the first."""
 SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
@@ -113,7 +116,8 @@ class _Optimizer:
         self.steps += 1
         if not self.numerics:
             return self.steps <= _FACTS_ONLY
-        return self.steps <= _ALL_STEPS or self.steps % _EACH == 0
+        each = next((each for last, each in _SCHEDULE if self.steps <= last), _LATER)
+        return self.steps % each == 0
 
     def begins(self, optimizer: Any, closure: bool) -> None:
         """Before a step that is measured."""
@@ -188,8 +192,9 @@ class _Optimizer:
                 local.data_ptr() in written or not parameter.is_inference() and parameter._version != tracked.version
             ):
                 tracked.written = True
+        state = self.steps <= _STATE_FIRST or self.steps % _STATE_EACH == 0
         for samples in self.samples:
-            samples.ends(optimizer)
+            samples.ends(optimizer, state)
 
     def read(self) -> list[Update]:
         """What the steps did to each parameter."""
@@ -230,16 +235,21 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Samples:
-    """The samples of an optimizer's parameters that have one dtype and one device, in one tensor."""
+    """The samples of an optimizer's parameters that have one dtype and one device: a row for each parameter.
+
+    Shorter samples are filled up with zeros, so that a sum over a parameter is one over a row, which costs a tenth of
+    adding by index. A zero that fills up never counts: its gradient is zero, and it does not change.
+    """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, pairs: Sequence[tuple[_Tracked, Tensor]]) -> None:
         self.device, self.dtype = device, dtype
         self.tracked = [t for t, _ in pairs]
         self.sizes = [min(t.size, _SAMPLE) if (local := _local(p)) is None else len(sample(local)) for t, p in pairs]
-        total = sum(self.sizes)
-        owner = torch.cat([torch.full((n,), i) for i, n in enumerate(self.sizes)])
-        self.owner = owner.to(device, non_blocking=True)  # else the program waits for the device
-        self.reached = torch.zeros(total, dtype=torch.bool, device=device)
+        self.width = max(1, *self.sizes)
+        padding = torch.zeros(self.width, dtype=dtype, device=device)
+        self.padding = [padding[n:] for n in self.sizes]
+        self.wide_padding = [part.float() for part in self.padding]
+        self.reached = torch.zeros(len(pairs), self.width, dtype=torch.bool, device=device)
         self.moved = torch.zeros_like(self.reached)
         self.broken = torch.zeros_like(self.reached)
         self.own = torch.zeros_like(self.reached)
@@ -255,8 +265,12 @@ class _Samples:
     def _values(self) -> Tensor | None:
         """The samples as they are now, None where a parameter was freed or has a new shape."""
         parts = [sample(p) if (p := _local(t.ref())) is not None else None for t in self.tracked]
-        sizes = zip(parts, self.sizes)
-        return torch.cat([p for p in parts if p is not None]) if all(_fits(p, n) for p, n in sizes) else None
+        return self._rows(parts, self.padding) if all(map(_fits, parts, self.sizes)) else None
+
+    def _rows(self, parts: Iterable[Tensor | None], padding: Iterable[Tensor]) -> Tensor:
+        """Samples as the rows of one tensor."""
+        filled = [part for pair in zip(parts, padding) for part in pair if part is not None and part.numel()]
+        return torch.cat(filled).view(-1, self.width)
 
     def begins(self, closure: bool) -> None:
         """Before a step."""
@@ -264,13 +278,9 @@ class _Samples:
         if self.before is None:
             return
         if self.magnitude is None:
-            sizes = self._per_parameter(torch.ones_like(self.before).float())
-            self.magnitude = self._per_parameter(torch.nan_to_num(self.before.float().abs())) / sizes
+            sizes = self._there(self.sizes)
+            self.magnitude = torch.nan_to_num(self.before.float().abs()).sum(1) / sizes
         self.gradients = None if closure else self._gradients()
-
-    def _per_parameter(self, values: Tensor) -> Tensor:
-        """Sums of sampled values, by parameter."""
-        return torch.zeros(len(self.tracked), dtype=values.dtype, device=self.device).index_add_(0, self.owner, values)
 
     def _gradients(self) -> _Gradients | None:
         """The gradients as they are now, None where there are none."""
@@ -280,26 +290,29 @@ class _Samples:
             gradient = _local(parameter.grad) if parameter is not None else None
             if gradient is not None and not (gradient.dtype.is_floating_point and gradient.numel()):
                 gradient = None
-            there.append(gradient is not None and _fits(sample(gradient), size))
-            if gradient is None or not there[-1]:
+            part = sample(gradient) if gradient is not None else None
+            there.append(_fits(part, size))
+            if part is None or not there[-1]:
                 samples.append(torch.zeros(size, dtype=torch.float32, device=self.device))
                 low.append(samples[-1].new_zeros(()))
                 high.append(low[-1])
                 continue
-            samples.append(sample(gradient).float())
+            samples.append(part.float())
+            assert gradient is not None
             least, greatest = torch.aminmax(gradient)
             low.append(least.float())
             high.append(greatest.float())
         if not any(there):
             return None
-        return _Gradients(torch.cat(samples), torch.stack(low), torch.stack(high), self._there(there))
+        rows = self._rows(samples, self.wide_padding)
+        return _Gradients(rows, torch.stack(low), torch.stack(high), self._there(there))
 
     def _there(self, values: Iterable[Any]) -> Tensor:
         """Numbers from the host, on the device."""
         return torch.tensor(list(values)).to(self.device, non_blocking=True)
 
-    def ends(self, optimizer: Any) -> None:
-        """After a step."""
+    def ends(self, optimizer: Any, state: bool) -> None:
+        """After a step; ``state``: whether the optimizer's state is examined, too."""
         before, self.before = self.before, None
         known, self.gradients = self.gradients, None
         if before is None:
@@ -314,19 +327,20 @@ class _Samples:
         finite = torch.isfinite(low) & torch.isfinite(high)
         zero = there & (low == 0) & (high == 0)
         usable = there & live & finite & ~zero
-        hit = (samples != 0) & usable[self.owner]
+        hit = (samples != 0) & usable[:, None]
         self.reached |= hit
         changed = after != before
-        self.moved |= changed & usable[self.owner]
-        self.own |= changed & usable[self.owner] & ~self._decayed(before, after)
-        self.broken |= ~torch.isfinite(after) & torch.isfinite(before) & (there & finite)[self.owner]
+        self.moved |= changed & usable[:, None]
+        self.own |= changed & usable[:, None] & ~self._decayed(before, after)
+        self.broken |= (after * 0 != 0) & (before * 0 == 0) & (there & finite)[:, None]  # 0 times infinity is NaN
         size = samples.abs()
         small = (size < SMALLEST_NORMAL_HALF) & (size != 0)
         change = torch.nan_to_num((after.float() - before.float()).abs(), 0.0, 0.0, 0.0)
-        rows = [usable, zero, there & ~finite, *(self._per_parameter(v.float()) for v in (small, size != 0, change))]
+        rows = [usable, zero, there & ~finite, *(v.sum(1) for v in (small, size != 0, change))]
         self.sums += torch.stack([r.to(self.sums.dtype) for r in rows])
         self.peak = torch.maximum(self.peak, torch.where(finite, torch.maximum(-low, high), 0.0))
-        self._look_at_state(optimizer, hit)
+        if state:
+            self._look_at_state(optimizer, hit)
 
     def _decayed(self, before: Tensor, after: Tensor) -> Tensor:
         """Which elements moved as weight decay alone moves them: towards zero, each by the same share of its size.
@@ -339,27 +353,25 @@ class _Samples:
         if self.dtype.itemsize < 4 or not any(decays):  # a narrow dtype rounds such a small share away
             return torch.zeros_like(self.moved)
         change = torch.nan_to_num(after - before, 0.0, 0.0, 0.0)
-        sizes, changes, both = (self._per_parameter(v) for v in (before * before, change * change, before * change))
+        sizes, changes, both = (v.sum(1) for v in (before * before, change * change, before * change))
         share = both / sizes.clamp(min=torch.finfo(self.dtype).tiny)
         most = torch.tensor(decays, dtype=before.dtype).to(self.device, non_blocking=True)
         decay = (share < 0) & (share > -most * (1 + _OFF)) & (share * share * sizes > changes / 2)
-        expected = share[self.owner] * before
+        expected = share[:, None] * before
         rounding = torch.finfo(self.dtype).eps * before.abs()
-        return decay[self.owner] & (before != 0) & ((change - expected).abs() <= _OFF * expected.abs() + rounding)
+        return decay[:, None] & (before != 0) & ((change - expected).abs() <= _OFF * expected.abs() + rounding)
 
     def _look_at_state(self, optimizer: Any, hit: Tensor) -> None:
         """Finds the floating tensors of the state that are zero where the gradient is not."""
         for key, parts in self._state_of(optimizer).items():
-            values = torch.cat([v for _, v in parts])
-            chosen = self._there(i for i, _ in parts)
-            mask = torch.isin(self.owner, chosen)
-            owner, here = self.owner[mask], hit[mask]
-            blank = torch.zeros(len(self.tracked), dtype=torch.float32, device=self.device)
-            zeros = blank.index_add(0, owner, ((values == 0) & here).float())
-            broken = blank.index_add(0, owner, (~torch.isfinite(values)).float()) != 0
-            reached = blank.index_add(0, owner, here.float())
-            has = blank.index_fill(0, chosen, 1.0)
-            seen = torch.stack([zeros / reached.clamp(min=1), broken.float(), has])
+            chosen = [i for i, _ in parts]
+            some = slice(None) if len(chosen) == len(self.tracked) else self._there(chosen)
+            padding = self.wide_padding if key[1] is torch.float32 else [p.to(key[1]) for p in self.wide_padding]
+            values = self._rows((v for _, v in parts), [padding[i] for i in chosen])
+            here = hit[some]
+            zeros = ((values == 0) & here).sum(1) / here.sum(1).clamp(min=1)
+            seen = torch.zeros(3, len(self.tracked), dtype=torch.float32, device=self.device)
+            seen[:, some] = torch.stack([zeros, (~torch.isfinite(values)).any(1).float(), torch.ones_like(zeros)])
             # keep the worst of all steps: after the first NaN everything is NaN
             self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
 
@@ -381,7 +393,7 @@ class _Samples:
     def read(self) -> list[dict[str, Any]]:
         """What was measured for each parameter, under the names of :class:`records.Update`."""
         marks = (self.reached, self.moved & self.reached, self.own & self.reached, self.broken)
-        reached, moved, own, broken = (self._per_parameter(m.float()) for m in marks)
+        reached, moved, own, broken = (m.sum(1).float() for m in marks)
         magnitude = self.magnitude if self.magnitude is not None else torch.zeros_like(self.peak)
         table = torch.cat(
             [self.sums.float(), torch.stack([self.peak, reached, moved, own, broken, magnitude])]
@@ -421,7 +433,7 @@ class _Gradients(NamedTuple):
 
 
 def _fits(part: Tensor | None, size: int) -> bool:
-    return part is not None and len(part) == size
+    return part is not None and part.numel() == size
 
 
 def _local(tensor: Any) -> Tensor | None:
@@ -431,11 +443,10 @@ def _local(tensor: Any) -> Tensor | None:
     """
     if tensor is None:
         return None
-    tensor = getattr(tensor, "_local_tensor", tensor)
-    plain = (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        or type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    )
+    plain = type(tensor) is torch.nn.Parameter or type(tensor) is Tensor
+    if not plain:
+        tensor = getattr(tensor, "_local_tensor", tensor)
+        plain = type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
     return tensor.detach() if plain and tensor.layout is torch.strided and not tensor.is_meta else None
 
 

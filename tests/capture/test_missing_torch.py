@@ -111,6 +111,7 @@ def test_each_part_that_is_missing_switches_off_one_feature():
 REPLACED = {
     "torch._C._disabled_torch_function_impl",
     "torch._C._InferenceMode",
+    "torch._C._dispatch_tls_is_dispatch_key_excluded",
     "torch._ops.OpOverload",
     "torch._ops.HigherOrderOperator",
 }

@@ -260,7 +260,8 @@ def test_a_trace_that_is_over_holds_no_tensor():
 
 
 def test_no_op_reads_a_value_on_the_host(monkeypatch):
-    """Each read of a value waits for the device: the engine makes none until the trace ends."""
+    """Each read of a value waits for the device: there is none but at the end of a step that was measured completely,
+    where three tables are read together, and at the end of the trace."""
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 2)).half()
     optimizer = SGD(model.parameters(), lr=1e-2)
     reads = []
@@ -274,15 +275,48 @@ def test_no_op_reads_a_value_on_the_host(monkeypatch):
         monkeypatch.setattr(torch.Tensor, name, counted)
     with torch.profiler.profile() as profile:
         with dtypetrace.trace(model, numerics=True) as trace:
-            for _ in range(30):
+            for _ in range(40):
                 model(torch.randn(4, 8).half()).float().pow(2).mean().backward()
                 optimizer.step()
                 optimizer.zero_grad()
             during = list(reads)
-    assert during == [] and "tolist" in reads, "all is read at the end, and only then"
+    complete = (2, 8, 16, 24, 32, 40)
+    assert during == ["tolist"] * 3 * len(complete), during
+    assert len(reads) > len(during)
     assert sum(v.measured for v in trace.recording.values) > 512, "more than one batch was folded"
     names = [e.name for e in profile.events()]
     assert names.count("aten::_local_scalar_dense") == names.count("aten::item") == 0
+
+
+@pytest.mark.parametrize("step", [2, 4, 11])
+def test_a_batch_that_overflows_float16_is_found_in_whichever_step_it_comes(step, tmp_path):
+    code = f"""\
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 1)).half()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(14):
+    x = torch.randn(4, 8).half() * (3000 if step == {step} else 1)
+    (model(x) * 60).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    program = programs.run(tmp_path, code, numerics=True)
+    assert "DT301" in [f.code for f in program.findings], program.trace
+
+
+def test_calm_operators_are_measured_in_some_steps_only():
+    """Far from the limits of float32, and an op is measured as often as it could show something new."""
+    model = nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=1e-2)
+    with dtypetrace.trace(model, numerics=True) as trace:
+        for _ in range(20):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    measured = {
+        op.op: v.measured for v in trace.recording.values if (op := trace.recording.ops[v.op]).phase == "forward"
+    }
+    assert measured["linear"] == 4, measured
+    assert next(op.count for op in trace.recording.ops if op.op == "linear") == 20
 
 
 # ---------------------------------------------------------------- an adapter, and two runs of it

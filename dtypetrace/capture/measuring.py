@@ -1,0 +1,95 @@
+"""When the values of a call are measured. An error here ends that alone: dtypes are still recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .ops import Form, GrowingOp, made_by
+from .values import PASSED_ON, RANGE
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+Tensor = torch.Tensor
+
+
+def before(
+    recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, frame: FrameType | None
+) -> None:
+    """Samples what an in-place call is about to change."""
+    values = recorder.values
+    if values is None or not values.increments.follows(args):
+        return
+    thread = recorder.thread_state()
+    if recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
+        try:
+            values.increments.before(func, args, kwargs)
+        except Exception as error:
+            _give_up(recorder, error)
+
+
+def long_path(
+    recorder: Recorder,
+    number: int,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    phase: str,
+) -> None:
+    """Measures a call of op ``number`` that was examined completely."""
+    assert recorder.values is not None
+    try:
+        recorder.values.saw(number, func, args, kwargs or {}, inputs, outputs, recorder.origins, phase)
+        if phase == "optimizer" and args and func._schema.is_mutable:
+            written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+            recorder.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
+    except Exception as error:
+        _give_up(recorder, error)
+
+
+def again(
+    recorder: Recorder,
+    op: GrowingOp,
+    form: Form,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    out: Any,
+) -> None:
+    """Measures a call that took the short path."""
+    values = recorder.values
+    assert values is not None
+    try:
+        tensors, outputs, marks = form.tensors, made_by(out, type(out)), recorder.origins.marks
+        if op.manner == PASSED_ON:
+            values.pass_on(args[tensors[0]], outputs, marks)
+        elif op.manner == RANGE:
+            values.again(op.number, args, form, outputs, marks)
+        else:
+            inputs, made = [args[i] for i in tensors], [o for o in outputs if o is not None]
+            values.saw(op.number, func, args, kwargs or {}, inputs, made, recorder.origins, op.phase)
+        if op.written and op.phase == "optimizer":
+            recorder.updates.written.add(args[0].data_ptr())
+    except Exception as error:
+        _give_up(recorder, error)
+
+
+def after_step(recorder: Recorder, optimizer: Any) -> None:
+    """An optimizer's step has ended: decides what is measured from here on."""
+    if recorder.values is not None:
+        try:
+            recorder.values.step_ended(optimizer, recorder.ops)
+        except Exception as error:
+            _give_up(recorder, error)
+
+
+def _give_up(recorder: Recorder, error: Exception) -> None:
+    """Stops measuring values after an error."""
+    recorder.values = None
+    recorder.not_seen[f"values, after an internal error: {type(error).__name__}: {error}"] = None

@@ -1,0 +1,208 @@
+"""The sums of what was measured on one device: for each op, how many outputs were infinite, how large they were.
+
+Each measurement writes two numbers to the next free slot of a batch. Full batches are added to the sums, which are read
+once, at the end.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from ..records import Value
+from . import private
+
+Tensor = torch.Tensor
+OPERANDS = 6
+"""Operands that are examined: an op with more takes a list, whose elements are alike."""
+RING = 1 << 18
+"""Measurements that are remembered, to know the values of an op's operands: more than one event makes."""
+_LEAST_ROOM = 1024
+"""Rows of the first tables; each growth doubles them."""
+_BATCH = 512
+"""Measurements that are added to the sums together: few calls for the device, and little memory."""
+_MOSTLY = 0.9
+"""If at least this share of the weights is not zero, rows of zeros cannot come from the weights."""
+_NEVER = 1 << 62
+_NO_OPERANDS = (RING,) * OPERANDS
+_WIDTH = 3 + OPERANDS
+"""Numbers that a batch holds for each measurement."""
+_aminmax = torch.aminmax
+
+
+class _Batch:
+    """Measurements of tensors of one dtype that wait to be added to the sums."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        with private.InferenceMode(False):  # what is made in inference mode cannot be written to outside it
+            self.values = torch.empty(2, _BATCH, dtype=dtype, device=device)
+            self.slots = list(zip(self.values[0].unbind(), self.values[1].unbind()))
+        self.rows = array("q")
+        """For each measurement: op, serial number, whether an infinity was asked for, operands' places in the ring."""
+
+    @property
+    def count(self) -> int:
+        """How many measurements wait. One list knows it: an interrupt may come between any two lines."""
+        return len(self.rows) // _WIDTH
+
+
+class Sums:
+    """The measurements on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._batches: dict[torch.dtype, _Batch] = {}
+        self._count = 0
+        self._highest = -1
+        """The greatest number of an op among the measurements that wait."""
+        self._casts: list[tuple[Any, ...]] = []
+        self._changes: list[tuple[Any, ...]] = []
+        self._ring = torch.zeros(RING + 1, dtype=torch.bool, device=device)  # the last one means "no operand"
+        self._room = 0
+        self._make_tables()
+
+    # ------------------------------------------------------------ while the program runs
+
+    def measure(self, tensor: Tensor, op: int, serial: int, operands: tuple[int, ...], asked: bool) -> None:
+        """Measures a tensor that an op made (-1: none); ``operands``: the serial numbers of its operands'
+        measurements, -1 for one that has none."""
+        batch = self._batches.get(tensor.dtype)
+        if batch is None:
+            batch = self._batches[tensor.dtype] = _Batch(tensor.dtype, self.device)
+        _aminmax(tensor, out=batch.slots[len(batch.rows) // _WIDTH])
+        if operands:
+            known = [s % RING if s >= 0 else RING for s in operands]
+            batch.rows.extend((op, serial, asked, *known, *_NO_OPERANDS[len(known) :]))
+        else:
+            batch.rows.extend((op, serial, asked, *_NO_OPERANDS))
+        self._count += 1
+        if op > self._highest:
+            self._highest = op
+        if self._count >= _BATCH:
+            self.fold()
+
+    def changed(self, op: int, due: Tensor, done: Tensor) -> None:
+        """An op was to change ``due`` sampled numbers of a tensor that the program keeps, and changed ``done``."""
+        self._changes.append((op, due, done))
+
+    def vanished(self, op: int, alive: Tensor, result: Tensor) -> None:
+        """Counts numbers that are zero in an op's result although they are ``alive``."""
+        count, lost = alive.sum(), (alive & (result == 0)).sum()
+        self._casts.append((op, count, lost, count - count, count - count))
+
+    def flushed(self, op: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
+        """Counts values that are zero in ``result`` but not in ``source``: elements, and rows of the first axis."""
+        elements, left = _nonzero(source), _nonzero(result)
+        if source.dim() > 1 and result.shape[:1] == source.shape[:1]:
+            rows, kept = _rows(source), _rows(result)
+            row_count, lost = rows.sum(), (rows & ~kept).sum()
+        else:
+            row_count, lost = elements, elements - left
+        if other is not None:  # weights that are mostly zeros make zeros
+            dense = _nonzero(other) >= other.numel() * _MOSTLY
+            lost = lost * dense
+        self._casts.append((op, elements, elements - left if source.shape == result.shape else lost, row_count, lost))
+        if len(self._casts) >= _BATCH:
+            self.fold()
+
+    # ------------------------------------------------------------ adding up
+
+    def fold(self) -> None:
+        """Adds the waiting measurements to the sums."""
+        with private.InferenceMode(True):  # tensors made in inference mode cannot be written to outside it
+            self._fold()
+
+    def _fold(self) -> None:
+        batches = [batch for batch in self._batches.values() if batch.count]
+        rows = [torch.frombuffer(batch.rows, dtype=torch.long).view(-1, _WIDTH) for batch in batches]
+        self._make_room(max([self._highest, *(c[0] for c in self._casts), *(c[0] for c in self._changes)]) + 1)
+        if rows:
+            self._fold_ranges(batches, torch.cat(rows).to(self.device, non_blocking=True))
+        if self._casts:
+            counts = torch.stack([torch.stack([c[i] for c in self._casts]) for i in range(1, 5)], 1)
+            self.lost.index_add_(0, self._there(c[0] for c in self._casts), counts.long())
+        if self._changes:
+            counts = torch.stack([torch.stack([c[i] for c in self._changes]) for i in (1, 2)], 1)
+            self.arrived.index_add_(0, self._there(c[0] for c in self._changes), counts.long())
+        for batch in batches:
+            batch.rows = array("q")
+        self._casts, self._changes, self._count, self._highest = [], [], 0, -1
+
+    def _fold_ranges(self, batches: list[_Batch], rows: Tensor) -> None:
+        all_bad, all_nan, peaks = [], [], []
+        for batch in batches:
+            low, high = batch.values[:, : batch.count]
+            finite = torch.isfinite(low) & torch.isfinite(high)
+            all_bad.append(~finite)
+            all_nan.append(torch.isnan(low))
+            peaks.append(torch.where(finite, torch.maximum(-low, high), torch.zeros_like(low)).float())
+        bad, nan, peak = torch.cat(all_bad), torch.cat(all_nan), torch.cat(peaks)
+        serials = rows[:, 1]
+        self._ring[serials % RING] = bad
+        made = bad & ~self._ring[rows[:, 3:]].any(1) & (rows[:, 2] == 0)
+        # measurements of tensors that no op made go to the last row, which is not read
+        ops = torch.where(rows[:, 0] >= 0, rows[:, 0], self._room)
+        self.sums.index_add_(0, ops, torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long())
+        self.first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
+        self.peak.scatter_reduce_(0, ops, peak, "amax")
+
+    def _there(self, numbers: Iterable[Any]) -> Tensor:
+        return torch.tensor(list(numbers)).to(self.device, non_blocking=True)
+
+    def _make_room(self, needed: int) -> None:
+        if needed <= self._room:
+            return
+        olds = (self.sums, self.first, self.peak, self.lost, self.arrived)
+        room, self._room = self._room, max(_LEAST_ROOM, 2 * needed)
+        self._make_tables()
+        for new, old in zip((self.sums, self.first, self.peak, self.lost, self.arrived), olds):
+            new[:room] = old[:room]
+
+    def _make_tables(self) -> None:
+        """One row for each op, and one for tensors that no op made."""
+        with private.InferenceMode(True):  # like :meth:`fold`, which writes to them
+            self._make_rows(self._room + 1, self.device)
+
+    def _make_rows(self, rows: int, device: torch.device) -> None:
+        self.sums = torch.zeros(rows, 5, dtype=torch.long, device=device)
+        """Columns: measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
+        self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
+        self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
+        self.lost = torch.zeros(rows, 4, dtype=torch.long, device=device)
+        self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
+
+    def extremes(self) -> Iterator[tuple[int, float, bool]]:
+        """For each op that was measured: the greatest magnitude, and whether values were infinite, NaN or lost to zero.
+        This waits for the device."""
+        self.fold()
+        if not self._room:
+            return
+        lost = (self.sums[:-1, 4] > 0) | (self.lost[:-1, 1] > 0) | (self.lost[:-1, 3] > 0)
+        rows = zip(self.sums[:-1, 0].tolist(), self.peak[:-1].tolist(), lost.tolist())
+        yield from ((op, peak, bad) for op, (measured, peak, bad) in enumerate(rows) if measured)
+
+    def read(self) -> dict[int, Value]:
+        """What was measured, by op. This waits for the device."""
+        self.fold()
+        if not self._room:
+            return {}
+        rows = zip(*(table[:-1].tolist() for table in (self.sums, self.first, self.peak, self.lost, self.arrived)))
+        return {
+            op: Value(op, sums[0], sums[1], first if sums[1] else -1, sums[2], sums[3], sums[4], peak, *lost, *arrived)
+            for op, (sums, first, peak, lost, arrived) in enumerate(rows)
+            if sums[0] or lost[0] or arrived[0]
+        }
+
+
+def _nonzero(tensor: Tensor) -> Tensor:
+    return torch.count_nonzero(tensor.detach())
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Which entries along the first dimension hold anything other than zeros."""
+    dims = tuple(range(1, tensor.dim()))
+    tensor = tensor.detach()
+    return (tensor.amax(dims) != 0) | (tensor.amin(dims) != 0)

@@ -45,7 +45,7 @@ class Outcome:
     gradients: list = field(default_factory=list)
     operands: list = field(default_factory=list)
     error: tuple[str, str] | None = None
-    told: list = field(default_factory=list)
+    warned: list = field(default_factory=list)
     random: torch.Tensor | None = None
 
 
@@ -96,7 +96,7 @@ def run(call: Call, watch: Any = None) -> Outcome:
     torch.default_generator.manual_seed(0)  # torch.manual_seed also formats the call stack, for devices not used here
     outcome = Outcome()
     args, kwargs = call.make()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             with call.inside(), watch or nullcontext():
@@ -104,7 +104,7 @@ def run(call: Call, watch: Any = None) -> Outcome:
         except Exception as error:
             outcome.error = type(error).__name__, str(error)
     outcome.random = torch.get_rng_state()
-    outcome.told = [(w.category, str(w.message), w.filename, w.lineno) for w in told]
+    outcome.warned = [(w.category, str(w.message), w.filename, w.lineno) for w in warned]
     outcome.operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     seen = {id(t): t for t in (*outcome.operands, *outcome.results) if isinstance(t, torch.Tensor)}
     outcome.gradients = [t.grad for t in seen.values() if t.is_leaf]
@@ -145,9 +145,9 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def differences(plain: Outcome, watched: Outcome, values: bool = True, grad: bool = True) -> list[str]:
-    """What the program could tell the two by."""
+    """By what the program could distinguish the two."""
     found = []
-    for name in ("error", "stage", "told"):
+    for name in ("error", "stage", "warned"):
         if getattr(plain, name) != getattr(watched, name):
             found.append(f"other {name}")
     for name in ("results", "gradients", "operands"):
@@ -160,7 +160,7 @@ def differences(plain: Outcome, watched: Outcome, values: bool = True, grad: boo
     return found
 
 
-def told(wrong: list[str]) -> str:
+def message(wrong: list[str]) -> str:
     """A list of faults as the message of a failed test."""
     return "\n".join([f"{len(wrong)} wrong", *(w[:500] for w in wrong[:40])])
 

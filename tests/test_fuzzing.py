@@ -1,6 +1,6 @@
 """Files changed at random: saved traces, their bytes, and the sources of programs.
 
-A damaged trace is told in one line, or every view shows it; a damaged source costs what it would have told, never the
+A damaged trace is refused in one line, or every view shows it; a damaged source costs what it would have shown, never the
 report. No mutation takes two seconds of the processor or 500 MB. Each has a number; ``DTYPETRACE_SEED`` chooses others and
 ``make fuzz`` makes more of them.
 """
@@ -42,7 +42,7 @@ def numbers(kind: str, part: int) -> range:
     return range(part, int(mutations.COUNT * SHARES[kind]), PARTS)
 
 
-def told(faults: list[str]) -> str:
+def message(faults: list[str]) -> str:
     return "\n".join([f"{len(faults)} mutations end badly", *faults[:10]])
 
 
@@ -148,7 +148,7 @@ def test_a_trace_with_changed_values_is_refused_or_shown(part, traces, tmp_path)
                 shown += opened(path, number)
         except BaseException as error:
             faults.append(fault("data", number, error))
-    assert not faults, told(faults)
+    assert not faults, message(faults)
     assert shown, "nothing was tested beyond the loading"
 
 
@@ -163,7 +163,7 @@ def test_a_trace_with_changed_bytes_is_refused_or_shown(part, traces, tmp_path):
                 opened(path, number)
         except BaseException as error:
             faults.append(fault("bytes", number, error))
-    assert not faults, told(faults)
+    assert not faults, message(faults)
 
 
 # ---------------------------------------------------------------- sources
@@ -199,7 +199,7 @@ def test_a_changed_source_costs_no_report(part, programs_run, tmp_path):
         finally:
             for file, text in files.items():
                 Path(file).write_text(text)
-    assert not faults, told(faults)
+    assert not faults, message(faults)
 
 
 def judged(recording: Recording, data: dict[str, bytes], number: int) -> None:

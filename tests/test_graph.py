@@ -29,7 +29,7 @@ def words(flow) -> list[tuple[str, str, str]]:
 # ---------------------------------------------------------------- lineage, on recordings made by hand
 
 
-def test_a_birth_is_its_own_lineage():
+def test_the_lineage_of_a_birth_is_the_birth_alone():
     recording = Recording(PLACES, (event("factory", "float32", 3, op="ones"),))
     assert graph.lineage(recording, 0).root.op == "ones"
     assert words(graph.flow(recording, 0)) == [("value", "float32", "float32")]
@@ -117,7 +117,7 @@ def test_an_attribute_is_followed_where_what_was_read_is_wrong():
     ]
 
 
-def test_an_attribute_is_passed_over_where_what_was_read_is_in_line():
+def test_an_attribute_is_passed_over_where_the_tensor_that_was_read_is_right():
     """`x.to(y.dtype)` that changed nothing, and y as it should be: x is what it was born as, and y is to blame for nothing."""
     events = (
         event("factory", "float32", 0),
@@ -194,7 +194,7 @@ def test_a_dtype_that_was_read_from_a_tensor(name, tmp_path):
     assert ("attribute" in [s.how for s in f.flow]) is not by_itself
 
 
-def test_an_attribute_of_what_is_in_line_leaves_the_cast_to_blame(tmp_path):
+def test_the_cast_is_wrong_where_the_tensor_that_was_read_is_right(tmp_path):
     """The same program, judged against a float32 model: `.half()` is wrong, and whoever read a dtype is not."""
     program = programs.run(
         tmp_path,
@@ -293,7 +293,7 @@ def made_like(dtype: str, *, cast_first: bool) -> tuple[RecordingBuilder, int]:
     ("dtype", "cast_first", "op"),
     [("float64", True, "new_zeros"), ("float64", False, "ones"), ("float16", True, "ones")],
 )
-def test_who_is_to_blame_for_what_was_made_like_another(dtype, cast_first, op):
+def test_the_culprit_of_what_was_made_like_another(dtype, cast_first, op):
     """A table that is kept wide and cast where it is used is healthy: the line that chose it is wrong. All else that is
     made like a wrong tensor follows from that."""
     b, step = made_like(dtype, cast_first=cast_first)

@@ -1,4 +1,4 @@
-"""Data flows one way, hooks -> records -> graph -> rules -> report, and half of the house never touches torch."""
+"""Data flows one way, hooks -> records -> graph -> rules -> report, and half of the packages never touch torch."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def reached(module: str, *, everywhere: bool = True) -> set[str]:
     return seen - {f".{module}"}
 
 
-def test_the_walk_sees_every_spelling(tmp_path, monkeypatch):
+def test_every_spelling_of_an_import_is_found(tmp_path, monkeypatch):
     file = tmp_path / "some.py"
     file.write_text(
         "import os.path, dtypetrace.report\nfrom . import graph\nfrom .rules import find\nfrom dtypetrace import hooks\n"

@@ -172,7 +172,7 @@ def _note(event: str, arguments: tuple[object, ...]) -> None:
 
 @contextmanager
 def watching(*folders: Path):
-    """Gathers the files in some folders that are opened meanwhile, by whatever door: an audit hook sees them all."""
+    """Gathers the files in some folders that are opened inside the block, by any function: an audit hook sees them all."""
     if not hasattr(sys, "_dtypetrace_test_hook"):
         sys.addaudithook(_note)  # which nothing can take away again
         sys._dtypetrace_test_hook = True

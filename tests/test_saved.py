@@ -73,7 +73,7 @@ def test_a_loaded_trace_waits_for_no_pipe_that_it_names(trace, tmp_path):
     assert "pipe" in repr(loaded) and "pipe" in (tmp_path / "out.html").read_text()
 
 
-def test_numbers_beyond_64_bits_leave_a_table_whole(trace, tmp_path):
+def test_numbers_beyond_64_bits_break_no_table(trace, tmp_path):
     """Each count may be as large as 64 bits hold; what the tables work out of two of them is larger."""
     trace.save(tmp_path / "t.json")
     data = json.loads((tmp_path / "t.json").read_text())

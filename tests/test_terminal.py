@@ -23,7 +23,7 @@ def steers(text):
     )
 
 
-def test_what_steers_is_escaped_and_the_rest_is_kept():
+def test_control_characters_are_escaped_and_the_rest_is_kept():
     assert seen("plain") == "plain" and seen("naïve 漢字 👩‍🚀") == "naïve 漢字 👩‍🚀"
     assert not steers(seen(STEERING + "\n\t"))
     assert seen_lines("a\nb\x1b") == "a\nb\\x1b"

@@ -130,7 +130,7 @@ def test_repr_is_the_console_text():
     assert textwrap.dedent(repr(t)) == repr(t)
 
 
-def test_what_was_recorded_outlives_a_failure_to_read_the_exception(monkeypatch):
+def test_a_failure_to_read_the_exception_keeps_the_recording(monkeypatch):
     def broken(self, error):
         raise LookupError("ours")
 

@@ -195,7 +195,7 @@ def _depth_of(modules: list[ModuleCall], module: nn.Module, frame: int) -> int:
     """The position of the call of a module that ends in a frame, -1 where it did not begin while it was watched.
 
     Where Python's stack ended, hooks of the innermost calls did not run: a module that calls itself has entries left
-    that the frame tells apart.
+    that the frame distinguishes.
     """
     last = -1
     for depth in range(len(modules) - 1, -1, -1):

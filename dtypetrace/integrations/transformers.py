@@ -35,7 +35,7 @@ class DtypeTraceCallback(TrainerCallback):
         return self.steps.trace
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The trainer tells no callback of an exception, so its ``train`` is called through one that does."""
+        """The trainer calls no callback at an exception, so its ``train`` is wrapped in a function that does."""
         trainer = _trainer()
         if trainer is not None:
             self._through(trainer, "train")

@@ -65,7 +65,7 @@ def of_the_process() -> dict[str, Any]:
 
 
 class Fiber:
-    """One thread that does what it is told: the main one at once, another by a queue."""
+    """One thread that runs what it is given: the main one at once, another by a queue."""
 
     def __init__(self, own_thread: bool) -> None:
         self.entered: list[tuple[str, Any]] = []
@@ -303,7 +303,7 @@ class AnyProgram(RuleBasedStateMachine):
         lost, sys.unraisablehook = (
             sys.unraisablehook,
             lambda _: None,
-        )  # pytest's keeps what it is told, and all its frames
+        )  # pytest's keeps the exceptions that it receives, with all their frames
         sys.setprofile(count)
         try:
             perform(program, "", self.alive)

@@ -1,4 +1,4 @@
-"""torch's own databases of operators, modules and optimizers, with and without a trace: the program cannot tell.
+"""torch's own databases of operators, modules and optimizers, with and without a trace: the program sees no difference.
 
 Compared are values to the last bit, dtypes, strides, ``requires_grad``, gradients, warnings, random numbers, and the type
 and text of what is raised. Operators run in every dtype that the database has for them, out of place, in place and with
@@ -21,7 +21,7 @@ from typing import Any
 import databases
 import pytest
 import torch
-from outcomes import OPTIONS, Call, EmptyPair, bits, differences, every_warning_again, run, told, traced
+from outcomes import OPTIONS, Call, EmptyPair, bits, differences, every_warning_again, message, run, traced
 from test_op_db import UNINITIALISED, fresh
 from torch import nn
 from torch.nn.utils import skip_init
@@ -185,7 +185,7 @@ def differentiated(info, weights: list[nn.Parameter], settings: dict[str, Any]) 
 
 
 def faults(name: str, calls: Iterable[Call], options: Iterator[tuple[str, ...]]) -> list[str]:
-    """What the program can tell by, one line each. ``options`` gives the ways to trace the next call."""
+    """What the program can see of the trace, one line each. ``options`` gives the ways to trace the next call."""
     wrong = []
     for call, ways in zip(calls, options):
         plain = run(call)
@@ -239,12 +239,12 @@ def optimizer_faults(info, dtypes: Iterable[torch.dtype], options: Iterator[tupl
 
 def test_a_sample_of_operators():
     wrong = operator_faults(0, 31, in_turn())
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 def test_a_sample_of_modules():
     wrong = module_faults(databases.modules()[::8], in_turn())
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 def test_a_sample_of_optimizers():
@@ -253,7 +253,7 @@ def test_a_sample_of_optimizers():
         dtype = DTYPES[number % len(DTYPES)]
         wrong += faults(info.name, optimizer_errors(info), options)
         wrong += faults(info.name, islice(optimizer_calls(info, dtype), number % 2, None, 2), options)
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_a_sample_of_optimizers():
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_operator(part):
     wrong = operator_faults(part, PARTS, all_ways())
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_every_operator(part):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_module(part):
     wrong = module_faults(databases.modules()[part::PARTS], all_ways())
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_every_module(part):
 @pytest.mark.parametrize("number", range(15))
 def test_every_optimizer(number):
     wrong = optimizer_faults(databases.optimizers()[number], DTYPES, all_ways())
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 # ---------------------------------------------------------------- threads beside
@@ -333,4 +333,4 @@ def test_threads_that_train_beside_and_the_traced_program_end_the_same():
             next(i for i in databases.optimizers() if i.name == "AdamW"), (torch.float32,), in_turn()
         )
     assert not wrong_there, wrong_there[:3]
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)

@@ -145,7 +145,7 @@ def test_two_open_traces_in_one_thread():
 @pytest.mark.parametrize(
     "model", [lambda x: x, [nn.Linear(2, 2)], nn.Linear, "model"], ids=["function", "list", "class", "text"]
 )
-def test_a_model_that_is_no_module(model):
+def test_a_model_argument_that_is_no_module(model):
     with pytest.raises(TypeError, match="torch.nn.Module") as info:
         dtypetrace.trace(model)
     assert "\n" not in str(info.value)

@@ -133,7 +133,7 @@ def test_nothing_of_a_closed_trace_is_kept_by_its_exit():
 # ---------------------------------------------------------------- modes that torch has put aside
 
 
-def test_a_mode_that_torch_has_put_aside_does_not_come_back_when_the_exception_is_forgotten():
+def test_a_mode_that_torch_set_aside_does_not_come_back_when_the_exception_is_freed():
     """torch's Python functions put our mode aside by a generator; an interrupt in its exit leaves that suspended."""
     leaves = contextlib._GeneratorContextManager.__exit__.__code__
     aside = overrides._pop_mode_temporarily.__wrapped__.__code__

@@ -26,7 +26,7 @@ STANDS = {
 
 
 @pytest.mark.parametrize("how", STANDS)
-def test_what_stands_still_is_reported_and_where_its_dtype_was_decided(how, tmp_path):
+def test_weights_that_do_not_change_are_reported_with_the_line_of_their_dtype(how, tmp_path):
     program = programs.run(tmp_path, SETUP + LOOP + STANDS[how], numerics=True)
     assert program.error is None and not program.trace._watch.recorder.broken, (
         program.error,

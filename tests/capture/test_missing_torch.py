@@ -118,7 +118,7 @@ REPLACED = {
 """Parts for which another one does the same."""
 
 
-def test_without_what_it_cannot_do_without_it_fails_in_one_line():
+def test_without_a_part_that_it_needs_it_fails_in_one_line():
     program = (
         "import torch, torch.utils._python_dispatch as d\n"
         "del d._push_mode\n"

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 import databases
 import pytest
 import torch
-from outcomes import Call, Operators, Outcome, differences, every_warning_again, run, told, traced
+from outcomes import Call, Operators, Outcome, differences, every_warning_again, message, run, traced
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -151,7 +151,8 @@ def changed_by_watching(op, call: Call, plain: Outcome, watched: Outcome) -> lis
         other = differences(run(call, Operators()), watched, grad=call.inside is not torch.inference_mode)
         found = [f for f in found if f in other]
     return [
-        f"{call.what}: {f}, {watched.error} or {watched.told} instead of {plain.error} or {plain.told}" for f in found
+        f"{call.what}: {f}, {watched.error} or {watched.warned} instead of {plain.error} or {plain.warned}"
+        for f in found
     ]
 
 
@@ -183,8 +184,8 @@ inside_attention = private.body_with_modes_on(torch.nn.functional.multi_head_att
 def raised_by(call: Call) -> str:
     mode = _Raised()
     ended = run(call, mode).error
-    # an argument parser swallows what it tries in vain: __index__ of a list's tensors
-    return next((name for name, told in mode.names if ended and told == ended[1]), "")
+    # an argument parser catches the errors of what it tries, such as __index__ of a list's tensors
+    return next((name for name, text in mode.names if ended and text == ended[1]), "")
 
 
 def misjudged(call: Call, base: Outcome, plain: Outcome, findings: tuple) -> list[str]:
@@ -194,7 +195,7 @@ def misjudged(call: Call, base: Outcome, plain: Outcome, findings: tuple) -> lis
     """
     found = []
     findings = tuple(f for f in findings if f.severity != "note")
-    told = [(o.name, o.dtype) for f in findings for o in f.operands]
+    operands = [(o.name, o.dtype) for f in findings for o in f.operands]
     earlier = base.stage == "backward" and plain.stage == "forward"
     if plain.error is None or base.error is not None and not earlier:
         if findings and (plain.error is None or not re.search(ABOUT_DTYPE, plain.error[1])):
@@ -209,13 +210,13 @@ def misjudged(call: Call, base: Outcome, plain: Outcome, findings: tuple) -> lis
         found += [f"{k} {getattr(finding, k)} instead of {v}" for k, v in wanted.items() if getattr(finding, k) != v]
         if (finding.exception.type, finding.exception.message) != plain.error:
             found.append(f"exception {finding.exception}")
-        if changed not in {dtype for _, dtype in told}:
+        if changed not in {dtype for _, dtype in operands}:
             found.append(f"no operand in {changed}")
         # either side of a disagreement may be the one to blame; what has no kernel is the changed operand
         blamed = finding.culprit.dtype if finding.culprit else None
         if blamed != changed and (blamed not in ("float32", "complex64") or finding.code == "DT109"):
             found.append(f"culprit {blamed}")
-    return [f"{call.what}: {f}; operands {told}; ended in {plain.error}" for f in found]
+    return [f"{call.what}: {f}; operands {operands}; ended in {plain.error}" for f in found]
 
 
 ABOUT_DTYPE = re.compile(
@@ -292,13 +293,13 @@ _every_warning_again = pytest.fixture(autouse=True)(every_warning_again)
 
 def test_each_operator_in_one_way():
     wrong = sweep(operators(), in_turn=True)
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 @pytest.mark.slow
 def test_some_operators_in_every_way():
     wrong = sweep(operators()[::60])
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 @pytest.mark.slow
@@ -306,9 +307,9 @@ def test_some_operators_in_every_way():
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_operator(chunk):
     wrong = sweep(operators()[chunk::CHUNKS])
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)
 
 
 def test_wrong_inputs():
     wrong = wrong_inputs(operators())
-    assert not wrong, told(wrong)
+    assert not wrong, message(wrong)

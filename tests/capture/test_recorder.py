@@ -1,4 +1,4 @@
-"""The short way of the recorder tells what the long way tells, and stops where a dtype changes."""
+"""The recorder's short path records what its long path records, and is left where a dtype changes."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def reported(recording) -> tuple:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_short_way_shows_the_same(name, both, tmp_path):
+def test_the_short_path_records_the_same(name, both, tmp_path):
     short, whole = both(lambda: programs.run(tmp_path, PROGRAMS[name]).recording)
     assert reported(short) == reported(whole)
 
 
-def test_the_short_way_shows_the_same_of_a_real_model(both):
+def test_the_short_path_records_the_same_of_a_real_model(both):
     def watch():
         model = unet(torch.float32)
         with dtypetrace.trace(model) as trace:
@@ -120,7 +120,7 @@ def test_the_short_way_shows_the_same_of_a_real_model(both):
     assert reported(short) == reported(whole) and len(short.ops) > 200
 
 
-def test_most_calls_go_the_short_way(monkeypatch):
+def test_most_calls_take_the_short_path(monkeypatch):
     model = unet(torch.float32)
     looked = []
     whole = Recorder._look
@@ -143,7 +143,7 @@ def test_a_refusal_where_all_went_well_before_is_reported(tmp_path):
     assert found.op == "linear" and found.operands[0].dtype == "float16"
 
 
-def test_a_mark_of_a_tensor_that_is_gone_does_not_speak_for_another():
+def test_the_mark_of_a_deleted_tensor_is_not_used_for_another():
     with dtypetrace.trace() as trace:
         origins = trace._watch.recorder.origins
         weight = nn.Parameter(torch.ones(2))

@@ -73,7 +73,7 @@ def guarded() -> nn.Sequential:
 
 @pytest.mark.parametrize("options", [{}, {"numerics": True}, {"autofix": True}], ids=["plain", "numerics", "autofix"])
 def test_gradients_of_a_model_that_another_thread_trains_are_not_read(options):
-    """Its backward writes them without the GIL; reading one meanwhile corrupts the heap."""
+    """Its backward writes them without the GIL; reading one at the same time corrupts the heap."""
     model = guarded()
     with dtypetrace.trace(**options) as trace:
         thread = in_another_thread(lambda: step(model, torch.optim.SGD(model.parameters(), lr=0.1)))

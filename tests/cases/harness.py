@@ -19,7 +19,7 @@ Each run is of a copy named program.py in an empty folder with the markers blank
 
     python tests/cases/harness.py [-k TEXT] [PATH ...]             the cases themselves, under plain Python
     python tests/cases/harness.py --diagnose [-k TEXT] [PATH ...]  what dtypetrace says of them
-    python tests/cases/harness.py --continue ...                   healed: the script runs to its end, each cause is told, once
+    python tests/cases/harness.py --continue ...                   healed: the script runs to its end, each cause is reported once
     python tests/cases/harness.py --dry ...                        in a dry run: the first finding is that of a real run
     python tests/cases/harness.py --checked ...                    what-if shows each proposed change clean
     python tests/cases/harness.py --fix ...                        patched: plain Python ends well, and nothing else was changed
@@ -203,10 +203,10 @@ def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ())
         return f"{len(found)} notes" if len(found) > 10 else ""
     if case.expect.startswith("silent:"):
         serious = [finding for finding in found if finding.get("severity") in SERIOUS]
-        told = "; ".join(said(finding, program) for finding in serious[:3])
+        shown = "; ".join(said(finding, program) for finding in serious[:3])
         right = serious and serious[0].get("kind") == case.expect.partition(":")[2]
         right = right and (born_right(case, serious[0], program) if case.born or "born_in" in case.meta else True)
-        return "" if right and len(serious) <= 2 else f"truth is {case.expect} born {case.meta.get('born_in') or case.born}; said {told or 'nothing'}"
+        return "" if right and len(serious) <= 2 else f"truth is {case.expect} born {case.meta.get('born_in') or case.born}; said {shown or 'nothing'}"
     if not found or found[0].get("kind") != "collision":
         return f"the first finding is {found[0].get('kind') if found else 'missing'}"
     faults = []
@@ -235,7 +235,7 @@ def findings_of(out: Path) -> list[dict] | None:
 
 
 def heal(case: Case, program: Path) -> str:
-    """What is wrong with a healed run; empty if it came to its end and told each cause once."""
+    """What is wrong with a healed run; empty if it came to its end and reported each cause once."""
     out = program.parent / "out.json"
     ended = run(["-m", "dtypetrace", "run", "--autofix", "--json", str(out), str(program)], program.parent)
     found = findings_of(out)
@@ -245,7 +245,7 @@ def heal(case: Case, program: Path) -> str:
     wrong = [said(f, program) for f in hits if not born_right(case, f, program)]
     seen = {line for f in hits for line in lines_in((f.get("culprit") or {}).get("origin") or {}, program)[:1]}
     if wrong or set(case.born) - seen:
-        return f"not told: {sorted(set(case.born) - seen)}, blamed elsewhere: {wrong[:3]}"
+        return f"not reported: {sorted(set(case.born) - seen)}, blamed elsewhere: {wrong[:3]}"
     return "" if 0 < len(hits) <= max(1, len(case.born)) else f"{len(hits)} findings for {len(case.born)} causes"
 
 

@@ -84,7 +84,7 @@ def test_work_that_fails_does_not_keep_the_process():
     assert ended(process) == (-signal.SIGTERM, "")
 
 
-def test_while_the_same_work_is_done_anyhow_a_signal_waits_for_it():
+def test_a_signal_waits_while_the_work_is_done_without_it():
     body = """
         with fatal.held():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -121,7 +121,7 @@ def test_the_program_finds_the_default_action():
     assert (status, text.splitlines()) == (-signal.SIGTERM, ["True True", "True True", "1", "work SIGTERM"])
 
 
-def test_children_die_without_a_word():
+def test_a_forked_child_that_a_signal_ends_prints_nothing():
     body = """
         import multiprocessing, subprocess
         child = os.fork()
@@ -156,7 +156,7 @@ def test_all_is_put_back():
     assert ended(start(program(body, before=count))) == (-signal.SIGTERM, "True True -1\n1 True\n")
 
 
-def test_who_listens_already_goes_on_listening():
+def test_the_programs_wakeup_descriptor_stays_in_use():
     """asyncio, for one, has signals written into a socket of its own."""
     body = """
         print(signal.set_wakeup_fd(-1) == other[1], flush=True)

@@ -113,7 +113,7 @@ def test_what_is_no_contract_is_one_line(text, says):
 # ---------------------------------------------------------------- the check
 
 
-def test_the_same_run_breaks_nothing():
+def test_the_same_run_fulfils_its_contract():
     assert breaches(run("float32", "bfloat16"), run("float32", "bfloat16", above=3, model="other")) == ()
 
 
@@ -148,7 +148,7 @@ def _sections(recording):
     return contract.parse(contract.text(contract.facts(recording)))
 
 
-def test_new_and_gone_modules_are_told_apart():
+def test_new_modules_and_removed_ones_are_distinguished():
     found = breaches(run("float32"), run("float32", "float32"))
     assert {b.modules for b in found if not b.wanted} == {("layers.1.norm",), ("layers.1.mlp",)}
     found = breaches(run("float32", "bfloat16"), run("float32"))

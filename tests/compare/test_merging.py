@@ -117,7 +117,7 @@ def test_a_collective_that_sends_another_dtype_is_found():
     assert found.site.line == 3
 
 
-def test_a_sharded_rank_that_died_in_the_middle_disagrees_with_nobody():
+def test_a_sharded_rank_whose_recording_broke_off_makes_no_disagreement():
     found = merged(rank(sharded=True), rank(sharded=True, broken=True, weight="float16")).findings
     assert "rank-disagreement" not in {f.kind for f in found}
     found = merged(rank(sharded=True), rank(sharded=True, weight="float16")).findings
@@ -175,7 +175,7 @@ def test_64_ranks_are_joined_in_seconds(tmp_path):
 # ---------------------------------------------------------------- the last process
 
 
-def test_the_last_process_takes_the_parts_and_no_other(tmp_path):
+def test_only_the_last_process_reads_the_parts(tmp_path):
     jobs = [rank_parts.Job(n, 3, tmp_path / "job") for n in range(3)]
     for job in jobs:
         job.begin()

@@ -124,7 +124,7 @@ def test_a_wide_scale_widens_what_follows(base):
     assert results(base, forecast) == results(real)
 
 
-def test_names_that_stand_for_nothing(base):
+def test_unknown_names_are_refused_with_a_suggestion(base):
     with pytest.raises(UnknownNameError, match="did you mean"):
         what_if(base, {"nett": "float16"})
     with pytest.raises(UnknownNameError, match="no floating dtype; did you mean bfloat16"):

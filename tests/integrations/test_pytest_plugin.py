@@ -183,7 +183,7 @@ def test_a_test_may_be_skipped_or_fail_for_another_reason(ran):
 # ---------------------------------------------------------------- off, and in many processes
 
 
-def test_off_it_imports_and_does_nothing(pytester):
+def test_without_the_option_it_imports_and_does_nothing(pytester):
     """Not torch, not the capture; the hooks of a test return at once."""
     pytester.makepyfile(
         """

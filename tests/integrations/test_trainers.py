@@ -276,7 +276,7 @@ def test_nothing_prepared_is_one_line():
 # ---------------------------------------------------------------- what they share
 
 
-def test_a_failure_of_ours_leaves_the_run_alone(capfd):
+def test_an_internal_failure_leaves_the_run_alone(capfd):
     steps = FirstSteps()
     steps.begin("no module")
     steps.step_done()

@@ -83,7 +83,7 @@ def test_peft_says_what_is_an_adapter(dora):
 
 @needs_peft
 @pytest.mark.parametrize("kind", ["LoHaConfig", "LoKrConfig", "IA3Config", "OFTConfig", "VeraConfig", "AdaLoraConfig"])
-def test_their_kin(kind):
+def test_other_kinds_of_peft_adapters(kind):
     import peft
 
     base = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))

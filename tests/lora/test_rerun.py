@@ -57,19 +57,19 @@ print("adapters in", model[0].lora_up.weight.dtype)
 
 def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
     done = fix(tmp_path, "--html", "out.html", text=SCRIPT)
-    told = done.stderr
-    assert done.returncode == 0, told
-    assert "2 adapters in float16 do not learn (state underflow); runs the program with them in float32" in told
-    assert "2 adapters, 6 steps of AdamW: confirmed: in float32 the adapters learn" in told
-    assert "state underflow (" in told and "exp_avg_sq" in told
-    rows = [line.split() for line in told.splitlines() if line.startswith(("  as they are ", "  in float32 "))]
+    printed = done.stderr
+    assert done.returncode == 0, printed
+    assert "2 adapters in float16 do not learn (state underflow); runs the program with them in float32" in printed
+    assert "2 adapters, 6 steps of AdamW: confirmed: in float32 the adapters learn" in printed
+    assert "state underflow (" in printed and "exp_avg_sq" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith(("  as they are ", "  in float32 "))]
     assert (
         [(row[-9:-6], row[-3]) for row in rows]
         and rows[0][3:6] == ["float16", "state", "underflow"]
         and rows[1][2:4] == ["float32", "healthy"]
     )
-    assert "help: keep the adapters in float32 (program.py:" in told and "compute in float16 by autocast" in told
-    assert told.count("adapters in torch.float16") == 1, "what the re-runs print goes nowhere"
+    assert "help: keep the adapters in float32 (program.py:" in printed and "compute in float16 by autocast" in printed
+    assert printed.count("adapters in torch.float16") == 1, "what the re-runs print goes nowhere"
     assert (tmp_path / "program.py").read_text() == SCRIPT and done.stdout == ""
     page = (tmp_path / "out.html").read_text("utf-8")
     assert "Confirmed: in " in page and page.count('class="curves"') == 2 and "DT303" in page

@@ -72,7 +72,7 @@ def test_the_module_that_loses_the_digits_is_kept_and_that_is_enough():
     assert "keep 1 of" in str(plan) and "verified by running the step under it" in str(plan)
 
 
-def test_without_a_step_to_run_the_plan_is_foretold_and_says_so():
+def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
     torch.manual_seed(0)
     with dtypetrace.trace(reference=True) as t:
         training(Net())()
@@ -147,7 +147,7 @@ def needs(*names: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_decoder_of_an_autoencoder_that_outgrows_half():
+def test_the_decoder_of_an_autoencoder_overflows_float16():
     needs("diffusers")
     from diffusers import AutoencoderKL
 

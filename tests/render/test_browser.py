@@ -117,7 +117,7 @@ ALL = pytest.mark.parametrize("name", ["demo", "clean", "sd15", "many", "kinds",
 
 
 @ALL
-def test_it_opens_in_silence_and_asks_for_nothing(browser, reports, name):
+def test_it_opens_without_errors_and_requests_nothing(browser, reports, name):
     with Visit(browser, reports[name]) as v:
         assert v.page.locator("h1").is_visible()
         v.quiet()
@@ -137,7 +137,7 @@ def test_sizes(reports):
         ("many", *MODES[1]),
     ],
 )
-def test_nothing_hangs_out_of_the_page(browser, reports, name, scheme, width):
+def test_nothing_is_wider_than_the_page(browser, reports, name, scheme, width):
     """Wide things scroll in boxes of their own. With DTYPETRACE_SHOTS=folder what it looks like is kept there."""
     with Visit(browser, reports[name], width=width, color_scheme=scheme) as v:
         assert v.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -395,7 +395,7 @@ def test_the_diff_is_copied(browser, reports):
         )
 
 
-def test_print_opens_what_is_folded(browser, reports):
+def test_printing_opens_what_is_folded(browser, reports):
     with Visit(browser, reports["kinds"]) as v:
         v.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         v.page.emulate_media(media="print")

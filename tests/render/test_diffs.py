@@ -39,6 +39,6 @@ def test_a_terminal_gets_colours_and_no_control_characters_of_the_source():
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_who_wants_no_colour_gets_none(monkeypatch, name, value):
+def test_colour_can_be_turned_off(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     assert "\x1b[3" not in diffs.shown(DIFF, Terminal())

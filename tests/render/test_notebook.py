@@ -181,7 +181,7 @@ def test_the_last_expression_of_a_watched_cell_is_shown(ran):
 
 
 @pytest.mark.slow
-def test_show_is_a_frame_that_can_reach_nothing(ran):
+def test_show_is_a_frame_without_access_to_the_page(ran):
     (shown,) = outputs(ran[4], "display_data")
     frame = shown.data["text/html"]
     assert '<iframe sandbox="allow-scripts"' in frame and "srcdoc=" in frame and "allow-same-origin" not in frame

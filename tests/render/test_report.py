@@ -121,7 +121,7 @@ def test_a_place_in_a_library_is_shown_at_the_user_s_line(tmp_path):
     assert re.search(r"--> .*program\.py:3, in lib/lib\.py:2:12", shown)
 
 
-def test_an_operand_of_the_wrong_kind_meets_nobody(tmp_path):
+def test_an_operand_of_the_wrong_kind_has_no_other_side(tmp_path):
     """What an index or a label must be does not depend on the other operands."""
     shown = text(
         programs.run(tmp_path, "labels = torch.zeros(2, dtype=torch.int32)\nF.cross_entropy(torch.ones(2, 4), labels)")
@@ -230,7 +230,7 @@ def test_hostile_names_are_shown_as_they_are(hostile):
 
 
 @pytest.mark.parametrize("steers", ["\x1b[2J", "\x9b31m", "\r", "\x00", "\u202e", "\u2066"])
-def test_what_steers_a_terminal_is_shown_as_an_escape(steers):
+def test_what_controls_a_terminal_is_shown_as_an_escape(steers):
     """A saved trace may come from a stranger."""
     out = io.StringIO()
     file = f"/nowhere/{steers}.py"
@@ -582,7 +582,7 @@ def test_a_line_with_two_edits_is_shown_as_it_is_in_the_end(tmp_path):
     assert sum("torch.linalg.inv(m" in line for line in shown.splitlines()) == 2  # as it is, as it is to be
 
 
-def test_a_conversion_that_names_its_dtype_is_reported_so(tmp_path):
+def test_whether_a_conversion_names_its_dtype_is_reported(tmp_path):
     import programs
 
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"

@@ -85,7 +85,7 @@ def test_a_strip_s_shares_are_those_of_its_ops():
             assert share == round(100 * sum(listings.family(r.outputs[0]) == family for r in own) / len(own))
 
 
-def test_a_strip_s_bars_fill_it():
+def test_the_bars_fill_their_strip():
     recording, _ = recordings.many(1000)
     for strip in timeline.strips(listings.ops(recording)):
         area = sum(

@@ -129,7 +129,7 @@ def test_a_handler_around_the_block_is_none_of_the_programs(tmp_path):
         "o = torch.optim.SGD([p], 0.1)\ns.scale(torch.zeros(()))\ns.unscale_(o)",
     ],
 )
-def test_what_cannot_be_healed_honestly_raises_as_ever(tmp_path, text):
+def test_what_cannot_be_healed_honestly_raises_as_without_healing(tmp_path, text):
     p = healed(tmp_path, text)
     assert isinstance(p.error, (RuntimeError, ValueError)) and p.trace.fixes == ()
 

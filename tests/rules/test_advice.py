@@ -240,7 +240,7 @@ CHANGES = (as_it_is, renamed, other_half, in_function, in_method, in_decorated, 
     [(name, c) for name, text in PROGRAMS.items() for c in CHANGES if not (c is other_half and "autocast" in text)],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_advice_can_be_followed(name, change, tmp_path):
+def test_advice_can_be_applied(name, change, tmp_path):
     found = follow(tmp_path, change(PROGRAMS[name]))
     assert found.shown, found.program.findings
     assert found.clean, (found.program.findings, found.text)

@@ -43,7 +43,7 @@ def ways(recording: Recording) -> str:
         ("accelerate", "forward", "refused", "mixed_precision"),
     ],
 )
-def test_a_library_s_own_way_is_named(library, function, at, word):
+def test_the_function_that_the_library_has_for_it_is_named(library, function, at, word):
     assert word in ways(refused(library, function, at=at))
     assert word not in ways(refused("another", function, at=at))
     assert word not in ways(refused(library, function, at="elsewhere"))

@@ -39,7 +39,7 @@ def narrowed(after: str) -> Recording:
     return replace(b.recording, values=(value(small.producer, made=3, first=0, bad=3, peak=6e4), *spread))
 
 
-def test_an_infinity_that_a_product_spreads_does_harm_and_one_that_a_softmax_takes_does_not():
+def test_an_infinity_harms_where_a_product_spreads_it_and_not_where_a_softmax_takes_it():
     assert kinds(narrowed("mm")) == [("warning", "overflow")]
     assert kinds(narrowed("softmax")) == [("note", "overflow")]
 

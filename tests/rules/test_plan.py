@@ -122,7 +122,7 @@ def test_preflight_asks_ddp_and_fsdp():
     assert codes(ddp.module) == []
 
 
-def test_an_optimizer_that_cannot_be_copied_is_not_rehearsed():
+def test_an_optimizer_that_cannot_be_copied_makes_no_trial_step():
     class Lone(torch.optim.SGD):
         def __copy__(self):
             raise RuntimeError("there is one of it")

@@ -176,7 +176,7 @@ def test_most_parameters_of_the_run_where_no_model_runs():
     assert "the run's other parameters" in culprits.verdict(b.recording, b.refusals[0]).reason
 
 
-def test_real_weights_speak_for_complex_numbers():
+def test_real_weights_decide_the_dtype_of_complex_numbers():
     b = RecordingBuilder()
     model = (Parameter("scale", "float64", 4, b.made("float64", "cast", explicit=True).event),)
     b.refused("matmul", b.made("complex64"), b.made("complex128"), model=model)

@@ -37,8 +37,8 @@ def test_infinite_gradients_do_no_harm_where_the_program_leaves_the_step_out(tmp
 
 
 @pytest.mark.parametrize("model", ["half", "float"])
-def test_what_is_cast_to_the_dtype_of_something_in_line_is_the_cast_s_doing(model, tmp_path):
-    """``to(x.dtype)`` of a float16 stream in a float16 model; in a float32 model the stream itself is out of line."""
+def test_a_cast_to_the_dtype_of_a_right_tensor_is_the_culprit(model, tmp_path):
+    """``to(x.dtype)`` of a float16 stream in a float16 model; in a float32 model the stream itself has the wrong dtype."""
     text = f"""
     net = nn.Linear(4, 4).{model}()
     with torch.no_grad():

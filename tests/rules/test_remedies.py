@@ -109,7 +109,7 @@ def test_a_table_is_cast_when_it_is_ready(text, tmp_path):
         "t = torch.ones(2, 4)  #!\nnet(t.cos())",
     ],
 )
-def test_what_is_no_table_is_mended_where_it_is_born(text, tmp_path):
+def test_what_is_no_table_is_cast_where_it_is_made(text, tmp_path):
     found(tmp_path, HALF + text)
 
 
@@ -136,7 +136,7 @@ def test_the_cast_is_where_a_value_is_used(text, reported, tmp_path):
     assert reported in f.fix.why
 
 
-def test_what_is_stored_narrow_is_not_what_others_are_to_become(tmp_path):
+def test_a_storage_dtype_is_the_culprit_on_either_side(tmp_path):
     for text in ("w + x  #!", "x + w  #!"):
         _, f = found(tmp_path, "x = torch.ones(4).half()\nw = torch.ones(4).half().to(torch.float8_e5m2)\n" + text)
         assert f.culprit.dtype == "float8_e5m2"
@@ -353,7 +353,7 @@ net(x)
 @pytest.mark.parametrize(("cast", "data", "dtype"), [(".half()", "", "float16"), ("", ".bfloat16()", "bfloat16")])
 @pytest.mark.parametrize("rest", ["", "[]"])
 def test_trained_weights_stay_float32_under_autocast(cast, data, dtype, rest, tmp_path):
-    """Said first where the weights are out of line; where they are the plan, what meets them is mended first."""
+    """The first advice where the weights have the wrong dtype; where their dtype is the plan, what meets them is changed first."""
     program = TRAINING.format(cast=cast, data=data, optimizer="SGD(net.parameters(), lr=0.1)")
     program += f"\nother = nn.Linear(64, 64){cast}" if rest else ""
     f = programs.run(tmp_path, program).only
@@ -627,7 +627,7 @@ def test_trained_weights_yield_to_no_frozen_ones_in_half(tmp_path):
     assert f.culprit.dtype == "float16"
 
 
-def test_a_wider_input_is_the_one_out_of_line_for_trained_weights(tmp_path):
+def test_a_wider_input_is_wrong_for_trained_weights(tmp_path):
     text = "net = nn.Linear(4, 2)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nx = torch.ones(1, 4, dtype=torch.float64)\nnet(x)"
     assert programs.run(tmp_path, text).findings[0].culprit.shown == "x"
 
@@ -680,7 +680,7 @@ def test_a_model_of_one_dtype_is_cast_as_a_whole(tmp_path):
     )
 
 
-def test_an_average_that_is_updated_wide_is_cast_where_it_takes_a_weight_s_place(tmp_path):
+def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
     text = """
     import torch
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).bfloat16()
@@ -710,7 +710,7 @@ def test_an_average_that_is_updated_wide_is_cast_where_it_takes_a_weight_s_place
     )
 
 
-def test_an_average_that_is_lent_by_functional_call_is_cast_where_it_is_lent(tmp_path):
+def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_path):
     text = """
     import torch
     class Net(nn.Module):
@@ -725,9 +725,9 @@ def test_an_average_that_is_lent_by_functional_call_is_cast_where_it_is_lent(tmp
     net(x).sum().backward()
     for n, p in net.named_parameters():
         kept[n].lerp_(p.float(), 0.1)
-    torch.func.functional_call(net, kept, (x,))  <lent>
+    torch.func.functional_call(net, kept, (x,))  <passed>
     """
-    _, f = found(tmp_path, text.replace("<lent>", "#!").replace("<birth>", ""))
+    _, f = found(tmp_path, text.replace("<passed>", "#!").replace("<birth>", ""))
     assert f.fix.why.startswith("float32 is on purpose") and f.fix.safe
     assert [(e.before, e.after) for e in f.fix.edits] == [
         (
@@ -737,7 +737,7 @@ def test_an_average_that_is_lent_by_functional_call_is_cast_where_it_is_lent(tmp
     ]
     _, f = found(
         tmp_path,
-        text.replace("net, kept, (x,)", "net, (kept, {}), (x,)").replace("<birth>", "#!").replace("<lent>", ""),
+        text.replace("net, kept, (x,)", "net, (kept, {}), (x,)").replace("<birth>", "#!").replace("<passed>", ""),
     )
     assert not f.fix.edits  # several dictionaries: it is unclear which one
 

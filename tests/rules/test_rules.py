@@ -71,7 +71,7 @@ def test_a_bias_against_its_model(a, b, tmp_path):
 
 
 def test_the_larger_part_of_the_model_decides(tmp_path):
-    """One small float16 layer in a large float32 model is out of line, one small float32 layer in a large float16 model too."""
+    """One small float16 layer in a large float32 model has the wrong dtype, one small float32 layer in a large float16 model too."""
     text = "net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 4), nn.Linear(4, 4)).to(<a>)\nnet[2].to(<b>)  #!\nnet(torch.ones(2, 64, dtype=<a>))"
     assert judged(tmp_path, text, a="float16", b="float32").culprit.name == "2.weight"
     assert judged(tmp_path, text, a="float32", b="float16").culprit.name == "2.weight"
@@ -93,7 +93,7 @@ def test_outside_any_module_the_run_s_parameters_decide(a, b, tmp_path):
 
 
 @pytest.mark.parametrize("compute", HALVES)
-def test_under_autocast_its_dtype_is_in_line(compute, tmp_path):
+def test_under_autocast_its_dtype_is_right(compute, tmp_path):
     text = """
     table = torch.zeros(3, 4)  #!
     net = nn.Linear(4, 4)
@@ -106,7 +106,7 @@ def test_under_autocast_its_dtype_is_in_line(compute, tmp_path):
     assert any("autocast" in note for note in f.notes)
 
 
-def test_what_left_an_autocast_region_is_out_of_line_outside(tmp_path):
+def test_what_left_an_autocast_region_is_wrong_outside(tmp_path):
     text = """
     net = nn.Linear(4, 4)
     head = nn.Linear(4, 4)
@@ -176,7 +176,7 @@ def test_to_the_dtype_of_another_repeats_a_decision_and_makes_none(tmp_path):
 
 
 @pytest.mark.parametrize(("a", "b"), [("float16", "float32"), ("float64", "float32"), ("bfloat16", "float32")])
-def test_without_parameters_what_fell_out_of_a_default_is_out_of_line(a, b, tmp_path):
+def test_without_parameters_a_default_dtype_is_wrong(a, b, tmp_path):
     text = "q = torch.ones(2, 4, dtype=<a>)\nw = torch.ones(4, 4)  #!\n"
     assert judged(tmp_path, text + "q @ w", a=a).culprit.dtype == b
     assert judged(tmp_path, text + "w @ q.T", a=a).culprit.dtype == b
@@ -302,7 +302,7 @@ def test_inside_a_transform(tmp_path):
         program = programs.run(
             tmp_path, f"torch.func.{transform}(lambda a: (a @ torch.ones(4).half()).sum())(torch.ones(2, 4))"
         )
-        assert program.error is not None and not [told for told in program.recording.not_seen if "internal" in told]
+        assert program.error is not None and not [text for text in program.recording.not_seen if "internal" in text]
         assert program.only.severity == "error"
 
 
@@ -402,7 +402,7 @@ def test_the_model_s_parameters_decide_less_those_in_dispute():
     assert found(dataclasses.replace(REFUSED, model=model))[0].culprit.name == "input"
 
 
-def test_complex_weights_that_a_cast_of_the_module_left_behind_are_out_of_line(tmp_path):
+def test_complex_weights_that_a_cast_of_the_module_left_behind_are_wrong(tmp_path):
     """``.double()`` reaches real weights only: they show the precision, even if they are few numbers."""
     text = """
     class Filter(nn.Module):
@@ -485,7 +485,7 @@ def test_the_flow_ends_where_it_hurts():
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "told"),
+    ("text", "kind", "said"),
     [
         ("x = torch.ones(2, 4)  #!", "factory", "dtype=torch.float16"),
         ("import numpy as np\nx = torch.from_numpy(np.ones((2, 4)))  #!", "conversion", "float16"),
@@ -497,11 +497,11 @@ def test_the_flow_ends_where_it_hurts():
         ),  # nothing was computed in float32
     ],
 )
-def test_the_remedy_is_at_the_birth_and_names_the_dtype(text, kind, told, tmp_path):
+def test_the_remedy_is_at_the_birth_and_names_the_dtype(text, kind, said, tmp_path):
     f = judged(tmp_path, "net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\n" + text + "\nnet(x)")
     assert f.culprit.origin.kind == kind
     assert f.fix.place == f.culprit.origin.place
-    assert told in f.fix.why
+    assert said in f.fix.why
     assert f.fix.alternatives
 
 
@@ -579,7 +579,7 @@ def test_what_the_engine_runs_keeps_torch_s_names(tmp_path):
     assert f.phase == "backward" and f.culprit.shown == "target"
 
 
-def test_what_one_line_calls_inside_torch_is_no_past(tmp_path):
+def test_what_one_line_calls_inside_torch_is_no_earlier_run(tmp_path):
     """An attention's three projections run on one line: the first is no earlier run of the second."""
     text = "a = nn.MultiheadAttention(4, 1, kdim=4, vdim=4)\nw = torch.ones(2, 4).half()  #!\na(torch.ones(2, 4), w, w)"
     assert not any("before" in note for note in judged(tmp_path, text).notes)
@@ -600,7 +600,7 @@ def generate(model, x, hook):
 
 
 @pytest.mark.parametrize(("a", "b"), [("bfloat16", "float32"), ("float32", "bfloat16")])
-def test_what_a_library_hands_to_a_callback_is_in_line(a, b, tmp_path):
+def test_what_a_library_passes_to_a_callback_is_right(a, b, tmp_path):
     """The model is of the callback's dtype; what the library made of its result is not the program's to change."""
     folder = tmp_path / "site-packages"
     folder.mkdir()

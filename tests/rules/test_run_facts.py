@@ -44,7 +44,7 @@ def test_a_matmul_that_ran_wide_is_a_warning(half, tmp_path):
     assert f.reach == Reach(ops=3, flops=2 * 4 * 4 * 8, bytes=4 * (32 + 32 + 16))  # mul, t, mm
 
 
-def test_whichever_side_is_out_of_line_is_the_culprit(tmp_path):
+def test_whichever_side_has_the_wrong_dtype_is_the_culprit(tmp_path):
     """The operands swapped, and the models: a float16 tensor in a float32 run widens nothing that was meant to be narrow."""
     for product in ("net(x) * scale", "scale * net(x)"):
         f = found(
@@ -150,7 +150,7 @@ def test_a_value_that_is_used_wide_as_well_makes_no_round_trip(tmp_path):
     assert run(tmp_path, NET + "wide = net(x).float()\nh = wide.to(<half>)\nwide.square().mean()").findings == ()
 
 
-def test_a_detour_through_a_narrower_dtype_is_no_round_trip(tmp_path):
+def test_a_cast_to_a_narrower_dtype_and_back_is_no_round_trip(tmp_path):
     assert run(tmp_path, "net = nn.Linear(8, 8)\nh = net(torch.ones(2, 8)).half().clone().float()").findings == ()
 
 
@@ -242,7 +242,7 @@ def test_weights_of_one_shape_in_one_place_are_counted_each_by_itself(tmp_path):
 # ---------------------------------------------------------------- downcasts
 
 
-def test_a_write_into_a_destination_out_of_line(tmp_path):
+def test_a_write_into_a_destination_of_the_wrong_dtype(tmp_path):
     text = "net = nn.Linear(8, 8)\nkept = torch.zeros(4, 8, dtype=torch.float16)  #!\nwith torch.no_grad():\n    kept[:2] = net(torch.ones(2, 8))"
     f = found(run(tmp_path, text), "DT203", "warning")
     assert (f.kind, f.op) == ("downcast", "setitem")
@@ -275,8 +275,8 @@ def test_adapters_that_are_merged_are_added_once_to_each_weight(tmp_path):
 
 @pytest.mark.parametrize("made", ["x.new_zeros(8)", "torch.zeros_like(x[0])", "torch.zeros_like(x)[0]"])
 @pytest.mark.parametrize("in_line", [True, False])
-def test_a_sum_that_was_made_like_something_in_line_is_the_maker_s_doing(made, in_line, tmp_path):
-    """Where the thing itself is out of line, so is what is made like it, and it is to blame."""
+def test_a_sum_made_like_a_right_tensor_is_the_fault_of_its_line(made, in_line, tmp_path):
+    """Where a tensor has the wrong dtype, what is made like it has it, too, and the first is the culprit."""
     text = f"""
     net = nn.Linear(8, 8){".half()" if in_line else ""}
     x = torch.randn(4, 8).half()  {"" if in_line else "#!"}
@@ -290,7 +290,7 @@ def test_a_sum_that_was_made_like_something_in_line_is_the_maker_s_doing(made, i
     assert f.culprit.origin.kind == ("factory" if in_line else "cast")
 
 
-def test_master_weights_come_back_without_a_word(tmp_path):
+def test_master_weights_get_no_finding(tmp_path):
     text = (
         NET
         + """
@@ -509,7 +509,7 @@ def test_an_average_that_is_kept_wide_is_no_promotion(tmp_path):
     assert [(f.code, f.severity) for f in shown.findings] == [("DT201", "note")]
 
 
-def test_a_library_s_own_detour_is_a_note_and_the_program_s_a_warning(tmp_path):
+def test_a_library_s_own_round_trip_is_a_note_and_the_program_s_a_warning(tmp_path):
     folder = tmp_path / "site-packages"
     folder.mkdir()
     (folder / "wide.py").write_text("def out(x):\n    return x.float()\n")
@@ -529,7 +529,7 @@ def test_a_bracketed_cast_of_a_round_trip_is_taken_away_whole(tmp_path):
     assert (edit.before, edit.after) == ("(net(x) + 1).float()", "(net(x) + 1)")
 
 
-def test_what_hooks_on_saved_tensors_park_wide_is_a_round_trip(tmp_path):
+def test_saved_tensors_that_hooks_keep_wide_are_a_round_trip(tmp_path):
     text = """
     net = nn.Linear(8, 8).to(<half>)
     def pack(t):

@@ -346,7 +346,7 @@ def test_an_adapter_is_judged_by_what_explains_the_rest():
     assert named(measured(), measured(held=False)) == "not in the optimizer"
 
 
-def test_a_wide_matrix_may_wait_for_the_one_that_began_at_zero():
+def test_a_matrix_may_stay_unchanged_until_the_one_that_began_at_zero_moves():
     up, still = measured(magnitude=0.0), measured(moved=0)
     assert named(up, still) == "healthy"
     assert named(measured(), still) == "below resolution", "nothing began at zero: it waits for nothing"

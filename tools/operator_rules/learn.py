@@ -38,7 +38,7 @@ class Rule:
     lists: bool = False
     """Whether it takes lists of tensors."""
     unexplained: int = 0
-    """Calls that looked alike and ended otherwise, or that no condition told apart."""
+    """Calls that looked alike and ended otherwise, or that no condition separates."""
 
 
 def learn(seen: Sequence[Seen]) -> Rule:
@@ -63,7 +63,7 @@ def _key(s: Seen) -> tuple[object, ...]:
 
 
 def _ambiguous(seen: Sequence[Seen]) -> set[tuple[object, ...]]:
-    """Calls that nothing tells apart and that ended differently."""
+    """Calls that no condition separates and that ended differently."""
     first: dict[tuple[object, ...], tuple[object, ...]] = {}
     return {_key(s) for s in seen if first.setdefault(_key(s), (s.dtypes, s.code)) != (s.dtypes, s.code)}
 

@@ -1,10 +1,10 @@
-# make demo    a real UNet, the wrong dtype, and dtypetrace's answer
+# make demo    a real UNet, the wrong dtype, and dtypetrace's report
 # make test    ruff, mypy and the whole test suite
 # make fast    its quick part
 # make lint    ruff and mypy
-# make exhaustive    every operator's reference in every dtype, which takes many minutes
-# make fuzz          damaged traces and sources, MUTATIONS of them, other ones with DTYPETRACE_SEED
-# make dtype-rules    measures the operators' dtype rules anew from torch's kernels, which takes an hour
+# make exhaustive    torch's whole databases of operators, modules and optimizers, and its own tests: many minutes
+# make fuzz          MUTATIONS damaged traces and sources; DTYPETRACE_SEED=N chooses other ones
+# make dtype-rules    measures the operators' dtype rules from torch's kernels again, which takes twenty minutes or more
 # make torch-tests TORCH_TESTS=/path/to/pytorch/test    PyTorch's own tests, plain and traced
 # make matrix        the demo and quick tests under PYTHONS and TORCHES, several GB of downloads
 # make docs          the documentation site in build/site, built strictly; open build/site/index.html
@@ -12,7 +12,7 @@
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
 # into .venv, once, and again when setup.cfg or constraints.txt changes.
-# PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS="-k places" is handed to pytest.
+# PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS="-k places" is passed to pytest.
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
@@ -20,22 +20,22 @@
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
-# the first of these that is there, runs and is new enough
+# the first of these that exists, runs and is new enough
 FOUND = $(shell for python in python3.11 python3 python3.12 python3.13 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
 PYTHON ?= $(FOUND)
 PYTEST_ARGS ?=
-# two processes by default: each holds a torch of its own
+# two processes by default: each one imports torch, which takes memory
 PYTEST_JOBS ?= 2
 INSTALL = $(IN_VENV) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 DECLARED := setup.cfg pyproject.toml constraints.txt
 
-# every model here is made on the spot; no hub is asked for weights
+# all models are made by the scripts themselves; nothing is downloaded from a hub
 export HF_HUB_OFFLINE := 1
 
 demo: $(VENV)/models.stamp
 	@$(IN_VENV) -m dtypetrace run examples/unet_mask.py; status=$$?; \
-	if [ $$status -ne 1 ]; then echo "make demo: the example was to end with status 1, not $$status" >&2; exit 1; fi; \
+	if [ $$status -ne 1 ]; then echo "make demo: the example should end with status 1, not $$status" >&2; exit 1; fi; \
 	echo; echo "The script failed, as it was meant to; the report above says which line to change. That was the demo."
 
 test: lint $(VENV)/browser.stamp
@@ -53,7 +53,7 @@ matrix:
 	$(firstword $(PYTHONS)) -m tools.matrix --python $(PYTHONS) --torch $(TORCHES)
 
 torch-tests: $(VENV)/test.stamp
-	@if [ -z "$(TORCH_TESTS)" ]; then echo "make torch-tests: say TORCH_TESTS=/path/to/pytorch/test, the tests of a checkout of PyTorch" >&2; exit 1; fi
+	@if [ -z "$(TORCH_TESTS)" ]; then echo "make torch-tests: set TORCH_TESTS=/path/to/pytorch/test, the tests of a checkout of PyTorch" >&2; exit 1; fi
 	$(IN_VENV) -W ignore -m tools.torch_tests $(TORCH_TESTS) $(FILES)
 
 MUTATIONS ?= 50000
@@ -81,7 +81,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(IN_VENV):
-	@if [ -z "$(PYTHON)" ]; then echo "make: no Python 3.11 or newer found. Install one, or say make PYTHON=/path/to/python" >&2; exit 1; fi
+	@if [ -z "$(PYTHON)" ]; then echo "make: no Python 3.11 or newer found. Install one, or run make PYTHON=/path/to/python" >&2; exit 1; fi
 	$(PYTHON) -m venv $(VENV)
 
 # one after the other, also under make -j: pip does not share a .venv
@@ -94,7 +94,7 @@ $(VENV)/test.stamp: $(VENV)/models.stamp
 	$(INSTALL) --editable ".[models,test,docs]"
 	@touch $@
 
-# Chromium, in which the HTML report is tested: the one that is there, else Debian's, else Playwright's own.
+# Chromium, in which the HTML report is tested: the installed one, else Debian's, else Playwright's own.
 # Without one those tests are skipped; where CI is set they fail.
 $(VENV)/browser.stamp: $(VENV)/test.stamp
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then touch $@; \

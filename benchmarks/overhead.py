@@ -463,7 +463,7 @@ def main(argv: list[str] | None = None) -> int:
     quick = parser.parse_args(argv).quick
     rounds, slow_rounds = (5, 1) if quick else (20, 3)
 
-    torch.set_num_threads(1)  # process time then is the step's own time, whoever else is on the machine
+    torch.set_num_threads(1)  # process time then is the step's own time, whatever else runs on the machine
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}", end="")
     print(f", {torch.cuda.get_device_name()}\n" if torch.cuda.is_available() else ", no GPU\n", flush=True)
 

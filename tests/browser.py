@@ -1,7 +1,7 @@
 """A real Chromium for the tests of the HTML report, driven by Playwright.
 
 It is the one on the PATH (Debian's `chromium`), else the one that `playwright install chromium` brought. Where there is
-none the tests are skipped, but fail where CI is set: a check that silently does not run there is none.
+none the tests are skipped, but fail where CI is set: there, a skipped check would look like one that passed.
 """
 
 from __future__ import annotations

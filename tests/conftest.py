@@ -68,7 +68,7 @@ def installed() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_stays_installed():
-    before = installed()  # what another test has left behind is that one's fault
+    before = installed()  # what an earlier test left behind is that test's failure
     yield
     assert [what for what in installed() if what not in before] == []
 

@@ -59,7 +59,7 @@ def every_optimizer():
 
 
 def swapped_tensors():
-    """Conversion swaps the weights of wrapper subclasses with what they became; torch refuses it for what is held weakly."""
+    """Conversion swaps the weights of wrapper subclasses; torch refuses that for tensors with weak references."""
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
         model = mlp()
@@ -477,7 +477,7 @@ class Named(torch.Tensor):
 
 
 class Handed(Named):
-    """The same, but what is made of it is plain: a backward pass that nobody passes one to meets those that it saved."""
+    """The same, but its results are plain tensors: a backward pass meets the class only in what was saved."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -113,7 +113,7 @@ def coded(given: str, rnd: random.Random) -> bytes:
 
 
 def ways(data: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value inside plain data."""
+    """The path to every value inside plain data."""
     if way:
         yield way
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()

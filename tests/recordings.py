@@ -132,7 +132,7 @@ def finding(kind: str = "collision", *, line: int = 3, severity: str = "error") 
 
 
 def bare(kind: str) -> Finding:
-    """A finding with nothing but its words: no operands, no culprit, no places, no flow, no fix."""
+    """A finding with nothing but its text: no operands, no culprit, no places, no flow, no fix."""
     return Finding(
         "DT401",
         kind,

@@ -75,7 +75,7 @@ def trained(**options) -> Trace:
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory) -> list[tuple[str, object, list]]:
-    """Saved traces of several kinds: as text, as data, with the ways to their values."""
+    """Saved traces of several kinds: as text, as data, with the paths to their values."""
     folder = tmp_path_factory.mktemp("traces")
     made = [trained(numerics=True), trained(reference=True), trained(autofix=True)]
     made += [Sources(folder).run(kind) for kind in KINDS]
@@ -89,7 +89,7 @@ def traces(tmp_path_factory) -> list[tuple[str, object, list]]:
 
 
 def whole(text: str) -> None:
-    """Nothing that would steer a terminal is in a text for it."""
+    """A text for a terminal has no control characters."""
     steering = re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]", re.sub(r"\x1b\[[0-9;]*m", "", text))
     assert steering is None, f"{steering.group()!r} goes to the terminal raw"
 

@@ -118,7 +118,7 @@ def test_an_attribute_is_followed_where_what_was_read_is_wrong():
 
 
 def test_an_attribute_is_passed_over_where_the_tensor_that_was_read_is_right():
-    """`x.to(y.dtype)` that changed nothing, and y as it should be: x is what it was born as, and y is to blame for nothing."""
+    """`x.to(y.dtype)` that changed nothing, and y as it should be: x has the dtype of its birth, and y is no culprit."""
     events = (
         event("factory", "float32", 0),
         event("factory", "float32", 1),
@@ -195,7 +195,7 @@ def test_a_dtype_that_was_read_from_a_tensor(name, tmp_path):
 
 
 def test_the_cast_is_wrong_where_the_tensor_that_was_read_is_right(tmp_path):
-    """The same program, judged against a float32 model: `.half()` is wrong, and whoever read a dtype is not."""
+    """The same program, judged against a float32 model: `.half()` is wrong, and the reads of a dtype are right."""
     program = programs.run(
         tmp_path,
         """

@@ -213,7 +213,7 @@ def assert_same(after: dict[str, object], before: dict[str, object], why: str) -
 
 
 def test_the_flow_goes_through_the_read_that_gave_the_dtype(tmp_path):
-    """The same with and without its sources: a leap to another read, where no text spoke against it, was a wrong answer."""
+    """The same with and without its sources: without its text, the flow must not jump to another read."""
     sources = Sources(tmp_path)
     trace = sources.run("collision")
     sources.delete()
@@ -223,7 +223,7 @@ def test_the_flow_goes_through_the_read_that_gave_the_dtype(tmp_path):
 
 
 def test_judging_a_trace_opens_no_file_either(tmp_path):
-    """Leaving the trace takes the text; whoever asks first reads that copy."""
+    """Leaving the block copies the text; the first view reads that copy."""
     sources = Sources(tmp_path)
     trace = sources.run("healed")
     linecache.clearcache()

@@ -1,4 +1,4 @@
-"""Nothing that a program or a saved trace names steers the terminal: controls, C1, separators are written as escapes."""
+"""No name of a program or of a saved trace controls the terminal: controls, C1, separators are written as escapes."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def test_control_characters_are_escaped_and_the_rest_is_kept():
 
 @pytest.fixture(scope="module")
 def refused():
-    """A refusal in a module whose name steers, as an exception with its notes, and its trace."""
+    """A refusal in a module whose name has control characters, as an exception with its notes, and its trace."""
     model = nn.Sequential()
     model.add_module(f"head{STEERING}", nn.Linear(4, 4).half())
     with pytest.raises(RuntimeError) as caught, dtypetrace.trace(model) as t:

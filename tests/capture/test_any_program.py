@@ -59,7 +59,7 @@ def of_this_thread() -> tuple[Any, ...]:
 def of_the_process() -> dict[str, Any]:
     """What torch and Python keep for all threads.
 
-    Less three flags that every dispatch mode, torch's own too, saves and puts back as if there were one thread.
+    Less three flags that every dispatch mode, torch's own too, saves and restores as if there were one thread.
     """
     return {name: value for name, value in process().items() if name != "flags of the dispatch modes"}
 
@@ -206,7 +206,7 @@ FAILURES = ("", "forward", "backward", "dtype")
 
 
 def perform(program: str, fails: str, alive: list[weakref.ref]) -> list[bytes] | None:
-    """One program; None where it failed, as it was to or as inference mode made it."""
+    """The result of one program; None where it failed, on purpose or because of inference mode."""
     try:
         return [bits(t) for t in PROGRAMS[program](Net(fails), alive)]
     except (Stop, RuntimeError):
@@ -332,7 +332,7 @@ class AnyProgram(RuleBasedStateMachine):
         if not child:
             status = 1
             try:
-                # autograd's threads do not outlive a fork; whoever forks computes without gradients
+                # autograd's threads do not outlive a fork; a fork computes without gradients
                 with torch.no_grad():
                     if not self.fibers[0].traced:
                         with dtypetrace.trace():

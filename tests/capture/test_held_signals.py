@@ -97,7 +97,7 @@ def test_an_interrupt_while_a_trace_opens_or_closes(alarm, monkeypatch, part, wh
 
 
 def test_an_exit_that_never_began_closes_the_trace():
-    """What an interrupt leaves that comes when ``__exit__`` is called: the statement lets go of it, and that is all."""
+    """What an interrupt at the call of ``__exit__`` leaves: the with statement drops the context and calls nothing."""
     trace = dtypetrace.trace()
     leave = trace.__exit__
     trace.__enter__()

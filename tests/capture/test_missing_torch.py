@@ -1,4 +1,4 @@
-"""A torch without one part of private torch: what it is for is off and every report says so; all else works."""
+"""A torch without one part of private torch: the feature that needs it is off and every report says so; all else works."""
 
 from __future__ import annotations
 

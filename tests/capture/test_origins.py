@@ -289,7 +289,7 @@ def test_an_id_that_is_used_again_is_another_tensor():
     origins = Origins()
     tensor, other = torch.ones(2), torch.ones(2)
     mark = origins.mark(tensor, 3, 5)
-    origins.marks[id(other)] = mark  # as if the first had died unseen and the second had its id
+    origins.marks[id(other)] = mark  # as if the first had been freed without notice and the second had its id
     assert origins.of(other) is None
 
 
@@ -342,7 +342,7 @@ def test_a_steady_loop_adds_no_record(tmp_path):
 
 
 def test_a_cast_in_a_hook_on_saved_tensors_is_its_own(tmp_path):
-    """C++ calls the hook inside the op that saves; the op stays the one whose backward it is."""
+    """C++ calls the hook inside the op that saves; the backward op still gets that op as its forward op."""
     text = """
     def pack(t):
         return t.to(torch.bfloat16)  #!

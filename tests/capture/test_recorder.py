@@ -85,7 +85,7 @@ PROGRAMS = {
 
 @pytest.fixture
 def both(monkeypatch):
-    """Runs something with the short way and without it."""
+    """Runs something with the short path and without it."""
 
     def run(make):
         made = []
@@ -147,7 +147,7 @@ def test_the_mark_of_a_deleted_tensor_is_not_used_for_another():
     with dtypetrace.trace() as trace:
         origins = trace._watch.recorder.origins
         weight = nn.Parameter(torch.ones(2))
-        for _ in range(5_000):  # no module, no step, no long way comes by
+        for _ in range(5_000):  # no module and no step: nothing takes the long path
             weight = weight * 0.5
         kept = [torch.ones(2) * 2 for _ in range(50)]
         assert len(origins.marks) <= origins.room < 1_500

@@ -304,7 +304,7 @@ def outside(tmp_path) -> Path:
 
 
 def installed(folder, name, files):
-    """What pip leaves in a folder: the files, and beside them a note of them."""
+    """What pip leaves in a folder: the files, and a list of them beside."""
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("")
@@ -325,7 +325,7 @@ def test_what_pip_installed_into_the_project_is_not_the_users_own(tmp_path, fold
 
 
 def test_an_editable_install_below_the_root_is_the_users_own(tmp_path):
-    """pip notes it where packages are; in the project lies at most the build's own ``.egg-info``."""
+    """pip lists it beside the packages; the project has at most the build's own ``.egg-info``."""
     (tmp_path / "src" / "mine.egg-info").mkdir(parents=True)
     (tmp_path / "src" / "mine.egg-info" / "top_level.txt").write_text("mine\n")
     installed(tmp_path / ".venv/lib/python3.11/site-packages", "mine", ["__editable___mine_finder.py"])

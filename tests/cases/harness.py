@@ -178,7 +178,7 @@ def invalid(kind: str, file: Path) -> list[str]:
 
 
 def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ()) -> str:
-    """What is wrong with dtypetrace's report and manners on the case, against its plain run; empty if nothing is."""
+    """What is wrong with dtypetrace's report on the case, or differs from its plain run; empty if nothing is."""
     out = program.parent / "out.json"
     log = program.parent / "out.sarif"
     forms = ["--json", str(out), "--format", "sarif", "--output", str(log)]

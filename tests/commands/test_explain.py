@@ -1,10 +1,10 @@
-"""Every code has a page; its failing program gets that code, the repaired one gets nothing, and the console says it well.
+"""Every code has a page; its failing program gets that code, the repaired one nothing; its console text is compared.
 
 `tests/golden/` holds the console block of every failing program, compared to the letter. After a change that is meant:
 
     DTYPETRACE_GOLDEN=1 pytest tests/commands/test_explain.py
 
-and read what `git diff tests/golden` shows as somebody would whose run has just died.
+and read what `git diff tests/golden` shows as a user reads it whose run has just failed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def test_the_failing_program_gets_the_code(code):
     assert program.error is not None
     found = program.only
     assert (found.code, found.kind, found.severity) == (code, "collision", "error")
-    assert found.culprit.dtype in found.title or found.culprit.shown in found.title  # this very one, not its family's
+    assert (
+        found.culprit.dtype in found.title or found.culprit.shown in found.title
+    )  # the page of this code, not of its family
     assert found.site.file == program.file
     origin = found.culprit.origin
     assert origin.file == program.file and origin.line != found.site.line

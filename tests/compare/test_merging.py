@@ -186,9 +186,9 @@ def test_only_the_last_process_reads_the_parts(tmp_path):
         assert jobs[0].take() is None  # rank 1 still runs
     finally:
         sleeper.kill()
-        os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody asked how
+        os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # it has ended, but its status was not read
     (tmp_path / "job" / "rank2.pid").write_text("999999999")  # a process that is gone
-    parts = jobs[0].take()  # the killed one is not waited for, not even while nobody asked how it ended
+    parts = jobs[0].take()  # nothing waits for the killed process, even before its status is read
     assert [p.rank for p in parts] == [0] and not (tmp_path / "job").exists()
     sleeper.wait()
     assert jobs[2].take() is None

@@ -42,7 +42,7 @@ def test_the_console_block_is_what_the_demo_prints():
 
 
 def normalised(text: str) -> str:
-    """Without what differs between machines: the way to the checkout and to site-packages, and lines in the latter."""
+    """Without what differs between machines: the path to the checkout and to site-packages, and lines in the latter."""
     text = text.replace(f"{ROOT}{os.sep}", "")
     text = re.sub(r"\S*site-packages/", "", text)
     return "\n".join(line.rstrip() for line in text.splitlines())

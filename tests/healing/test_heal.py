@@ -387,7 +387,7 @@ def test_a_task_of_asyncio_is_healed_and_what_the_program_catches_is_not():
 
 @pytest.mark.parametrize("refused", [False, True], ids=["nothing refused", "healed"])
 def test_a_checkpoint_under_healing_keeps_nothing_alive(refused):
-    """What a stopped recompute and a refused attempt had saved is let go: a node that saves its own result holds itself."""
+    """What a stopped recompute and a refused attempt had saved is freed: a node that saves its own result holds itself."""
 
     class Net(nn.Module):
         def __init__(self):

@@ -184,7 +184,7 @@ def test_a_test_may_be_skipped_or_fail_for_another_reason(ran):
 
 
 def test_without_the_option_it_imports_and_does_nothing(pytester):
-    """Not torch, not the capture; the hooks of a test return at once."""
+    """Neither torch nor the capture is imported; the hooks of a test return at once."""
     pytester.makepyfile(
         """
         import sys

@@ -236,7 +236,7 @@ CHANGES = (as_it_is, renamed, other_half, in_function, in_method, in_decorated, 
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    # float16 autocast needs a loss scaler, which is another story
+    # float16 autocast also needs a loss scaler, which is not tested here
     [(name, c) for name, text in PROGRAMS.items() for c in CHANGES if not (c is other_half and "autocast" in text)],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -1,4 +1,4 @@
-"""A library's own way is named where the recording shows its function, and nowhere else."""
+"""A library's own remedy is named where the recording shows the library's function, and nowhere else."""
 
 from __future__ import annotations
 

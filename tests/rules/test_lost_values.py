@@ -64,7 +64,7 @@ def test_counts_that_are_stored_once_or_in_float32_are_no_finding(dtype, count, 
 
 
 def averaged(*ops: str) -> Recording:
-    """A half average that float32 values are added to, and of which none of these changes leaves a trace."""
+    """A half average that float32 values are added to without any effect."""
     b = RecordingBuilder()
     mean, new = b.made("bfloat16", explicit=True), b.made("float32")
     made = {

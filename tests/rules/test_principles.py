@@ -196,7 +196,7 @@ def test_destination():
     b = RecordingBuilder()
     b.refused("index_put_", b.made("float32"), b.made("float16"), wants="other", argument="input", code="DT107")
     assert decided(b.recording) == ("destination", "float16", "float32")
-    assert decided(b.swapped) == ("destination", "float32", "float16")  # the role is blamed, whoever plays it
+    assert decided(b.swapped) == ("destination", "float32", "float16")  # the argument is blamed, whichever tensor it is
 
 
 def test_weights_meet_float64():

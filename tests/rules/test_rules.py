@@ -393,7 +393,7 @@ def test_the_model_s_parameters_decide_less_those_in_dispute():
         Parameter("norm.weight", "float32", 4, 0),
     )
     f = found(dataclasses.replace(REFUSED, model=model))[0]
-    assert f.culprit.name == "weight"  # a million numbers, but it is they that are in question
+    assert f.culprit.name == "weight"  # a million numbers, but their dtype is what is judged
     model = (
         Parameter("weight", "float16", 16, 1),
         Parameter("bias", "float16", 4, 1),

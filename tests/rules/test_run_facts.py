@@ -190,7 +190,7 @@ with torch.GRADIENTS(), torch.autocast("cpu", dtype=<half>):
     ("no_grad", ".requires_grad_(False)", 200, "note"), ("no_grad", "", 1, None), ("enable_grad", "", 1, None),
 ])  # fmt: skip
 def test_weights_that_autocast_does_not_keep(gradients, frozen, rows, severity, tmp_path):
-    """Which they are is torch's own affair: so many casts were counted. They matter where few rows meet large weights."""
+    """torch decides which; so many casts were counted. They matter where few rows meet large weights."""
     program = run(
         tmp_path,
         AUTOCAST.replace("GRADIENTS", gradients).replace("FROZEN", frozen).replace("ROWS", str(rows)),

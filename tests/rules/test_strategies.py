@@ -151,7 +151,7 @@ def test_kept_wide():
     )  # fmt: skip
     name, (edit,) = best(b)
     assert name == "kept wide" and "for name, value in weights.items()" in edit
-    assert list(tried(b)) == ["kept wide"]  # narrowing it would lose what it gathers
+    assert list(tried(b)) == ["kept wide"]  # a narrower sum would lose what is added
 
 
 def test_frozen_half():
@@ -291,7 +291,7 @@ def test_like_the_other():
 def test_at_callers():
     b = program()
     mismatch(b, b.made("float32", text="x = «torch.ones(4, 4)»"))
-    assert "at callers" not in tried(b)  # nobody passed it on
+    assert "at callers" not in tried(b)  # it was not passed on
 
 
 def test_loaded_values():

@@ -49,7 +49,7 @@ class Untouched(torch.optim.Optimizer):
 
 
 class ThroughData(torch.optim.Optimizer):
-    """Writes through ``.data``, which raises no version."""
+    """Writes through ``.data``, which does not raise the version counter."""
 
     def __init__(self, parameters, lr):
         super().__init__(parameters, {"lr": lr})
@@ -383,7 +383,7 @@ def test_weights_that_only_decay():
 
 
 def test_an_average_is_known_by_its_memory_whatever_view_reaches_it(tmp_path):
-    """``AveragedModel`` detaches its weights anew for each update; a temporary that lies where another lay is none."""
+    """``AveragedModel`` detaches its weights for each update; a temporary at an earlier one's address is no average."""
     text = """
     kept = torch.ones(64, dtype=torch.bfloat16)
     with torch.no_grad():

@@ -640,7 +640,7 @@ def test_the_fallback(exception, message, code, wants, dtypes):
 
 
 def test_every_row_has_a_sample_that_it_recognises(monkeypatch):
-    """Guards the order of the table: a row that an earlier one shadows would never answer."""
+    """Guards the order of the table: a row that an earlier one shadows would never match."""
     used, compile_row = [], refusals._regex
     monkeypatch.setattr(refusals, "_regex", lambda wording: used.append(wording) or compile_row(wording))
     answered = set()

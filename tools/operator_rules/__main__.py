@@ -1,6 +1,6 @@
 """Measures the operators' dtype rules: ``python -m tools.operator_rules`` (``make dtype-rules``), some twenty minutes.
 
-What was seen is kept below ``--kept`` shard by shard, so that a run that was cut short goes on where it was.
+What was seen is kept below ``--kept`` shard by shard, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _counts(name: str, rule: Rule) -> str:
 
 
 def _joined(rules: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, str]]:
-    """The commonest rules first, the names that have them in one line."""
+    """The commonest rules first, each with the names that have it in one line."""
     order = sorted(rules, key=lambda rule: (-sum(map(len, rules[rule].values())), rule))
     return {rule: {key: " ".join(names) for key, names in sorted(rules[rule].items())} for rule in order}
 

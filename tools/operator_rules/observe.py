@@ -152,7 +152,7 @@ def argument_names(function: Any) -> tuple[str, ...]:
 @cache
 def _stand_ins() -> dict[Any, Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it touches what is deprecated
+        warnings.simplefilter("ignore")  # some of these attributes are deprecated, and reading them warns
         return get_testing_overrides()
 
 

@@ -42,6 +42,25 @@ def test_a_healed_case_goes_on_and_a_patched_one_is_repaired(stem, mode):
     assert not fault, fault
 
 
+TRAINING = "case_seed_lora_adamw_underflow case_seed_lora_prodigy case_seed_scaler_bf16_lora case_seed_unscale_fp16"
+
+
+@pytest.mark.parametrize(
+    "stem",
+    ["case_seed_lora_sgd", "case_silent_bf16_lost_update"]
+    + [pytest.param(stem, marks=pytest.mark.exhaustive) for stem in TRAINING.split()],
+)
+def test_advice_about_training_is_typed_and_the_run_is_clean_in_three_rounds(stem, tmp_path):
+    """Edits are applied, lines of the help are typed as they are printed; then the weights learn."""
+    case = harness.load(harness.HERE / f"{stem}.py")
+    if case.missing:
+        pytest.skip(f"needs {', '.join(case.missing)}")
+    program = harness.write(case, tmp_path)
+    fault = harness.followed(case, program)
+    assert not fault, fault
+    assert not (ended := harness.run([str(program)], tmp_path)).status, ended.last
+
+
 FLIPPED = sorted((harness.HERE / "flipped").glob("case_*.py"))
 
 

@@ -16,6 +16,7 @@ from ..parts import attempt, collected
 from ..program import UsageError
 from ..render import diffs
 from ..render import retraining as retraining_views
+from ..repair.training import learning
 from ..results import conclude
 from ..source.patch import Unpatchable
 from ..terminal import seen_lines
@@ -91,7 +92,12 @@ def _repaired(request: Request, run: Runner) -> int:
         "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
     )
     status |= not learns
-    if verdict is None:
+    trained = None
+    if proven and (retraining is None or learns):
+        trained = attempt("which edit lets the weights learn", partial(_trained, repair, healed), None)
+    if trained is not None:
+        verdict, status = trained, status or int(not trained.proven and retraining is None)
+    elif verdict is None:
         status |= _nothing(name, healed, learning=learns and retraining is None)
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
         status = status or 1
@@ -150,6 +156,19 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     if advice:
         _say(f"help: {advice}")
     return retraining.confirmed, retraining
+
+
+def _trained(repair: Repair, healed: Outcome) -> Proof | None:
+    """Prints the edit with which weights learn that do not learn in half, and whether it is proven; None where all
+    learn, or no edit is known."""
+    found = learning(repair, repair.patched or healed)
+    if found is None:
+        return None
+    _say(found.done)
+    sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
+    sys.stdout.flush()
+    _say(f"{'proven' if found.proof.proven else 'not proven'}: {found.proof.why}")
+    return found.proof
 
 
 def _written(repair: Repair, verdict: Proof | None, request: Request) -> int:

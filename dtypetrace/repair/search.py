@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .. import graph
-from ..records import Place
+from ..records import Edit, Place
 from ..source.patch import Change, Patch, Piece, objection
 from .candidates import Problem, gather
 from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
@@ -120,7 +120,7 @@ class Repair:
             rest = [p for p in self.problems if p is not problem]
             if not changes_of(rest):
                 break
-            trial = self._tried(changes_of(rest), "whether a change is needed")
+            trial = self.tried(changes_of(rest), "whether a change is needed")
             agree = _worst(evidence(patched, trial)) <= tolerance(patched.recording)
             if not trial.refused and not self._broken(trial) and agree:
                 self.problems, patched = rest, trial
@@ -219,8 +219,12 @@ class Repair:
                         return problem
         return None
 
-    def _tried(self, changes: Sequence[Change], what: str) -> Outcome:
-        """A run with other changes than the chosen ones."""
+    def located(self, edit: Edit) -> tuple[Change, ...]:
+        """An edit of the present patched text as a change; none where its file may not be changed."""
+        return () if self._objects(edit.file) else self.patch.locate((edit,))
+
+    def tried(self, changes: Sequence[Change], what: str) -> Outcome:
+        """A run with other changes than the chosen ones; afterwards the patch is that of the chosen ones again."""
         self.patch.set(changes)
         try:
             return self._start(what)
@@ -291,7 +295,7 @@ class Repair:
         same = [c for p in self.problems for c in p.same_draws]
         if same == changes_of(self.problems):
             return []
-        twin = self._tried(same, "with the random numbers of the healed run")
+        twin = self.tried(same, "with the random numbers of the healed run")
         return [] if twin.refused or self._broken(twin) else evidence(healed, twin)
 
 

@@ -25,7 +25,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
         edit = editing.uncast(case.recording, case.here)
     why = "keep the trainable weights in float32 and let autocast compute in half"
     if edit is None:
-        why = wide_weights.advice(case.recording, case.origin, case.witness.dtype)
+        why = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
     yield Fix("plan", case.here, one(edit), True, why)
 
 

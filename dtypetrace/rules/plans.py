@@ -11,19 +11,23 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Plan, Recording, Shared
+from ..source import optimizers, regions
 from ..tables.codes import TITLES
+from ..tables.operators import SCALER_CHECKS
 from . import titles, wide_weights
 
 BULK = 0.5
 """Of the weights, counted in numbers: a smaller share (norms kept in another dtype) is not a plan."""
-CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
-"""The operator with which a loss scaler checks gradients and divides them."""
 MOST_SHOWN = 8
 """Operands that a finding about many parameters lists."""
 MOST_SHAPES = 3
 """Shapes of an optimizer's stale parameters that the text names."""
 OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 _NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
+_SCALE_LOSS = (
+    "scale the loss: scaler = torch.amp.GradScaler(device), scaler.scale(loss).backward(), "
+    "scaler.step(optimizer), scaler.update(); or let autocast compute in bfloat16"
+)
 _WIDE_WEIGHTS = "keep the weights that are trained in float32, and compute in float16 by autocast"
 _CANNOT_HOLD = {
     "float16": "values above 65504 overflow float16",
@@ -46,7 +50,7 @@ def find(recording: Recording) -> Iterator[Finding]:
 def judge(recording: Recording, plan: Plan) -> Iterator[Finding]:
     """What is wrong with a plan."""
     trained = [p for p in plan.parameters if p.name in plan.trained]
-    for rule in (_quantised, _stale, _scaled, _among_ranks, _other_half, _rehearsed):
+    for rule in (_quantised, _stale, _scaled, _among_ranks, _unscaled_autocast, _other_half, _rehearsed):
         yield from rule(recording, plan, trained)
 
 
@@ -59,8 +63,17 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     yield _finding(
         recording, plan, _Case("DT402", "error", (Parameter(first, "int8", 0),)),
         f"{names}: integers take no gradient, and there is no trainable matrix next to them",
-        "put LoRA adapters on the quantised modules, or load the model without quantisation",
+        f"put LoRA adapters on the quantised modules{_adapters(recording, plan)}, "
+        "or load the model without quantisation",
     )  # fmt: skip
+
+
+def _adapters(recording: Recording, plan: Plan) -> str:
+    """The line that puts adapters on the quantised modules."""
+    layers = sorted({part for name in plan.quantised if (part := name.rpartition(".")[2])})
+    model = optimizers.given_first(recording.text, graph.place_of(recording, plan.place)) or "model"
+    shown = ", ".join(f'"{layer}"' for layer in layers)
+    return f": {model} = peft.get_peft_model({model}, peft.LoraConfig(target_modules=[{shown}]))" if layers else ""
 
 
 def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -85,6 +98,18 @@ def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Itera
                 f"{chosen[0].name} is one"
             )
             yield _finding(recording, plan, _Case(code, severity, chosen), said, change)
+
+
+def _unscaled_autocast(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
+    """DT404: autocast will compute in float16, and nothing will scale the loss."""
+    chosen = tuple(p for p in trained if p.dtype == "float32")
+    if plan.asked and plan.autocast == "float16" and not plan.scaler and chosen:
+        yield _finding(
+            recording, plan, _Case("DT404", "warning", chosen),
+            f"{_many(chosen)}: autocast computes in float16, and no gradient is scaled for it: "
+            "below 6e-08 they become zero on their way back",
+            _SCALE_LOSS,
+        )  # fmt: skip
 
 
 def _other_half(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -127,7 +152,7 @@ def _whose(shared: Shared) -> str:
 
 def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
     """DT404: float16 is computed or averaged in, and no gradient is scaled for it."""
-    scaled = plan.scaler or any(op.aten.startswith(CHECKS) for op in recording.ops)
+    scaled = plan.scaler or any(op.aten.startswith(SCALER_CHECKS) for op in recording.ops)
     computes = shared.computes == "float16"
     if scaled or not computes and shared.reduces != "float16":
         return
@@ -183,7 +208,10 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
             f"autocast computes in {computes}"
         )
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))
-        yield _finding(recording, plan, case, said, f"let autocast compute in {dtype}, or load the weights in float32")
+        region = regions.statement(recording.text, graph.place_of(recording, plan.place))
+        lines = optimizers.computing_in(recording.text, region, dtype) if region is not None else ""
+        change = f"let autocast compute in {dtype}{lines}, or load the weights in float32"
+        yield _finding(recording, plan, case, said, change)
 
 
 # ---------------------------------------------------------------- what ran
@@ -201,7 +229,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
     """DT501: a loss scaler looked at bfloat16 gradients."""
     for op in recording.ops:
         gradient = next((i for i in op.inputs if i.dtype == "bfloat16"), None)
-        if op.aten.startswith(CHECKS) and gradient is not None:
+        if op.aten.startswith(SCALER_CHECKS) and gradient is not None:
             updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.event),)
             said = f"{_many(updated)}: its gradients are bfloat16 where the scaler divides them"
             yield _finding(recording, Plan(op.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
@@ -210,7 +238,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
 
 def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
     """DT501: a loss scaler in a run in which nothing is float16."""
-    checked = next((op for op in recording.ops if op.aten.startswith(CHECKS)), None)
+    checked = next((op for op in recording.ops if op.aten.startswith(SCALER_CHECKS)), None)
     if checked is None or any("float16" in op.outputs for op in recording.ops):
         return
     computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
@@ -272,9 +300,12 @@ def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: s
     origin = operands[0].origin if operands else Origin("input", None, None, site)
     born = graph.flow(recording, first.event, first.dtype)[:1] if first is not None and first.event >= 0 else ()
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
+    no_scaler = change is _NO_SCALER
+    if no_scaler and (lines := optimizers.without_scaler(recording.text, site)):
+        change = f"{change}: {lines}"
     if change is _WIDE_WEIGHTS and first is not None:
-        change = wide_weights.advice(recording, origin, first.dtype)
-    at_birth = origin.place.stack and change is not _NO_SCALER
+        change = wide_weights.advice(recording, origin, first.dtype, site)
+    at_birth = origin.place.stack and not no_scaler and change is not _SCALE_LOSS
     return Finding(
         code=case.code,
         kind="plan",

@@ -16,9 +16,8 @@ from functools import cached_property
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
-from ..tables.operators import flops, is_cast, is_move, name_of
+from ..tables.operators import SCALER_CHECKS, flops, is_cast, is_move, name_of
 from .making import At, silent_finding
-from .plans import CHECKS
 from .run_facts import FORWARD, Run
 
 ROWS_LOST = 0.1
@@ -72,7 +71,7 @@ def find(run: Run) -> Iterator[Finding]:
 def scaled(recording: Recording) -> bool:
     """Whether gradients are checked before each step, by a loss scaler or by the program, so that infinite ones are
     skipped."""
-    checks = any(op.aten.startswith(CHECKS) for op in recording.ops)
+    checks = any(op.aten.startswith(SCALER_CHECKS) for op in recording.ops)
     return checks or any(refused.code == "DT116" for refused in recording.refused) or looked_at(recording)
 
 

@@ -86,7 +86,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     culprit = next((o for o in operands if o.name == worst.name), None)
     made = f"{worst.dtype} weights, such as {worst.name}, are made here"
     ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, group.dead))
-    change = wide_weights.advice(recording, origin, worst.dtype)
+    change = wide_weights.advice(recording, origin, worst.dtype, site)
     return silent_finding(
         code,
         _KINDS[code],

@@ -1,35 +1,146 @@
 """The lines to type so that trained weights stay in float32 and autocast computes in half, for findings about training.
 
 They are words and no diff: an autocast region needs a statement of its own, and without it the edit of the weights
-alone may lead to a collision.
+alone may lead to a collision. ``fix`` runs the candidates for the weights.
 """
 
 from __future__ import annotations
 
-from ..records import Origin, Recording
-from ..source import editing
-from .case import short
-from .ranges import scaled
+from dataclasses import dataclass
+
+from ..records import Edit, Frame, Origin, Place, Recording
+from ..source import editing, optimizers
+from ..source.expressions import call_at
+from ..tables.operators import SCALER_CHECKS
 
 _FORWARD = ("forward", "recompute")
 
 
-def advice(recording: Recording, origin: Origin, dtype: str) -> str:
-    """What to change, with the lines to type as far as the recording and the text show them; ``dtype`` is half."""
-    lines = tuple(_lines(recording, origin, dtype))
+def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None = None) -> str:
+    """What to change, with the lines to type as far as the recording and the text show them; ``dtype`` is half.
+
+    ``step``: the place of the optimizer's step, where it is known.
+    """
+    lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
     words = f"keep the weights that are trained in float32, and compute in {dtype} by autocast"
     return f"{words}: {'; '.join(lines)}" if lines else words
 
 
-def _lines(recording: Recording, origin: Origin, dtype: str) -> list[str]:
+@dataclass(frozen=True)
+class Candidate:
+    """Edits that may make the trained weights float32."""
+
+    done: str
+    edits: tuple[Edit, ...]
+    region: bool = False
+    """Whether it also puts the call of the model under autocast."""
+
+
+def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[Candidate]:
+    """The edits to try, the smallest change first; those with an autocast region last.
+
+    Where the model also has weights that are not trained, what made all of them is left alone.
+    """
     found = []
-    edit = editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
-    if edit is not None:
-        found.append(f"write {edit.after} for {edit.before} at {short(origin.place)}")
-    forward = [op for op in recording.ops if op.phase in _FORWARD]
-    if forward and not any(op.autocast for op in forward):
-        device = next((op.device for op in forward if op.device), "cpu").partition(":")[0]
-        found.append(f'put the forward under torch.autocast("{device}", dtype=torch.{dtype})')
-        if dtype == "float16" and not scaled(recording):
-            found.append("scale the loss by torch.amp.GradScaler")
+    training, edit = _training(recording, step), _at_birth(recording, origin)
+    if edit is not None and all(p.trained for p in recording.parameters):
+        found.append(Candidate(_written(edit), (edit,)))
+    if training is not None:
+        line, before = _line(recording, training)
+        found.append(Candidate(f"write {line} before {training.optimizer} is made", (before,)))
+    region = _region(recording, dtype)
+    if region is not None:
+        done, under = region
+        found += [Candidate(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
     return found
+
+
+def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
+    """The edit that puts the call of the model under autocast, and what it does."""
+    call = _model_call(recording)
+    if call is None or any(op.autocast for op in recording.ops if op.phase in _FORWARD):
+        return None
+    region = _autocast(recording, dtype)
+    edit = editing.under(recording, call, region)
+    return (f"put {_shown(recording, call)} under {region}", edit) if edit is not None else None
+
+
+def _autocast(recording: Recording, dtype: str) -> str:
+    return f'torch.autocast("{_device(recording)}", dtype=torch.{dtype})'
+
+
+def _device(recording: Recording) -> str:
+    return next((op.device for op in recording.ops if op.device), "cpu").partition(":")[0]
+
+
+def _training(recording: Recording, step: Place | None) -> optimizers.Training | None:
+    return optimizers.training(recording.text, step) if step is not None else None
+
+
+def _line(recording: Recording, training: optimizers.Training) -> tuple[str, Edit]:
+    return optimizers.widened(training, only_trained=any(not p.trained for p in recording.parameters))
+
+
+def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
+    return editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
+
+
+def _written(edit: Edit) -> str:
+    return f"write {edit.after} for {edit.before} at {edit.file.rpartition('/')[2]}:{edit.start[0]}"
+
+
+def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[str]:
+    found = []
+    edit = _at_birth(recording, origin)
+    if edit is not None:
+        found.append(_written(edit))
+    elif training is not None:
+        line, _ = _line(recording, training)
+        found.append(f"before {training.optimizer} is made (line {training.made.line}), write {line}")
+    forward = [op for op in recording.ops if op.phase in _FORWARD]
+    if not forward:
+        return found
+    if not any(op.autocast for op in forward):
+        call = _model_call(recording)
+        found.append(f"put {_shown(recording, call) if call else 'the forward'} under {_autocast(recording, dtype)}")
+    if dtype == "float16" and not _has_scaler(recording):
+        found += _scaling(_device(recording), training)
+    return found
+
+
+def _has_scaler(recording: Recording) -> bool:
+    checked = any(op.aten.startswith(SCALER_CHECKS) for op in recording.ops)
+    return checked or any(plan.scaler for plan in recording.plans) or any(r.code == "DT116" for r in recording.refused)
+
+
+def _scaling(device: str, training: optimizers.Training | None) -> list[str]:
+    made = f'torch.amp.GradScaler("{device}")'
+    if training is None or not training.loss:
+        return [f"scale the loss by {made}"]
+    found = [
+        f"after {training.optimizer} is made, write scaler = {made}",
+        f"write scaler.scale({training.loss}).backward() for {training.loss}.backward() (line {training.loss_line})",
+        f"write scaler.step({training.optimizer}); scaler.update() for {training.step} (line {training.step_line})",
+    ]
+    if training.clip_line:
+        found.append(
+            f"before gradients are clipped (line {training.clip_line}), write scaler.unscale_({training.optimizer})"
+        )
+    return found
+
+
+def _model_call(recording: Recording) -> Frame | None:
+    """The program's line that calls the outermost module; None where the text does not show a call."""
+    for op in recording.ops:
+        stack = recording.places[op.place].stack if op.phase in _FORWARD and op.module and op.place >= 0 else ()
+        forward = [n for n, frame in enumerate(stack) if frame.function.rpartition(".")[2] == "forward"]
+        caller = next((f for f in (stack[forward[-1] + 1 :] if forward else stack) if f.user), None)
+        if caller is not None and call_at(recording.text, caller) is not None:
+            return caller
+    return None
+
+
+def _shown(recording: Recording, caller: Frame) -> str:
+    call, file = call_at(recording.text, caller), recording.text.parsed(caller.file)
+    name = file.segment(call.func) if call is not None and file is not None else "the model"
+    return f"{name}(...) (line {caller.line})"

@@ -78,6 +78,21 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     return None
 
 
+def under(recording: Recording, frame: Frame, region: str) -> Edit | None:
+    """The edit that puts the simple statement in which a frame is into a ``with`` of its own, on the same line."""
+    file, node = recording.text.parsed(frame.file), expressions.expression_at(recording.text, frame)
+    statement: ast.AST | None = node
+    while file is not None and isinstance(statement, ast.expr):
+        statement = file.parents.get(statement)
+    if file is None or not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+        return None
+    (line, column), text = file.start(statement), file.segment(statement)
+    if file.lines[line - 1][: column - 1].strip() or not _torch(file):
+        return None
+    word = text[: len(text) - len(text.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"))] or text[:1]
+    return Edit(frame.file, (line, column), (line, column + len(word)), word, f"with {region}: {word}")
+
+
 def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts every floating tensor of a dictionary that is loaded."""
     spot = _spot(recording, from_user(place))

@@ -45,7 +45,7 @@ TITLES: dict[str, str] = {
     "DT401": "autocast computes in a dtype that does not suit the weights it casts",
     "DT402": "quantised weights cannot be trained, and nothing else is trained",
     "DT403": "an optimizer trains parameters that the model no longer has",
-    "DT404": "gradients pass through float16 between ranks, and no loss scaler keeps them in its range",
+    "DT404": "gradients pass through float16, and no loss scaler keeps them in its range",
     "DT405": "gradients and the buckets of DDP disagree about their dtype",
     "DT501": "a loss scaler is used where nothing is float16",
     "DT502": "a loss scaler is used with float16 weights",

@@ -60,6 +60,8 @@ LIKES = frozenset(
     "new_tensor new_empty_strided".split()
 )
 """Factories that take their dtype from a tensor."""
+SCALER_CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
+"""The operator with which a loss scaler checks gradients and divides them."""
 SEQUENCES = frozenset({"arange", "linspace", "range"})
 """Factories whose neighbouring numbers differ by a constant."""
 RANDOM = frozenset({"normal", "rand", "rand_like", "randn", "randn_like"})

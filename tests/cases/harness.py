@@ -274,6 +274,44 @@ def fix(case: Case, program: Path) -> str:
     return "" if program.read_text() == after else "a second fix changed it again"
 
 
+def typed(why: str, lines: list[str]) -> list[str]:
+    """A program's lines after a reader has typed what a help line says; line numbers are those before."""
+    new, optimizer = dict(enumerate(lines, 1)), 0
+    indent = lambda number: re.match(r"\s*", lines[number - 1])[0]
+    for after, before, number in re.findall(r"write ([^;]+?(?:; scaler\.update\(\))?) for ([^;]+?) \(?(?:at program\.py:|in line |line )(\d+)\)?", why):
+        if after.startswith("for p in"):
+            continue
+        assert before in new[int(number)], (before, new[int(number)])
+        new[int(number)] = new[int(number)].replace(before, after)
+    for call, number, region in re.findall(r"put (\S+)\(\.\.\.\) \(line (\d+)\) under (torch\.autocast\([^;]*?\))(?:;| \(|$)", why):
+        assert call + "(" in lines[int(number) - 1]
+        new[int(number)] = indent(int(number)) + f"with {region}: " + new[int(number)].lstrip()
+    for what, number, line in re.findall(r"before (\S+) (?:is made|are clipped) \(line (\d+)\), write ([^;]+?)(?:;| \(program|$)", why):
+        optimizer = optimizer if what == "gradients" else int(number)
+        new[int(number)] = indent(int(number)) + line + "\n" + new[int(number)]
+    for line in re.findall(r"after \S+ is made, write ([^;]+)", why):
+        new[optimizer] += indent(optimizer) + line + "\n"
+    return list(new.values())
+
+
+def followed(case: Case, program: Path, rounds: int = 3) -> str:
+    """What is left after the advice of the first serious finding was followed, round after round; empty if nothing is."""
+    out, said_first = program.parent / "out.json", []
+    for _ in range(rounds + 1):
+        run(["-m", "dtypetrace", "run", "--json", str(out), str(program)], program.parent)
+        serious = [f for f in findings_of(out) or () if f.get("severity") in SERIOUS]
+        if not serious:
+            return "" if said_first else "nothing was said"
+        fix, lines = serious[0].get("fix") or {}, program.read_text().splitlines(keepends=True)
+        said_first.append(f"{serious[0]['code']}: {fix.get('why')}")
+        for edit in sorted(fix.get("edits") or (), key=lambda e: e["start"], reverse=True):
+            (row, column), (end, stop) = edit["start"], edit["end"]
+            if row == end:
+                lines[row - 1] = lines[row - 1][: column - 1] + edit["after"] + lines[row - 1][stop - 1 :]
+        program.write_text("".join(lines if fix.get("edits") else typed(str(fix.get("why")), lines)))
+    return f"not clean after {rounds} rounds: {said_first}"
+
+
 def first(case: Case, program: Path, *flags: str) -> tuple[str, list[int], str] | None:
     """The first serious finding of a run: its code, the program's lines at which the culprit was born, and its dtype; None without one."""
     out = program.parent / "out.json"

@@ -70,7 +70,9 @@ def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
     )
     assert "help: keep the adapters in float32 (program.py:" in printed and "compute in float16 by autocast" in printed
     assert printed.count("adapters in torch.float16") == 1, "what the re-runs print goes nowhere"
-    assert (tmp_path / "program.py").read_text() == SCRIPT and done.stdout == ""
+    assert (tmp_path / "program.py").read_text() == SCRIPT
+    assert '+    with torch.autocast("cpu", dtype=torch.float16): loss = (model(x.half())' in done.stdout
+    assert "proven: DT303 is gone, nothing is refused, and no finding is new" in printed
     page = (tmp_path / "out.html").read_text("utf-8")
     assert "Confirmed: in " in page and page.count('class="curves"') == 2 and "DT303" in page
 

@@ -149,3 +149,11 @@ def test_a_scaler_that_is_to_be_left_out_is_no_matter_of_where_weights_were_made
     program = train(tmp_path, "", compute="bf16", scaler="torch.amp.GradScaler('cpu')")
     (finding,) = [f for f in program.findings if f.code == "DT501"]
     assert finding.fix.place == finding.site != finding.culprit.origin.place
+
+
+def test_float16_autocast_without_a_loss_scaler_is_said_before_the_first_step():
+    found = lambda **options: dtypetrace.preflight(nn.Linear(4, 4), **options).findings
+    (finding,) = found(autocast_dtype=torch.float16)
+    assert (finding.code, finding.severity) == ("DT404", "warning") and "scaler.scale(loss)" in finding.fix.why
+    assert found(autocast_dtype=torch.float16, scaler=torch.amp.GradScaler("cpu")) == ()
+    assert found(autocast_dtype=torch.bfloat16) == () and found() == ()

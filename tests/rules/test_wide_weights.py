@@ -5,7 +5,7 @@ from __future__ import annotations
 from recordings import Made, RecordingBuilder
 
 from dtypetrace import graph
-from dtypetrace.rules.wide_weights import advice
+from dtypetrace.rules.wide_weights import advice, candidates
 
 
 def program(half: str, *, autocast: str = "", scaler: bool = False) -> tuple[RecordingBuilder, Made]:
@@ -37,3 +37,21 @@ def test_float16_needs_a_scaled_loss_too():
 
 def test_a_forward_that_runs_under_autocast_needs_no_region():
     assert "torch.autocast" not in advised("bfloat16", autocast="cpu:bfloat16")
+
+
+def test_the_lines_name_the_programs_own_optimizer_loss_and_model():
+    b = RecordingBuilder()
+    b.line("«import torch»")
+    weight = b.made("float16", "cast", explicit=True, text="net = «net.to(dtype)»").as_parameter("weight")
+    b.line("«opt = torch.optim.SGD(net.parameters(), 0.1)»")
+    b.ran("linear", b.made("float16"), weight, text="error = «net(x)»", module="net")
+    b.line("«error.backward()»")
+    place = b.line("«opt.step()»")
+    origin = graph.origin(b.recording, weight.event, "float16")
+    said = advice(b.recording, origin, "float16", b.recording.places[place])
+    assert "before opt is made (line 3), write for p in net.parameters(): p.data = p.data.float()" in said
+    assert "write scaler.scale(error).backward() for error.backward() (line " in said
+    assert "write scaler.step(opt); scaler.update() for opt.step() (line " in said
+    alone, region = candidates(b.recording, origin, "float16", b.recording.places[place])
+    assert alone.done.endswith("before opt is made") and alone.edits[0].start == (3, 1) and not alone.region
+    assert region.region and region.edits[1].after == 'with torch.autocast("cpu", dtype=torch.float16): error'

@@ -1,0 +1,162 @@
+"""Where a program makes its optimizer and its loss scaler, computes its loss and steps: found in the text, from the
+line of a step.
+
+Text only. Where a name is assigned more than once in the file, or the step is a library's, nothing is found.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ..records import Edit, Place
+from ..records.text import ParsedFile, ProgramText
+from .expressions import call_at, dotted, dtype_argument, last_part
+
+_ONCE = frozenset({"parameters", "filter", "map", "iter", "values"})
+"""What makes an iterator that can be read once, or a view that is as good written again."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement: the file, its line and column, its text's first name, and how far it is indented."""
+
+    file: str
+    line: int
+    column: int
+    name: str
+    indent: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """The parts of a training step, as the program writes them; what is not known is None or empty."""
+
+    optimizer: str
+    """The optimizer's name."""
+    made: Statement
+    """The statement that makes it."""
+    weights: str
+    """The expression for the weights that it is given."""
+    step: str
+    """The call that steps, and its line."""
+    step_line: int
+    loss: str = ""
+    """What ``backward()`` is called on, and the line; empty where that is done in several ways."""
+    loss_line: int = 0
+    clip_line: int = 0
+    """The line that clips gradients, 0 where none does."""
+
+
+def training(text: ProgramText, step: Place) -> Training | None:
+    """The training step to which an optimizer's step belongs."""
+    frame = step.user_frame
+    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
+    if frame is None or file is None or call is None or last_part(call.func) != "step":
+        return None
+    given = call.args[0] if call.args else call.func.value if isinstance(call.func, ast.Attribute) else None
+    name = dotted(given) if given is not None else None
+    made = _assigned(file, name) if name is not None else None
+    if name is None or made is None or not isinstance(made.value, ast.Call):
+        return None
+    weights = _weights(file, made.value)
+    if weights is None:
+        return None
+    line, column = file.start(made)
+    indent = file.lines[line - 1][: column - 1]
+    if indent.strip():
+        return None  # not the first statement of its line
+    loss = _loss(file)
+    return Training(
+        name,
+        Statement(frame.file, line, column, file.segment(made.targets[0]), indent),
+        weights,
+        file.segment(call),
+        call.lineno,
+        file.segment(loss) if loss is not None else "",
+        loss.lineno if loss is not None else 0,
+        next((n.lineno for n in ast.walk(file.tree) if isinstance(n, ast.Call) and _clips(n)), 0),
+    )
+
+
+def _clips(call: ast.Call) -> bool:
+    return last_part(call.func).startswith("clip_grad_")
+
+
+def _assigned(file: ParsedFile, name: str) -> ast.Assign | None:
+    """The only statement of a file that gives a name its value."""
+    found = [n for n in ast.walk(file.tree) if isinstance(n, ast.Assign) and name in map(dotted, n.targets)]
+    return found[0] if len(found) == 1 and len(found[0].targets) == 1 else None
+
+
+def _weights(file: ParsedFile, call: ast.Call) -> str | None:
+    """The expression for the weights, fit to be written a second time."""
+    named = (k.value for k in call.keywords if k.arg == "params")
+    given = call.args[0] if call.args else next(named, None)
+    if given is None or isinstance(given, (ast.List, ast.Dict, ast.Starred)):
+        return None  # groups with settings of their own
+    if isinstance(given, ast.Name) and (bound := _assigned(file, given.id)) is not None:
+        once = isinstance(bound.value, ast.GeneratorExp)
+        if once or isinstance(bound.value, ast.Call) and last_part(bound.value.func) in _ONCE:
+            given = bound.value
+    return file.segment(given)
+
+
+def _loss(file: ParsedFile) -> ast.expr | None:
+    found = [receiver for n in ast.walk(file.tree) if (receiver := _backward(n)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _backward(node: ast.AST) -> ast.expr | None:
+    """What ``backward()`` is called on without an argument."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+        return node.func.value if not node.args else None
+    return None
+
+
+def widened(found: Training, *, only_trained: bool) -> tuple[str, Edit]:
+    """The line that makes trained weights float32, and the edit that puts it before the optimizer is made.
+
+    ``only_trained``: the expression may also hold weights that are not trained.
+    """
+    weights = found.weights
+    if only_trained and weights.endswith(".parameters()"):
+        weights = f"(p for p in {weights} if p.requires_grad)"
+    line = f"for p in {weights}: p.data = p.data.float()"
+    at = found.made
+    end = (at.line, at.column + len(at.name))
+    return line, Edit(at.file, (at.line, at.column), end, at.name, f"{line}\n{at.indent}{at.name}")
+
+
+def without_scaler(text: ProgramText, place: Place) -> str:
+    """How the one loss scaler of the file of a place is turned off; empty where it is not made there, or is twice."""
+    frame = place.user_frame
+    file = text.parsed(frame.file) if frame is not None else None
+    found = (
+        [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and last_part(n.func).endswith("GradScaler")]
+        if file is not None
+        else []
+    )
+    if file is None or len(found) != 1 or any(k.arg == "enabled" for k in found[0].keywords):
+        return ""
+    made = file.segment(found[0])
+    given = ", " if found[0].args or found[0].keywords else ""
+    return f"write {made[:-1].rstrip().removesuffix(',')}{given}enabled=False) for {made} (line {found[0].lineno})"
+
+
+def computing_in(text: ProgramText, region: Place, dtype: str) -> str:
+    """The dtype to write in an ``autocast(...)`` expression that names another one; empty where it names none."""
+    frame = region.stack[0]
+    file, call = text.parsed(frame.file), call_at(text, frame)
+    named = dtype_argument(call) if call is not None else None
+    name = dotted(named) if named is not None else None
+    if file is None or named is None or not name or not name.startswith("torch."):
+        return ""
+    return f" (write torch.{dtype} for {name} in line {named.lineno})"
+
+
+def given_first(text: ProgramText, place: Place) -> str:
+    """The first argument of the call at a place, where that is a plain name."""
+    frame = place.user_frame
+    call = call_at(text, frame) if frame is not None else None
+    return (dotted(call.args[0]) or "") if call is not None and call.args else ""

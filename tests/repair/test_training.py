@@ -1,0 +1,72 @@
+"""Where weights do not learn in half, `dtypetrace fix` writes the edit that keeps them in float32, and runs it first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtypetrace.records import Recording
+from dtypetrace.records.ledger import empty
+from dtypetrace.repair import training
+from dtypetrace.repair.runs import Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Linear(8, 2).to(torch.bfloat16)
+nn.init.constant_(net.weight, 0.5)
+weights = net.parameters()
+optimizer = torch.optim.SGD(weights, lr=1e-5)
+for step in range(4):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = net(torch.ones(4, 8)).float().pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("moved", int((net.weight != 0.5).sum()))
+"""
+
+
+def fix(folder, *words):
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", NO_COLOR="1")
+    command = [sys.executable, "-m", "dtypetrace", "fix", *words, "program.py"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_fix_writes_the_float32_weights_once_a_run_has_proven_them(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 0, done.stderr
+    assert "proven: DT304 is gone, nothing is refused, and no finding is new; " in done.stderr
+    assert "+net = nn.Linear(8, 2).to(torch.float32)" in done.stdout
+    plain = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert plain.stdout == "moved 16\n"
+
+
+# ---------------------------------------------------------------- the proof, on made runs
+
+
+def outcome(recording=None, *, error=None) -> Outcome:
+    return Outcome(recording or Recording(), 0, error, empty(), "")
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        (outcome(), "takes no optimizer step"),
+        (outcome(error={"type": "KeyError", "message": "", "frames": []}), "ends with KeyError"),
+    ],
+)
+def test_what_is_not_shown_is_not_proven(after, why):
+    class Found:
+        code = "DT304"
+
+    proof = training._proof(outcome(), after, Found())
+    assert not proof.proven and why in proof.why

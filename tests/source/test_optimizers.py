@@ -1,0 +1,88 @@
+"""The parts of a training step, found in the text from the line of the optimizer's step."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtypetrace.records import Frame, Place
+from dtypetrace.records.text import ProgramText, lines_of
+from dtypetrace.source import optimizers
+
+PROGRAM = """\
+def train(network, lr):
+    {before}optimizer = torch.optim.SGD({given}, lr=lr)
+    for x in batches:
+        loss = network(x).sum()
+        {backward}
+        {step}
+"""
+
+
+def found(given="network.parameters()", before="", backward="loss.backward()", step="optimizer.step()", text=PROGRAM):
+    lines = lines_of(text.format(given=given, before=before, backward=backward, step=step))
+    number = next(n for n, line in enumerate(lines, 1) if step in line)
+    column = lines[number - 1].index(step) + 1
+    frame = Frame("/p/train.py", number, "train", True, column, number, column + len(step))
+    return optimizers.training(ProgramText({"/p/train.py": lines}), Place((frame,))), lines
+
+
+@pytest.mark.parametrize(
+    ("given", "before", "weights"),
+    [
+        ("network.parameters()", "", "network.parameters()"),
+        ("trained", "trained = [p for p in network.parameters()]\n    ", "trained"),
+        ("trained", "trained = (p for p in network.parameters())\n    ", "(p for p in network.parameters())"),
+        ("trained", "trained = network.parameters()\n    ", "network.parameters()"),
+        ("params=adapter.values()", "", "adapter.values()"),
+    ],
+)
+def test_the_weights_are_written_so_that_they_can_be_read_twice(given, before, weights):
+    training, _ = found(given, before)
+    assert (training.optimizer, training.weights, training.loss) == ("optimizer", weights, "loss")
+
+
+@pytest.mark.parametrize("step", ["scaler.step(optimizer)", "optimizer.step()", "optimizer.step(closure)"])
+def test_the_step_names_the_optimizer(step):
+    training, _ = found(step=step)
+    assert (training is not None and training.optimizer == "optimizer") is (step != "optimizer.step(closure)")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"given": "[{{'params': network.parameters()}}]"},  # groups have settings of their own
+        {"before": "optimizer = None\n    "},  # assigned twice
+        {"before": "pass; "},  # not alone on its line
+        {"step": "trainer.advance()"},
+    ],
+)
+def test_what_is_not_plain_is_left_alone(other):
+    assert found(**other)[0] is None
+
+
+def test_a_loss_that_is_passed_backward_twice_has_no_name():
+    assert found(backward="loss.backward(); (2 * loss).backward()")[0].loss == ""
+
+
+def test_the_line_goes_before_the_optimizer_in_its_indentation():
+    training, lines = found()
+    line, edit = optimizers.widened(training, only_trained=True)
+    assert line == "for p in (p for p in network.parameters() if p.requires_grad): p.data = p.data.float()"
+    row = lines[edit.start[0] - 1]
+    new = row[: edit.start[1] - 1] + edit.after + row[edit.end[1] - 1 :]
+    assert row[edit.start[1] - 1 : edit.end[1] - 1] == edit.before
+    compile("".join([*lines[: edit.start[0] - 1], new, *lines[edit.start[0] :]]), "train.py", "exec")
+
+
+def test_the_settings_of_a_scaler_and_of_autocast_that_are_to_change():
+    text = 'scaler = torch.amp.GradScaler("cpu")\nwith torch.autocast("cpu", dtype=torch.float16):\n    step(scaler)\n'
+    program = ProgramText({"a.py": lines_of(text)})
+    region = Place((Frame("a.py", 2, "f", True, 6, 2, 48),))
+    assert optimizers.computing_in(program, region, "bfloat16") == (
+        " (write torch.bfloat16 for torch.float16 in line 2)"
+    )
+    assert optimizers.without_scaler(program, region) == (
+        'write torch.amp.GradScaler("cpu", enabled=False) for torch.amp.GradScaler("cpu") (line 1)'
+    )
+    twice = ProgramText({"a.py": lines_of(text + text)})
+    assert optimizers.without_scaler(twice, region) == ""

@@ -262,4 +262,6 @@ _SPECIAL: dict[Any, Handler] = {
     _GRAD_SET: _set_tensor,
     **{getattr(Tensor, name).__get__: _plain for name in _FACTS if hasattr(Tensor, name)},
     **dict.fromkeys(_READS, _plain),
+    # no_grad and its kin: a Ctrl-C between this call and their __exit__ leaves gradients off, so nothing runs after it
+    private.set_grad_enabled: _plain,
 }

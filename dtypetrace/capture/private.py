@@ -110,6 +110,7 @@ BelowAutograd = offered(_C, "_AutoDispatchBelowAutograd", NUMERICS, nullcontext)
 BelowInplaceOrView = offered(_C, "_AutoDispatchBelowADInplaceOrView", REFERENCE, nullcontext)
 current_autograd_node: Callable[[], Any] = offered(_C, "_current_autograd_node", BACKWARD, _none)
 current_graph_task_id: Callable[[], int] = offered(_C, "_current_graph_task_id", BACKWARD, _no_task)
+set_grad_enabled: Any = offered(_C, "_set_grad_enabled", "", None)
 next_sequence_number: Callable[[], int] = offered("torch._C._autograd", "_get_sequence_nr", BACKWARD, _zero)
 disabled_torch_function = offered(
     _C, "_disabled_torch_function_impl", "", getattr(torch.nn.Parameter, "__torch_function__", None)
@@ -192,6 +193,7 @@ __all__ = [
     "register_module_forward_pre_hook",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
+    "set_grad_enabled",
     "sharded_policy",
     "stance_off",
     "top_saved_tensors_hooks",

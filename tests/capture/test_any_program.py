@@ -304,11 +304,12 @@ class AnyProgram(RuleBasedStateMachine):
             sys.unraisablehook,
             lambda _: None,
         )  # pytest's keeps the exceptions that it receives, with all their frames
+        gradients = torch.is_grad_enabled()
         sys.setprofile(count)
         try:
             perform(program, "", self.alive)
         except KeyboardInterrupt:
-            pass
+            torch.set_grad_enabled(gradients)  # torch's own no_grad, struck between two of its lines, leaves them off
         finally:
             sys.setprofile(None)
             sys.unraisablehook = lost

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 import threading
@@ -197,6 +198,27 @@ def test_interrupts_at_random_moments_leave_nothing(alarm, options):
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.collect()
     assert (state(), installed()) == (before, []) and struck > INTERRUPTS // 3
+
+
+def test_nothing_of_ours_runs_between_no_grad_and_its_block():
+    """An interrupt there leaves gradients off for good: torch has a few such lines of its own, a trace adds none."""
+    ran = []
+
+    def look(frame, what, _):
+        if what == "call" and not torch.is_grad_enabled():
+            ran.append(frame.f_code.co_filename)
+
+    with dtypetrace.trace():
+        guard = torch.no_grad()
+        sys.setprofile(look)
+        guard.__enter__()
+        looked = list(ran)
+        torch.ones(2) * 2
+        sys.setprofile(None)
+        guard.__exit__(None, None, None)
+    ours = os.path.dirname(dtypetrace.__file__)
+    assert not [file for file in looked if file.startswith(ours)]
+    assert [file for file in ran if file.startswith(ours)]
 
 
 # ---------------------------------------------------------------- another thread

@@ -42,7 +42,7 @@ _PRODUCTS = {
     _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward, _aten.div,
     _aten.silu_backward, _aten.gelu_backward, _aten.tanh_backward, _aten.sigmoid_backward,
 }  # fmt: skip
-_VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square}
+_VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square, _aten.prod}
 # an epsilon that is added, or a lower limit for a value
 _ADDING = {
     _aten.add,
@@ -355,6 +355,10 @@ def _version(tensor: Tensor) -> int:
 def _vanishes(sums: Sums, number: int, inputs: Sequence[Tensor], result: Tensor) -> None:
     """Counts numbers that a product, a power or an exponential made zero although none of its factors was zero."""
     factors = [t for t in inputs if t.dtype.is_floating_point and t.shape == result.shape and _plain(t)]
+    if len(inputs) == 1 and result.numel() < inputs[0].numel() and _plain(inputs[0]):
+        # a product over an axis, of which torch does not say which: it counts where no factor at all is zero
+        sums.vanished(number, (inputs[0] != 0).all().expand(result.shape), result)
+        return
     if not factors:
         return
     alive = factors[0] != 0

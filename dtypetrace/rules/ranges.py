@@ -22,6 +22,14 @@ from .run_facts import FORWARD, Run
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""
+MANY_CALLS = 3
+"""Of fewer calls, that all are infinite may still be the first steps of a loss scale that goes down."""
+_CHECKS = frozenset({"isfinite", "isinf", "isnan"})
+NEARLY_ALL = 0.9
+"""The share of products that must be lost: a gate or a probability near zero is no loss."""
+FEWEST = 32
+"""Of fewer products, a few that become zero are a large share."""
+_PRODUCTS = frozenset({"mul", "pow", "square", "prod"})
 FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
@@ -66,6 +74,8 @@ def find(run: Run) -> Iterator[Finding]:
     flushed = [v for v in measured.values.values() if v.rows and _counts(run.ops[v.op], v)]
     if flushed:
         yield _flushed(run, flushed)
+    elif (lost := next((v for v in measured.values.values() if _multiplied_away(run, v)), None)) is not None:
+        yield _lost_products(run, lost)
 
 
 def scaled(recording: Recording) -> bool:
@@ -78,6 +88,32 @@ def scaled(recording: Recording) -> bool:
 def looked_at(recording: Recording) -> bool:
     """Whether steps were taken, and none with an infinite or NaN gradient: then the program skips such steps."""
     return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
+
+
+def _multiplied_away(run: Run, v: Value) -> bool:
+    """Whether nearly all of a forward op's float16 products became zero, though no factor is zero, and the program goes
+    on with them."""
+    op = run.ops[v.op]
+    product = op.phase in FORWARD and op.outputs[:1] == ("float16",) and name_of(op) in _PRODUCTS
+    return product and v.nonzero >= FEWEST and v.flushed >= NEARLY_ALL * v.nonzero and bool(run.users[v.op])
+
+
+def _lost_products(run: Run, v: Value) -> Finding:
+    """DT302: products of small numbers, which float16 cannot hold."""
+    op, event = run.ops[v.op], event_of_output(run, v.op)
+    culprit, site = made_operand(run, op, "float16", event), run.place(op)
+    said = f"{v.flushed:,} of {v.nonzero:,} products of numbers that are not zero become zero in float16"
+    ends = FlowStep(site, op.op, op.module, "float16", "float16", "value", said=f"{said}, whose smallest is 6e-08")
+    return silent_finding(
+        "DT302",
+        "underflow",
+        At.of(op, site),
+        severity="warning",
+        operands=(culprit,),
+        flow=flow_to(run, op, event, ends),
+        fix=keep_wide(run, op, culprit, site, cast=False),
+        count=v.measured,
+    )
 
 
 def _counts(op: Op, v: Value) -> bool:
@@ -173,8 +209,12 @@ def _stays(measured: _Measured, first: Value) -> bool:
     infinite: set[int] = {first.op}
     read: set[int] = set()
     used: set[int] = set()
+    stepped = any(u.steps for u in run.recording.updates)
+    always = not stepped and first.made >= max(MANY_CALLS, run.ops[first.op].count)
     for number, op in enumerate(run.ops):
         above = {i.producer for i in op.inputs} & infinite
+        if always and op.op in _CHECKS:
+            continue  # the check for a rare case, which is the rule
         if name_of(op) in _READS:
             read |= above
         elif op.phase in FORWARD:

@@ -30,6 +30,17 @@ def changes_of(problems: Sequence[Problem]) -> list[Change]:
     return [change for problem in problems for change in problem.chosen_changes]
 
 
+@dataclass(frozen=True)
+class Nearest:
+    """A patch that was run and is not proven: how far it is from that, and why it is not proven."""
+
+    rank: tuple[bool, int]
+    why: str
+    changes: list[Change]
+    chosen: dict[tuple[object, ...], str]
+    """The candidate of each problem, by the problem's key."""
+
+
 @dataclass
 class Repair:
     """Finds, patches and proves. ``run`` makes one run of the program."""
@@ -47,6 +58,8 @@ class Repair:
     """The run that patched runs are compared with."""
     patched: Outcome | None = None
     """The last run of the patched program."""
+    nearest: Nearest | None = None
+    """Of the patches that are not proven, the one that came nearest to it."""
 
     def find(self) -> Outcome:
         """Runs the program once with healing, and gathers the causes that it met."""
@@ -86,6 +99,10 @@ class Repair:
         Later causes of the healed run may be artefacts: it goes on with values that no repaired program would have. So
         the program with the first cause patched is judged anew, and only what it still meets is patched, too.
         """
+        proof = self._searched()
+        return proof if proof.proven else self._nearest(proof)
+
+    def _searched(self) -> Proof:
         next((p for p in self.problems if p.choose_next()), None)
         for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(changes_of(self.problems))
@@ -98,16 +115,39 @@ class Repair:
                 self.healed = patched  # compare with the first healed run that came to its end
             if not patched.refused and not self._broken(patched):
                 if why := self._worse(patched):
+                    self._remember(patched, why)
                     if len(self.problems) == 1 and self.problems[0].remaining():
                         self.problems[0].choose_next()
                         continue
                     return Proof(False, why, number)
                 self.problems = [p for p in self.problems if p.chosen is not None]
                 return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
+            self._remember(patched, self._still(patched))
             if not self._go_on(patched):
                 self.patch.set(changes_of(self.problems))
                 return Proof(False, self._still(patched), number)
         return Proof(False, f"gave up after {MOST_ROUNDS} runs", MOST_ROUNDS)
+
+    def _remember(self, patched: Outcome, why: str) -> None:
+        """Keeps the patch of a run that is not proven, if no earlier one came as near: first those in which nothing is
+        refused, then those with the fewest refused calls, last those that end with another error."""
+        rank = self._rank(patched)
+        if self.nearest is None or rank < self.nearest.rank:
+            described = {p.key: p.chosen for p in self.problems if p.chosen is not None}
+            self.nearest = Nearest(rank, why, changes_of(self.problems), described)
+
+    def _rank(self, patched: Outcome) -> tuple[bool, int]:
+        return self._broken(patched), sum(r.healed or r.left for r in patched.recording.refused)
+
+    def _nearest(self, proof: Proof) -> Proof:
+        """The proof of a search that failed: the patch is then the one that came nearest, not the last one."""
+        farther = self.patched is not None and self.nearest is not None and self.nearest.rank < self._rank(self.patched)
+        if self.nearest is None or self.patch.texts and not farther:
+            return proof
+        for problem in self.problems:
+            problem.chosen = self.nearest.chosen.get(problem.key)
+        self.patch.set(self.nearest.changes)
+        return Proof(False, f"{self.nearest.why} with the patch that came nearest, which is shown", proof.rounds)
 
     def _pruned(self, patched: Outcome, most: int) -> Outcome:
         """Removes changes that are no longer needed because of later ones, found after a candidate that did not

@@ -9,7 +9,7 @@ import pytest
 from recordings import RecordingBuilder
 
 from dtypetrace.autofix import Outcome, Repair
-from dtypetrace.records import Recording, Update
+from dtypetrace.records import Fix, Place, Recording, Update
 from dtypetrace.records.ledger import Ledger, empty
 from dtypetrace.repair.candidates import Problem
 from dtypetrace.repair.proof import evidence, finite, learns_less
@@ -147,7 +147,11 @@ class Search(Repair):
     program: Program
 
     def _gather(self, outcome):
-        found = [Problem((name,), changes={"birth": [name]}) for name in self.program.meets[self.program.patches[-1]]]
+        fixes = {"birth": Fix("cast", Place(), (), True, "")}
+        found = [
+            Problem((name,), fixes=fixes, changes={"birth": [name]})
+            for name in self.program.meets[self.program.patches[-1]]
+        ]
         return found
 
     def _maker(self, found):
@@ -182,6 +186,18 @@ def test_each_run_is_named_when_it_begins():
     repair, program = search({"": "first second", "first": "second", "first second": ""})
     repair.prove()
     assert program.said == ["run 1: healed, without a patch", "run 2: first", "run 3: first, second"]
+
+
+def test_a_search_that_fails_shows_the_patch_that_came_nearest():
+    repair, program = search({"": "first second", "first": "second", "first second": "first second"})
+    proof = repair.prove()
+    assert not proof.proven and "the patch that came nearest" in proof.why
+    assert repair.patch.now == ["first"] and "still refused" in proof.why
+
+
+def test_a_patch_that_does_not_help_is_shown_all_the_same():
+    repair, program = search({"": "only", "only": "only"})
+    assert not repair.prove().proven and repair.patch.now == ["only"]
 
 
 def test_many_causes_need_few_runs():

@@ -19,7 +19,7 @@ from .capture.calls import dtype_name
 from .capture.held_signals import Leaving, held
 from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
-from .capture.snapshot import snapshot
+from .capture.snapshot import ending, snapshot
 from .capture.stacks import UserCode
 from .hooks import Watch
 from .records import Recording, Results
@@ -81,6 +81,8 @@ class Trace(View):
         self._watch.recorder.predicts = dry
         self._outer: Trace | None = None
         self._recording: Recording | None = None
+        self._ending: Callable[[], Recording] | None = None
+        """Makes the recording of a closed trace when it is first asked for."""
         self._results: Results | None = None
         self._thread: int | None = None
         self.guard: weakref.ref[Any] | None = None
@@ -109,7 +111,7 @@ class Trace(View):
                 )
             self._outer = other
             return
-        if self._recording is not None:
+        if self._recorded is not None:
             raise RuntimeError("this trace was already used; make a new one with dtypetrace.trace()")
         opened_in = _caller()
         self._opened_at = f"{opened_in.f_code.co_filename}:{opened_in.f_lineno}" if opened_in else "?"
@@ -145,8 +147,8 @@ class Trace(View):
                 self._add_notes(error)
             except Exception:  # the program's exception goes on even if we fail
                 recorder.fail("the notes for an exception")
-        if self._recording is None or recorder.broken:
-            self._recording = replace(self._recording or Recording(), not_seen=tuple(recorder.not_seen))
+        if self._ending is None and self._recording is None or recorder.broken:
+            self._recording = replace(self._recorded or Recording(), not_seen=tuple(recorder.not_seen))
             if self._results is not None:
                 self._results = replace(self._results, recording=self._recording)
 
@@ -160,7 +162,7 @@ class Trace(View):
         try:
             for note in self.dry_run.notes(recorder.user) if self.dry_run is not None else ():
                 self.not_seen(note)
-            self._recording = snapshot(recorder)  # while the tensors are still known
+            self._ending = ending(recorder)  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
 
@@ -224,12 +226,25 @@ class Trace(View):
     def recording(self) -> Recording:
         """The plain data: what was seen so far while the block is open, all of it afterwards."""
         trace = self._outer or self
-        return trace.unjudged if trace._recording is None else trace.results.recording
+        return trace.unjudged if trace._recorded is None else trace.results.recording
 
     @property
     def unjudged(self) -> Recording:
         """The recording with the facts from its text and, until it is judged, the text itself."""
-        return with_facts(self._recording if self._recording is not None else snapshot(self._watch.recorder))
+        recorded = self._recorded
+        return with_facts(recorded if recorded is not None else snapshot(self._watch.recorder))
+
+    @property
+    def _recorded(self) -> Recording | None:
+        """The recording of a closed trace, None while it is open."""
+        if self._recording is None and self._ending is not None:
+            try:
+                self._recording = self._ending()
+            except Exception:
+                self._watch.recorder.fail("the end of the trace")
+                self._recording = Recording(not_seen=tuple(self._watch.recorder.not_seen))
+            self._ending = None
+        return self._recording
 
     @property
     def root(self) -> Path:

@@ -151,6 +151,13 @@ def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Form:
 _MOST_FORMS = 4096
 
 
+def is_parameter(tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter. ``isinstance`` alone costs as much as all else that is recorded of an operand:
+    it looks for an attribute that a plain tensor does not have."""
+    kind = type(tensor)
+    return kind is nn.Parameter or kind is not Tensor and isinstance(tensor, nn.Parameter)
+
+
 def made_by(out: Any, kind: type) -> Sequence[Tensor | None]:
     """The tensors that an operator returned, where ``kind`` is the type of what it returned."""
     return (out,) if kind is Tensor or kind is nn.Parameter else out if kind is tuple or kind is list else ()

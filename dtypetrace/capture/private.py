@@ -400,8 +400,8 @@ def _frames_of(error: BaseException | None) -> Iterator[FrameType]:
 
 def sharded_policy(module: Any) -> Any:
     """The ``MixedPrecisionPolicy`` that ``fully_shard`` was given for a module, None where it was not called on it."""
-    state = getattr(module, "_get_fsdp_state", None)
-    return getattr(state(), "_mp_policy", None) if callable(state) else None
+    state = getattr(type(module), "_get_fsdp_state", None)  # of the class: a module searches its parameters first
+    return getattr(state(module), "_mp_policy", None) if callable(state) else None
 
 
 def bucket_facts(ddp: Any) -> tuple[tuple[str, ...], str]:

@@ -23,7 +23,19 @@ from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
 from .module_names import Modules, clean_name
-from .ops import MOST_INPUTS, Form, GrowingOp, Operator, RawInput, form_of, made_by, operator, peak_of, size_of
+from .ops import (
+    MOST_INPUTS,
+    Form,
+    GrowingOp,
+    Operator,
+    RawInput,
+    form_of,
+    is_parameter,
+    made_by,
+    operator,
+    peak_of,
+    size_of,
+)
 from .protocols import Reference
 from .refusal_log import RefusalLog
 from .running import AUTOCAST, FUNCTION, PLACE, RunningCall, Thread
@@ -284,7 +296,7 @@ class Recorder:
             id(func), place, module, phase, made, dtypes if len(dtypes) < _FEW else tuple(dict.fromkeys(dtypes)),
         )  # fmt: skip
         uncached = ""
-        if known.casts and call is not None and call[AUTOCAST] and isinstance(inputs[0], _Parameter):
+        if known.casts and call is not None and call[AUTOCAST] and is_parameter(inputs[0]):
             uncached = _why_uncached(inputs[0])
             name = (*name, uncached, id(inputs[0]))
         op = self._op_of.get(name)
@@ -355,7 +367,7 @@ class Recorder:
                 if func is LIFT_FRESH:
                     continue
                 mark = self.origins.adopt(t, place, forward_op)
-            parameter = isinstance(t, _Parameter)
+            parameter = is_parameter(t)
             name = self.origins.events[mark.event].name if parameter else ""
             seen.append(RawInput(t.dtype, mark.event, mark.op, name, parameter, size_of(t)))
         return seen

@@ -34,12 +34,9 @@ def plan_of(
     """
     with private.DisableTorchFunction(), private.DisableTorchDispatch():
         named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
+        modules = [(clean_name(n, model), m) for n, m in model.named_modules()]
         floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
-        quantised = [
-            clean_name(n, model)
-            for n, m in model.named_modules()
-            if any(_is_quantised(p) for p in m.parameters(recurse=False))
-        ]
+        quantised = [n for n, m in modules if any(_is_quantised(p) for p in m.parameters(recurse=False))]
         trained = [(n, p) for n, p in floating if p.requires_grad]
         # not the program's request: another thread may be writing the gradients that this optimizer does not hold
         held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
@@ -61,17 +58,16 @@ def plan_of(
             trials=trials,
             asked=asked,
             stale=_stale(optimizer, others, named) if optimizer is not None else (),
-            shared=tuple(_shared(model)),
+            shared=tuple(_shared(modules)),
             cast_gradients=tuple(
                 n for n, p, gradient in gradients if gradient is not None and gradient.dtype is not p.dtype
             ),
         )
 
 
-def _shared(model: nn.Module) -> Iterable[Shared]:
+def _shared(modules: Iterable[tuple[str, nn.Module]]) -> Iterable[Shared]:
     """The dtypes that DDP and both kinds of FSDP were configured with, for each wrapper."""
-    for name, module in model.named_modules():
-        name = clean_name(name, model)
+    for name, module in modules:
         kind = type(module).__name__
         policy = private.sharded_policy(module)
         if policy is not None:
@@ -110,7 +106,7 @@ def _is_quantised(parameter: Any) -> bool:
     """Whether weights are kept as integers, openly or inside a wrapper that shows the dtype it computes in."""
     if not parameter.dtype.is_floating_point and not parameter.dtype.is_complex:
         return True
-    if not hasattr(parameter, "__tensor_flatten__"):
+    if type(parameter) is nn.Parameter or not hasattr(parameter, "__tensor_flatten__"):
         return False
     try:
         inner = [getattr(parameter, name) for name in parameter.__tensor_flatten__()[0]]

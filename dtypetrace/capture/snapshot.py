@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Event, Parameter, Place, Read, Recording, Unchanged
+from ..records import Event, Op, Parameter, Place, Read, Recording, Unchanged
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
@@ -32,6 +32,12 @@ _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", 
 def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recording:
     """Everything recorded so far, as plain data. ``whole``: False for the judgement of one refusal, which needs
     less."""
+    return ending(recorder, whole=whole, **meta)()
+
+
+def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[], Recording]:
+    """Makes the snapshot when it is called. What needs live tensors, modules, devices and files is read before; the
+    rest costs as much again, and a program that closes a trace without a look at it need not wait for that."""
     places = recorder.places.resolve(recorder.user)
     text = _text(recorder, places) if whole else LIVE
     names = recorder.modules.names(places, text)
@@ -40,7 +46,10 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         return names[number] if 0 <= number < len(names) else ""
 
     events = tuple([_loaded(places, text, _event(s, module(s.module))) for s in recorder.origins.events])
-    ops = tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops])
+
+    def ops() -> tuple[Op, ...]:
+        return tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops])
+
     refused = tuple(
         replace(r, module=module(number)) if isinstance(number := r.module, int) else r
         for r in recorder.refusals.records
@@ -53,25 +62,26 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
         "trains": recorder.trains,
     }
     if not whole:
-        return Recording(places, events, ops, refused, names, meta=facts, text=text)
+        return lambda: Recording(places, events, ops(), refused, names, meta=facts, text=text)
     values = recorder.values.read() if recorder.values is not None else ()
     precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
     parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
-    return Recording(
+    updates, unchanged = recorder.updates.read(), tuple(_unchanged(recorder, module))
+    return lambda: Recording(
         places,
         events,
-        ops,
+        ops(),
         refused,
         names,
         parameters,
         not_seen,
         {**facts, **meta},
         values,
-        recorder.updates.read(),
+        updates,
         plans,
         precisions,
         compared,
-        unchanged=tuple(_unchanged(recorder, module)),
+        unchanged=unchanged,
         text=text,
     )
 

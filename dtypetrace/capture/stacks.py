@@ -161,7 +161,7 @@ class Places:
     @staticmethod
     def callee(code: CodeType, lasti: int) -> str:
         """The name of the function that an instruction calls, else of the function that it is in."""
-        called = expressions.callee(LIVE, _frame(code, lasti, True)) or code.co_name
+        called = expressions.callee(LIVE, _frame(code, lasti, True, _position(code, lasti))) or code.co_name
         return called.rpartition(".")[2]
 
     def frames(self, number: int, is_user: Callable[[str], bool]) -> tuple[Frame, ...]:
@@ -169,7 +169,9 @@ class Places:
         found: tuple[Frame, ...] = ()
         while number >= 0:
             number, frames = self._entries[number]
-            found += tuple(f if isinstance(f, Frame) else _frame(*f, is_user(f[0].co_filename)) for f in frames)
+            found += tuple(
+                f if isinstance(f, Frame) else _frame(*f, is_user(f[0].co_filename), _position(*f)) for f in frames
+            )
         return found
 
     def given(self, frames: tuple[Frame, ...]) -> int:
@@ -185,11 +187,16 @@ class Places:
         places: list[Place] = []
         # by id: code objects compare equal even if their files differ (a copied file)
         known: dict[tuple[int, int], Frame] = {}
+        positions: dict[int, tuple[_Position, ...]] = {}
 
         def frame(code: CodeType, lasti: int) -> Frame:
             found = known.get((id(code), lasti))
             if found is None:
-                found = known[id(code), lasti] = _frame(code, lasti, is_user(code.co_filename))
+                if id(code) not in positions:
+                    positions[id(code)] = tuple(code.co_positions())
+                of_code = positions[id(code)]
+                position = of_code[lasti // 2] if 0 <= lasti // 2 < len(of_code) else (None,) * 4
+                found = known[id(code), lasti] = _frame(code, lasti, is_user(code.co_filename), position)
             return found
 
         for outer, frames in self._entries:
@@ -211,8 +218,16 @@ _PRECALL = opmap.get("PRECALL")
 _TO_CALL = 4
 
 
-def _frame(code: CodeType, lasti: int, user: bool) -> Frame:
-    line, end_line, column, end_column = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
+_Position = tuple[int | None, int | None, int | None, int | None]
+"""Line, end line, column and end column of an instruction."""
+
+
+def _position(code: CodeType, lasti: int) -> _Position:
+    return next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
+
+
+def _frame(code: CodeType, lasti: int, user: bool, position: _Position) -> Frame:
+    line, end_line, column, end_column = position
     file = _cell(code.co_filename) or _command(code) or _absolute(code.co_filename)
     line = line or code.co_firstlineno
     return Frame(

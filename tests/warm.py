@@ -51,12 +51,21 @@ def run(
     ``models``: diffusers, transformers and peft are imported already. The status is 124 for a run out of time.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, open(os.devnull) as nothing:
-        server = _server((*TORCH, *MODELS) if models else tuple(TORCH))
         environment = dict(os.environ, **ENVIRONMENT, PYTHONPATH=str(ROOT)) | environment
         streams = {0: nothing.fileno(), 1: out.fileno(), 2: err.fileno()}
-        status = _answered(_asked(server, arguments, str(folder), environment, streams, timeout))
+        status = _answered(_asked(server(models), arguments, str(folder), environment, streams, timeout))
         out.seek(0), err.seek(0)
         return subprocess.CompletedProcess([sys.executable, *arguments], status, out.read(), err.read())
+
+
+def command(*, models: bool = False) -> list[str]:
+    """A command that runs ``python ARGUMENTS``, for a shell: it asks this process's server."""
+    return [sys.executable, "-S", __file__, "--ask", server(models)]
+
+
+def server(models: bool) -> str:
+    """The path of the socket of a server, which is started where it does not run yet."""
+    return _server((*TORCH, *MODELS) if models else tuple(TORCH))
 
 
 @functools.cache
@@ -257,5 +266,15 @@ class _Started(subprocess.Popen):
         super().__exit__(*error) if self._line is None else self.wait()
 
 
-if __name__ == "__main__":
+def ask(address: str, arguments: list[str]) -> None:
+    """What :func:`command` runs: ends as the run ends, which has the same streams, folder and environment."""
+    if arguments[0].startswith("-") and arguments[0] != "-m":
+        os.execv(sys.executable, [sys.executable, *arguments])
+    line = _asked(address, arguments, os.getcwd(), dict(os.environ), {0: 0, 1: 1, 2: 2}, 240)
+    sys.exit(_answered(line) & 0xFF)
+
+
+if __name__ == "__main__" and sys.argv[1] == "--ask":
+    ask(sys.argv[2], sys.argv[3:])
+elif __name__ == "__main__":
     serve(sys.argv[1], sys.argv[2:])

@@ -106,7 +106,8 @@ def find(paths: list[Path] | None = None, text: str = "") -> list[Path]:
 
 def run(arguments: list[str], folder: Path) -> Run:
     """Run a script or module in a folder, with the checkout importable and nothing asked of the network."""
-    ended = warm.run(arguments, folder, models=True, timeout=TIMEOUT)
+    models = re.search(r"\b(diffusers|transformers|peft)\b", (folder / "program.py").read_text()) is not None
+    ended = warm.run(arguments, folder, models=models, timeout=TIMEOUT)
     return Run(ended.returncode, ended.stdout, ended.stderr)
 
 

@@ -78,7 +78,7 @@ def reports(output: str) -> int:
     )
 
 
-JOBS = [("ddp", 2), ("ddp", 4), ("fsdp", 2), ("tensor", 2)]
+JOBS = [("ddp", 3), ("fsdp", 2), ("tensor", 2)]
 
 
 @pytest.mark.parametrize(("kind", "ranks"), JOBS)
@@ -93,9 +93,9 @@ def test_a_healthy_job(tmp_path, kind, ranks):
     assert len(list(tmp_path.glob("run.rank*.trace"))) == ranks and (tmp_path / "run.json").exists()
 
 
-@pytest.mark.parametrize(("kind", "ranks"), JOBS[:1] + JOBS[2:])
-def test_a_mistake_on_one_rank(tmp_path, kind, ranks):
-    status, output = torchrun(tmp_path, kind, "one", ranks)
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", pytest.param("tensor", marks=pytest.mark.exhaustive)])
+def test_a_mistake_on_one_rank(tmp_path, kind):
+    status, output = torchrun(tmp_path, kind, "one", 2)
     assert status and reports(output) == 1, output
     found = [f for f in dtypetrace.load(tmp_path / "run.trace").findings if f.severity == "error"]
     assert [f.code for f in found] == ["DT101"]
@@ -103,7 +103,7 @@ def test_a_mistake_on_one_rank(tmp_path, kind, ranks):
 
 
 def test_a_mistake_on_all_ranks_is_reported_once(tmp_path):
-    status, output = torchrun(tmp_path, "ddp", "all", 4)
+    status, output = torchrun(tmp_path, "ddp", "all", 2)
     assert status and reports(output) == 1, output
     (found,) = [f for f in dtypetrace.load(tmp_path / "run.trace").findings if f.severity == "error"]
     assert (found.code, found.culprit.origin.line) == ("DT101", 1 + output_line(tmp_path, "torch.ones(4, 1)"))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
@@ -34,7 +36,8 @@ def test_every_command_prints_what_the_page_says(page, tmp_path, monkeypatch):
     for name, arguments in SHIMS.items():
         shim = tmp_path / "bin" / name
         shim.parent.mkdir(exist_ok=True)
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        python = [sys.executable] if name == "torchrun" or page.stem == "start" else warm.command()
+        shim.write_text(f'#!/bin/sh\nexec {shlex.join(python)} {arguments} "$@"\n')
         shim.chmod(0o755)
     for name, value in dict(
         PATH=f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", PYTHONPATH=str(ROOT), COLUMNS="96", NO_COLOR="1", OMP_NUM_THREADS="1",

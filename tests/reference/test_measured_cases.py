@@ -14,15 +14,19 @@ pytestmark = pytest.mark.slow
 KINDS = {f"silent:{kind}" for kind in ("underflow", "overflow", "zero-gradient", "lost-update", "downcast")} | {"clean"}
 
 
-def measured() -> list[Path]:
-    return [path for path in harness.find() if harness.load(path).expect in KINDS]
+def measured() -> list:
+    """All that were written for this; of the repaired twins of collisions, which are healthy programs, one in five."""
+    paths = [path for path in harness.find() if harness.load(path).expect in KINDS]
+    twins = [path for path in paths if path.parent.name == "repaired"]
+    rest = {path for number, path in enumerate(twins) if number % 5}
+    return [pytest.param(path, marks=pytest.mark.exhaustive) if path in rest else path for path in paths]
 
 
 def name(path: Path) -> str:
     return path.relative_to(harness.HERE).with_suffix("").as_posix()
 
 
-@pytest.mark.parametrize("path", measured(), ids=name)
+@pytest.mark.parametrize("path", measured(), ids=[name(getattr(p, "values", [p])[0]) for p in measured()])
 def test_case_with_a_reference(path):
     if missing := harness.load(path).missing:
         pytest.skip(f"needs {', '.join(missing)}")

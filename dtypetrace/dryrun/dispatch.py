@@ -1,7 +1,7 @@
 """The mode below all others: it runs each operator without large memory and raises what real kernels would.
 
-Small tensors on the CPU keep their values, so tokenizers, samplers, schedules and masks work as in a real run. A result of which
-any operand has no values has none either.
+Small tensors on the CPU keep their values, so tokenizers, samplers, schedules and masks work as in a real run. A
+result of which any operand has no values has none either.
 """
 
 from __future__ import annotations

@@ -3,10 +3,18 @@
 A case takes three to six seconds: `pytest -n 2 tests/test_cases.py`, or `-k` with a part of a case's name.
 """
 
+import html
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from dtypetrace import saved
+from dtypetrace.records.text import LIVE
+from dtypetrace.repair.candidates import BEST, gather
+from dtypetrace.source.patch import Patch
 
 sys.path.insert(0, str(Path(__file__).parent / "cases"))
 import harness
@@ -59,6 +67,39 @@ def test_advice_about_training_is_typed_and_the_run_is_clean_in_three_rounds(ste
     fault = harness.followed(case, program)
     assert not fault, fault
     assert not (ended := harness.run([str(program)], tmp_path)).status, ended.last
+
+
+COLLISIONS = [
+    path for path in harness.find() if path.parent == harness.HERE and harness.load(path).expect == "collision"
+]
+ONE_DECISION = "case_latents_lerp case_multi_three_faults"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=() if p.stem in ONE_DECISION.split() else pytest.mark.exhaustive) for p in COLLISIONS],
+    ids=name,
+)
+def test_run_autofix_fix_and_html_advise_the_same(path, tmp_path):
+    """One decision: the first collision's advice is the same in a plain and a healed run, on the page, and in `fix`."""
+    case = harness.load(path)
+    if case.missing:
+        pytest.skip(f"needs {', '.join(case.missing)}")
+    program = harness.write(case, tmp_path)
+    first = {}
+    for flags in ((), ("--autofix",)):
+        out = tmp_path / "out.json"
+        views = ["--json", str(out), "--html", "page.html", "--save", "run.trace"]
+        harness.run(["-m", "dtypetrace", "run", *flags, *views, str(program)], tmp_path)
+        (first[flags], *_) = [f for f in harness.findings_of(out) if f["kind"] == "collision"]
+    plain, healed = first.values()
+    assert plain["fix"]["why"] == healed["fix"]["why"] and plain["fix"]["edits"] == healed["fix"]["edits"]
+    page = html.unescape(re.sub(r"<[^>]*>", "", (tmp_path / "page.html").read_text("utf-8")))
+    assert plain["fix"]["why"] in page or plain["fix"]["why"].replace("`", "") in page
+    recording = replace(saved.load(tmp_path / "run.trace").recording, text=LIVE)
+    problem = gather(recording, Patch())[0]
+    edits = [{"before": e["before"], "after": e["after"]} for e in plain["fix"]["edits"]]
+    assert [{"before": e.before, "after": e.after} for e in problem.fixes[BEST].edits] == edits
 
 
 FLIPPED = sorted((harness.HERE / "flipped").glob("case_*.py"))

@@ -17,7 +17,8 @@ class FixCommand:
     stdout gets the diff. Nothing is written without --write.
 
     Where adapters (LoRA and the like) in float16 or bfloat16 do not learn, it runs twice more with them in float32,
-    and both runs are compared: what kept each adapter from learning, and whether float32 cures it.
+    and both runs are compared: what kept each adapter from learning, and whether float32 cures it. Then the edits that
+    keep trained weights in float32 are run, until one is proven.
 
     The exit status is 0 when the patch is proven and adapters learn, or there is nothing to do, 1 when not, 2 for bad
     usage."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..tables.dtypes import HALF
 from ..tables.operators import FIXED_RESULTS, LIKES
 from . import private
 
@@ -26,6 +27,7 @@ _HOLDS_NONE = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _NUMBERS = frozenset({int, float, bool})
+HALVES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in sorted(HALF))
 _NAMES: dict[torch.dtype, str] = {}
 
 

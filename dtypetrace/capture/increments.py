@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 import torch
 
 from . import private
+from .calls import HALVES
 from .marks import Origins
 from .updates import sample
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
-NARROW = (torch.float16, torch.bfloat16)
+NARROW = HALVES
 """Dtypes in which small changes are rounded away."""
 _MOST_OF_A_LIST = 8
 """Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""

@@ -15,7 +15,7 @@ from torch import nn
 from ..records import Input, Op
 from . import private
 from .births import LIFT_FRESH, TO_COPY, TO_DTYPE
-from .calls import dtype_name, op_name, shape_of
+from .calls import HALVES, dtype_name, op_name, shape_of
 from .schemas import effect
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ Tensor = torch.Tensor
 MOST_INPUTS = 64
 """Operands of one op that are recorded. Only a list of hundreds of tensors has more, and those are alike."""
 _PLAIN: frozenset[type] = frozenset({Tensor, nn.Parameter})
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 class RawInput(NamedTuple):
@@ -202,7 +201,7 @@ def size_of(tensor: Tensor) -> Sequence[int]:
 def peak_of(integers: Tensor, cast: Tensor) -> Tensor | None:
     """The largest of some integers that were cast to a half dtype, still on their device; read when the run is over."""
     of_integers = not (integers.dtype.is_floating_point or integers.dtype.is_complex)
-    if not of_integers or cast.dtype not in _HALVES or type(cast) is not Tensor:
+    if not of_integers or cast.dtype not in HALVES or type(cast) is not Tensor:
         return None
     if cast.device.type not in ("cpu", "cuda") or not cast.numel():
         return None

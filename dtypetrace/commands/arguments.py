@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..program import Program, UsageError
+from ..records import SEVERITIES
 from ..tables.codes import TITLES
 
 if TYPE_CHECKING:
     from ..view import View
 
-SEVERITIES = ("note", "warning", "error")
-"""Mildest first."""
 FORMATS = ("text", "github", "sarif")
 """The names in ``report.FORMATS``, here without importing what they are made with."""
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from .. import tracing
 from ..capture import private
-from ..capture.calls import dtype_name
+from ..capture.calls import HALVES, dtype_name
 from ..capture.module_names import clean_name
 from ..capture.recorder import Recorder
 from ..capture.settings import plan_of
@@ -38,7 +38,6 @@ _LARGE = 10.0
 """A gradient size that shows whether steps grow with the gradient."""
 _STEPS = 4
 """Steps for each size: enough for an optimizer's running averages to begin to settle."""
-_NARROW = (torch.float16, torch.bfloat16)
 
 
 def preflight(
@@ -109,7 +108,7 @@ def _trials(optimizer: Any, names: dict[int, str]) -> Iterable[Trial]:
         chosen: dict[torch.dtype, Any] = {}
         for parameter in group["params"]:
             if (
-                parameter.dtype in _NARROW
+                parameter.dtype in HALVES
                 and parameter.layout is torch.strided
                 and not parameter.is_meta
                 and parameter.numel()

@@ -34,7 +34,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DtypeDifference:
     """One dtype that differs for one cause: the sides, the first op that shows it, all modules and
     parameters that do."""
 
@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UnmatchedOp:
     """One op of a sequence that only one run has: its name, the dtypes of its operands and results, its place."""
 
     op: str
@@ -65,7 +65,7 @@ class Replaced:
     modules: tuple[str, ...]
     """As patterns."""
     phase: str
-    calls: tuple[tuple[Call, ...], tuple[Call, ...]]
+    calls: tuple[tuple[UnmatchedOp, ...], tuple[UnmatchedOp, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Comparison:
 
     settings: tuple[tuple[str, str, str], ...] = ()
     """What was set otherwise: its name and both values."""
-    differences: tuple[Change | Replaced, ...] = ()
+    differences: tuple[DtypeDifference | Replaced, ...] = ()
     findings: tuple[tuple[Finding, ...], tuple[Finding, ...]] = ((), ())
     """Findings that only one of the runs has."""
     only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -109,7 +109,7 @@ def compare(
         for at, block in _collapsed(pairs, pair, roots, replaced)
         if not all(call.place in births for side in block.calls for call in side)  # a change has it as its birth
     ]
-    ordered: list[tuple[float, Change | Replaced]] = [*found_changes, *blocks]
+    ordered: list[tuple[float, DtypeDifference | Replaced]] = [*found_changes, *blocks]
     found = tuple(tuple(side) for side in findings)
     return Comparison(
         tuple(_settings(pair)),
@@ -202,14 +202,14 @@ class _Changes:
         self._sides.setdefault(cause, (a, b))
         return cause
 
-    def found(self) -> Iterator[tuple[float, Change]]:
+    def found(self) -> Iterator[tuple[float, DtypeDifference]]:
         """Each cause with the number of the first op of the first run that shows it."""
         for cause, sides in self._sides.items():
             ops, names = self._ops.get(cause, []), self._parameters.get(cause, [])
             modules = [patterns.below(self._pair[0].ops[a].module, self._roots[0]) for a, _ in ops]
             yield (
                 ops[0][0] if ops else len(self._pair[0].ops),
-                Change(
+                DtypeDifference(
                     sides,
                     self._use(*ops[0]) if ops else Use("", "", "", (sides[0].origin.place, sides[1].origin.place)),
                     len(ops),
@@ -232,7 +232,7 @@ def _collapsed(
 ) -> Iterator[tuple[float, Replaced]]:
     """Blocks of other ops, one for all modules of a pattern that have the same ones, each with its place in the run."""
     aligned = sorted((b, a) for a, b in pairs)
-    groups: dict[object, list[tuple[str, str, float, tuple[tuple[Call, ...], tuple[Call, ...]]]]] = {}
+    groups: dict[object, list[tuple[str, str, float, tuple[tuple[UnmatchedOp, ...], tuple[UnmatchedOp, ...]]]]] = {}
     for (phase, module), a, b in blocks:
         calls = (_calls(pair[0], a), _calls(pair[1], b))
         if phase not in _PHASES or not any(calls):
@@ -251,14 +251,14 @@ def _collapsed(
         yield first, Replaced(tuple(patterns.collapsed(m[1] for m in members)), phase, calls)
 
 
-def _calls(recording: Recording, numbers: list[int]) -> tuple[Call, ...]:
+def _calls(recording: Recording, numbers: list[int]) -> tuple[UnmatchedOp, ...]:
     """The ops, one for neighbours that differ in nothing; those without a floating number are left out."""
-    found: list[Call] = []
+    found: list[UnmatchedOp] = []
     for number in numbers:
         op = recording.ops[number]
         inputs = tuple(dict.fromkeys(i.dtype for i in op.inputs if i.dtype in FLOATING))
         outputs = tuple(dict.fromkeys(d for d in op.outputs if d in FLOATING))
-        call = Call(op.op, inputs, outputs, graph.place_of(recording, op.place))
+        call = UnmatchedOp(op.op, inputs, outputs, graph.place_of(recording, op.place))
         same = found and (found[-1].op, found[-1].inputs, found[-1].outputs) == (call.op, call.inputs, call.outputs)
         if (inputs or outputs) and not same:
             found.append(call)

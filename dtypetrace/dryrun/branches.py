@@ -9,7 +9,6 @@ from types import FrameType
 from ..records.text import LIVE
 from ..source import expressions
 
-_EXITS = ("exit", "_exit", "quit", "abort", "fail")
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
@@ -80,5 +79,4 @@ def _leaves(body: list[ast.stmt]) -> bool:
     last = body[-1]
     if isinstance(last, _LEAVES):
         return True
-    called = last.value if isinstance(last, ast.Expr) else None
-    return isinstance(called, ast.Call) and (expressions.dotted(called.func) or "").rpartition(".")[2] in _EXITS
+    return isinstance(last, ast.Expr) and expressions.exits(last.value)

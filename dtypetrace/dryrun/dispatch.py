@@ -17,7 +17,7 @@ from ..capture import private
 from . import devices, keys
 from .meta import MetaKernels, mapped, replaced
 from .prediction import Oracle, tensors_in
-from .values import Values
+from .values import ValueAnswers
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -47,7 +47,7 @@ class DryMode(private.TorchDispatchMode):
         """Part of torch's protocol."""
         return True
 
-    def __init__(self, oracle: Oracle, values: Values) -> None:
+    def __init__(self, oracle: Oracle, values: ValueAnswers) -> None:
         super().__init__()
         self.kernels = MetaKernels(oracle)
         self.values = values

@@ -14,7 +14,7 @@ from .autocast import Autocast
 from .dispatch import DryMode
 from .functions import DryFunctions
 from .prediction import Oracle
-from .values import Values
+from .values import ValueAnswers
 
 _MOST_NAMED = 5
 
@@ -28,7 +28,7 @@ class DryRun:
     def __init__(self, steps_done: Callable[[], int]) -> None:
         self.passes = loaders.Passes(steps_done)
         self.oracle = Oracle()
-        self.values = Values()
+        self.values = ValueAnswers()
         self.autocast = Autocast()
         self.running = False
         self._undo: list[Callable[[], None]] = []

@@ -29,7 +29,7 @@ class NeedsValueError(RuntimeError):
     """The program needs values that a dry run does not have."""
 
 
-class Values:
+class ValueAnswers:
     """Answers in the way that lets the program go on, and counts at which lines it did."""
 
     def __init__(self) -> None:

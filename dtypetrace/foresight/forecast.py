@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Place, Recording
+from ..records import FORWARD, Place, Recording
 from ..tables import operator_rules
 from ..tables.dtypes import FLOATING, bytes_of
 from ..tables.operators import flops, is_cast, is_move, result_bytes
 from ..tables.rule_language import Gives
 from .carry import Replay, operands_of, refusals, refused_again
 from .changes import DtypeChange, resolve
-
-FORWARD = ("forward", "recompute", "other")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ _RERAISING = tuple(
 """Files that catch every exception and raise it again where the task or future is awaited."""
 _KNOWN_LINES = 4096
 """Lines whose statements are remembered: more than the lines at which one run heals."""
-_EXITS = ("exit", "_exit", "quit", "abort")
 
 
 def handled(
@@ -74,9 +73,4 @@ def _names(node: ast.expr | None) -> frozenset[str]:
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:
     """Whether a handler lets the exception pass: it raises, or it ends the program."""
-    return any(
-        isinstance(n, ast.Raise)
-        or isinstance(n, ast.Call)
-        and (expressions.dotted(n.func) or "").split(".")[-1] in _EXITS
-        for n in ast.walk(handler)
-    )
+    return any(isinstance(n, ast.Raise) or expressions.exits(n) for n in ast.walk(handler))

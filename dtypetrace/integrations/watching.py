@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..commands.arguments import SEVERITIES, codes, reaches
+from ..commands.arguments import codes, reaches
 from ..commands.preflight import preflight
-from ..records import Finding
+from ..records import SEVERITIES, Finding
 from ..tracing import Trace
 
 Log = Callable[[Mapping[str, float]], None]

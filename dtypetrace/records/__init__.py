@@ -28,6 +28,12 @@ from .places import Place as Place
 from .text import NO_TEXT, ProgramText
 
 SCHEMA = 1
+PHASES = ("forward", "recompute", "backward", "optimizer", "other")
+"""In the order of a step."""
+FORWARD = ("forward", "recompute", "other")
+"""Phases in which the program's own calls run; ops of the others follow from them."""
+SEVERITIES = ("note", "warning", "error")
+"""Mildest first."""
 
 # ---------------------------------------------------------------- what hooks record
 

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from . import Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
+from . import PHASES, SEVERITIES, Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
 
 LARGEST = 2**63 - 1
 """The largest integer allowed: tables of numbers (pandas) hold no larger ones."""
@@ -30,8 +30,6 @@ TABLES = {
 _ALWAYS = {(Value, "op"), (Precision, "op")}
 """Fields among them that are never -1."""
 
-PHASES = ("forward", "recompute", "backward", "optimizer", "other")
-SEVERITIES = ("error", "warning", "note")
 _CODE = re.compile(r"DT\d{3}")
 _META: dict[str, Any] = {"torch": str, "python": str, "ops": int, "steps": int}
 """The entries of a recording's ``meta`` that views read."""

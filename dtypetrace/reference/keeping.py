@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-NARROW = (torch.float16, torch.bfloat16)
+from ..capture.calls import HALVES
 
 
 class WideModules:
@@ -46,7 +46,7 @@ def keep_wide(model: nn.Module, names: Iterable[str]) -> WideModules:
 
 def _widen_weights(module: nn.Module) -> None:
     for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.dtype in NARROW:
+        if tensor.dtype in HALVES:
             tensor.data = tensor.data.float()
             if tensor.grad is not None:
                 tensor.grad.data = tensor.grad.data.float()
@@ -83,7 +83,7 @@ class _Island:
 
 def _cast(value: Any, met: list[torch.dtype]) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.dtype not in NARROW:
+        if value.dtype not in HALVES:
             return value
         met.append(value.dtype)
         return value.float()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from ..compare.differences import Call, Change, Comparison, Replaced, Side
+from ..compare.differences import Comparison, DtypeDifference, Replaced, Side, UnmatchedOp
 from ..records import Finding, Origin, Place
 from ..tables.dtypes import DTYPES
 from ..terminal import seen
@@ -31,9 +31,9 @@ def text(comparison: Comparison, names: Names) -> str:
     return "\n".join(seen(line) for line in lines)
 
 
-def block(number: int, difference: Change | Replaced) -> list[str]:
+def block(number: int, difference: DtypeDifference | Replaced) -> list[str]:
     """The lines of one difference."""
-    return _change(number, difference) if isinstance(difference, Change) else _replaced(number, difference)
+    return _change(number, difference) if isinstance(difference, DtypeDifference) else _replaced(number, difference)
 
 
 def rest(comparison: Comparison) -> list[str]:
@@ -46,7 +46,7 @@ def rest(comparison: Comparison) -> list[str]:
     return [*lines, _summary(comparison)]
 
 
-def _change(number: int, change: Change) -> list[str]:
+def _change(number: int, change: DtypeDifference) -> list[str]:
     a, b = (side.dtype for side in change.sides)
     first = change.first
     head = f"{number}. {_what(change)}: {a} in a, {b} in b"
@@ -60,7 +60,7 @@ def _change(number: int, change: Change) -> list[str]:
     return lines
 
 
-def _what(change: Change) -> str:
+def _what(change: DtypeDifference) -> str:
     if change.parameters:
         return _some(change.parameters)
     if change.sides[0].origin.kind == "op":
@@ -104,7 +104,7 @@ def _replaced(number: int, replaced: Replaced) -> list[str]:
     return lines
 
 
-def _call(call: Call) -> str:
+def _call(call: UnmatchedOp) -> str:
     inputs, outputs = ("+".join(map(_short, dtypes)) for dtypes in (call.inputs, call.outputs))
     if not inputs or not outputs or inputs == outputs:
         return f"{call.op} {inputs or outputs}"

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..records import Finding, Place, Recording
+from ..records import PHASES, SEVERITIES, Finding, Place, Recording
 from ..tables.dtypes import bytes_of
 from . import listings
-
-PHASES = ("forward", "recompute", "backward", "optimizer", "other")
-SEVERITIES = ("note", "warning", "error")
 
 
 def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") -> Any:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..records import Op, Precision
+from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import HALF, REAL
-from .run_facts import FORWARD, Run
+from .run_facts import Run
 
 ROUNDING = 2.0**-8
 """One rounding of bfloat16, relative to the number."""

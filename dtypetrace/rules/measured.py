@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import Compared, Finding, Fix, FlowStep, Op, Operand, Precision, Recording, Value
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Precision, Recording, Value
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, name_of
 from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
 from .ranges import event_of_output, flow_to, keep_wide, made_operand, scaled
-from .run_facts import FORWARD, Run
+from .run_facts import Run
 
 _KINDS = {
     "DT301": "overflow",

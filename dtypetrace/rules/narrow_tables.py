@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import DTYPES, REAL
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
 from .case import one, short
 from .making import At, silent_finding
-from .run_facts import FORWARD, Run
+from .run_facts import Run
 
 _NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
 _ANGLES = frozenset({"sin", "cos", "polar"})

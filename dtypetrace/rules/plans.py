@@ -15,11 +15,10 @@ from ..source import optimizers, regions
 from ..tables.codes import TITLES
 from ..tables.operators import SCALER_CHECKS
 from . import titles, wide_weights
+from .training import MOST_SHOWN
 
 BULK = 0.5
 """Of the weights, counted in numbers: a smaller share (norms kept in another dtype) is not a plan."""
-MOST_SHOWN = 8
-"""Operands that a finding about many parameters lists."""
 MOST_SHAPES = 3
 """Shapes of an optimizer's stale parameters that the text names."""
 OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}

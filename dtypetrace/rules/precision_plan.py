@@ -14,12 +14,12 @@ from importlib import import_module
 from math import inf
 from typing import Any
 
-from ..records import Recording
+from ..records import FORWARD, Recording
 from ..tables.dtypes import REAL, bytes_of
 from ..tables.operators import flops
 from ..terminal import seen
 from .losses import Losses
-from .run_facts import FORWARD, Run
+from .run_facts import Run
 
 RUNS = 24
 """The most runs: those that search, and the one that verifies."""

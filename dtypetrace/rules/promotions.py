@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from math import prod
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach, Recording
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach, Recording
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
 from .case import short
 from .making import At, silent_finding
-from .run_facts import FORWARD, Run, quantity
+from .run_facts import Run, quantity
 
 _FAR = 3
 """A wide stream does not end at once if it goes through this many ops of arithmetic, and into another module."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
 from ..tables.operators import SCALER_CHECKS, flops, is_cast, is_move, name_of
 from .making import At, silent_finding
-from .run_facts import FORWARD, Run
+from .run_facts import Run
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""

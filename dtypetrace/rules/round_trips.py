@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
 from .case import one
 from .making import At, silent_finding
-from .run_facts import FORWARD, Run, quantity
+from .run_facts import Run, quantity
 
 _OFTEN = 3
 """A habit: at least this many casts of one weight for each time that it can have changed."""

@@ -11,12 +11,10 @@ from functools import cached_property
 from math import prod
 
 from .. import graph
-from ..records import Input, Op, Operand, Origin, Place, Recording
+from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording
 from ..source import operands
 from ..tables.dtypes import REAL
 from ..tables.operators import LIKES, destination, is_cast, is_move, name_of, result_bytes, writes
-
-FORWARD = ("forward", "recompute", "other")
 
 
 def quantity(amount: int, unit: str) -> str:

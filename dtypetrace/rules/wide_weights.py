@@ -27,7 +27,7 @@ def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None 
 
 
 @dataclass(frozen=True)
-class Candidate:
+class WideningEdits:
     """Edits that may make the trained weights float32."""
 
     done: str
@@ -36,7 +36,7 @@ class Candidate:
     """Whether it also puts the call of the model under autocast."""
 
 
-def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[Candidate]:
+def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[WideningEdits]:
     """The edits to try, the smallest change first; those with an autocast region last.
 
     Where the model also has weights that are not trained, what made all of them is left alone.
@@ -44,14 +44,14 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
     found = []
     training, edit = _training(recording, step), _at_birth(recording, origin)
     if edit is not None and all(p.trained for p in recording.parameters):
-        found.append(Candidate(_written(edit), (edit,)))
+        found.append(WideningEdits(_written(edit), (edit,)))
     if training is not None:
         line, before = _line(recording, training)
-        found.append(Candidate(f"write {line} before {training.optimizer} is made", (before,)))
+        found.append(WideningEdits(f"write {line} before {training.optimizer} is made", (before,)))
     region = _region(recording, dtype)
     if region is not None:
         done, under = region
-        found += [Candidate(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
+        found += [WideningEdits(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
     return found
 
 

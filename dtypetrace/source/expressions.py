@@ -13,6 +13,8 @@ from ..records.text import ParsedFile, ProgramText
 Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_EXITS = frozenset({"exit", "_exit", "quit", "abort", "fail"})
+
 
 def expression_at(text: ProgramText, frame: Frame) -> ast.expr | None:
     """The expression that the frame was running.
@@ -97,6 +99,11 @@ def augmented(text: ProgramText, frame: Frame) -> ast.AugAssign | None:
 
 
 # ---------------------------------------------------------------- the parts of an expression
+
+
+def exits(node: ast.AST | None) -> bool:
+    """Whether it is a call that ends the program or the test, as far as its name tells."""
+    return isinstance(node, ast.Call) and (dotted(node.func) or "").rpartition(".")[2] in _EXITS
 
 
 def dotted(node: ast.AST) -> str | None:

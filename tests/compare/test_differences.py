@@ -17,7 +17,7 @@ from recordings import RecordingBuilder
 
 from dtypetrace import saved
 from dtypetrace.compare import patterns
-from dtypetrace.compare.differences import Change, Replaced, compare
+from dtypetrace.compare.differences import DtypeDifference, Replaced, compare
 from dtypetrace.records import Parameter
 from dtypetrace.render import differences
 from dtypetrace.results import conclude
@@ -64,7 +64,7 @@ def test_lines_and_the_models_variable_may_change():
 
 def test_one_cause_is_one_difference_with_both_births():
     (found,) = compare(run("float32"), run("bfloat16", above=2)).differences
-    assert isinstance(found, Change)
+    assert isinstance(found, DtypeDifference)
     assert [side.dtype for side in found.sides] == ["float32", "bfloat16"]
     assert [side.origin.place.line for side in found.sides] == [2, 4]
     assert (found.first.op, found.first.module) == ("mul", "layers.0.norm")
@@ -89,7 +89,7 @@ def test_the_difference_that_ran_first_stands_first():
     kinds = [
         type(d) for d in compare(run("float32", scores="matmul softmax"), run("float16", scores="sdpa")).differences
     ]
-    assert kinds == [Change, Replaced]
+    assert kinds == [DtypeDifference, Replaced]
 
 
 def test_an_op_that_decides_by_itself_is_the_cause():
@@ -112,7 +112,7 @@ def test_a_promotion_is_followed_to_the_operand_that_differs():
         y = b.widened(x, other) if dtype == "float32" else b.ran("mul", x, other)
         b.ran("linear", y, module="net.head")
         made.append(b.recording)
-    births = {d.sides[1].origin.place.line for d in compare(*made).differences if isinstance(d, Change)}
+    births = {d.sides[1].origin.place.line for d in compare(*made).differences if isinstance(d, DtypeDifference)}
     assert births == {2}
 
 
@@ -126,7 +126,7 @@ def test_what_ran_in_one_run_only_stands_where_it_ran():
         wide = b.made("float32" if extra else "float16", text="scale = «make()»")
         b.ran("mul", x, wide, module="net.b")
         made.append(b.recording)
-    assert [type(d) for d in compare(*made).differences] == [Replaced, Change]
+    assert [type(d) for d in compare(*made).differences] == [Replaced, DtypeDifference]
 
 
 def test_a_cast_that_is_the_birth_of_a_change_is_no_difference_of_its_own():
@@ -139,7 +139,7 @@ def test_a_cast_that_is_the_birth_of_a_change_is_no_difference_of_its_own():
             b.ran("float", narrow, out="float32", at=1, aten="_to_copy.default")
         b.ran("exp", x, out=x.dtype, module="net.a")
         made.append(b.recording)
-    assert [type(d) for d in compare(*made).differences] == [Change]
+    assert [type(d) for d in compare(*made).differences] == [DtypeDifference]
 
 
 def test_settings_findings_and_parameters_of_one_run_only():

@@ -1,4 +1,5 @@
-"""When the values of a call are measured. An error here ends that alone: dtypes are still recorded."""
+"""Calls ``Values`` for the recorder, and ends the measuring after an error of its own. ``Values.step_ended`` decides
+how often an op is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered where the program asks for a value that a dry run does not have.
+"""What is answered where the program asks for a value that a dry run does not have: ``.item()``, ``if loss > x``.
 
 Every number is assumed to be finite. A condition is answered so that the program goes on: away from ``raise``,
 ``return``, ``continue`` and ``break``, into a loop once, and past an ``assert``.

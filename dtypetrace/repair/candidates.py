@@ -2,7 +2,7 @@
 
 One cause may be refused in many calls. A candidate at its birth is one edit for all of them; a candidate at the
 collision is an edit in each. The candidates come from ``rules.remedies``. Which of them repairs the program is not
-decided here: ``autofix`` tries them in order.
+decided here: ``repair.search`` tries them in order.
 """
 
 from __future__ import annotations

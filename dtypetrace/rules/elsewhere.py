@@ -1,4 +1,5 @@
-"""Further remedies: ``dtypetrace fix`` tries them if the best one does not repair the program.
+"""Further remedies: ``dtypetrace fix`` tries them, in the order of ``remedies.FURTHER``, if the best one does not
+repair the program.
 
 Each changes one place on the value's path, from its birth to the refused call and the calls around it. Findings do not
 show them: only running them shows whether they are right.

@@ -1,8 +1,8 @@
 """The principles by which a refused call is judged, in the order in which they are tried.
 
 Each is a function from a collision to a verdict, or to None where it has nothing to say; the first that answers
-decides. Its first sentence is its reason. What happened comes first (which side changed, what autocast decides here,
-what a library chose); counts of dtypes come last. Swap the two sides of a collision and every verdict swaps with
+decides. The first paragraph of its docstring is its reason. What happened comes first (which side changed, what
+autocast decides here, what a library chose); counts of dtypes come last. Swap the two sides of a collision and every verdict swaps with
 them.
 """
 
@@ -302,8 +302,8 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 def sum_of_widened(case: Collision) -> Verdict | None:
-    """Outside any module, a sum that was made like a narrow tensor is wrong where values are added to it that were
-    widened on purpose."""
+    """Outside any module, where widened values are added to a sum that was made like a narrow tensor, the sum is wrong:
+    they were widened on purpose."""
     if case.refused.module or len(case.present) != 2:
         return None
     sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]

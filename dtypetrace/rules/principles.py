@@ -2,8 +2,8 @@
 
 Each is a function from a collision to a verdict, or to None where it has nothing to say; the first that answers
 decides. The first paragraph of its docstring is its reason. What happened comes first (which side changed, what
-autocast decides here, what a library chose); counts of dtypes come last. Swap the two sides of a collision and every verdict swaps with
-them.
+autocast decides here, what a library chose); counts of dtypes come last. Swap the two sides of a collision and every
+verdict swaps with them.
 """
 
 from __future__ import annotations

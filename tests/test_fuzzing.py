@@ -177,8 +177,9 @@ def programs_run(tmp_path_factory) -> list[tuple[Recording, dict[str, str]]]:
         folder = tmp_path_factory.mktemp(kind)
         trace = Sources(folder).run(kind)
         files = {str(file): file.read_text() for file in sorted(folder.rglob("*.py"))}
-        assert trace._recording.text is not None
-        found.append((trace._recording, files))
+        recorded = trace._recorded
+        assert recorded is not None and recorded.text is not None
+        found.append((recorded, files))
     return found
 
 

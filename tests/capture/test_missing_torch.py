@@ -112,6 +112,7 @@ REPLACED = {
     "torch._C._disabled_torch_function_impl",
     "torch._C._InferenceMode",
     "torch._C._dispatch_tls_is_dispatch_key_excluded",
+    "torch._C._set_grad_enabled",
     "torch._ops.OpOverload",
     "torch._ops.HigherOrderOperator",
 }

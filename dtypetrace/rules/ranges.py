@@ -30,6 +30,9 @@ NEARLY_ALL = 0.9
 FEWEST = 32
 """Of fewer products, a few that become zero are a large share."""
 _PRODUCTS = frozenset({"mul", "pow", "square", "prod"})
+_SUMS = ("add", "add_")
+_DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
+"""Beside numbers of this size, what float16 flushes to zero is less than one step of its rounding."""
 FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
@@ -71,7 +74,9 @@ def find(run: Run) -> Iterator[Finding]:
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(measured, first)
-    flushed = [v for v in measured.values.values() if v.rows and _counts(run.ops[v.op], v)]
+    flushed = [
+        v for v in measured.values.values() if v.rows and _counts(run.ops[v.op], v) and not _drowned(measured, v)
+    ]
     if flushed:
         yield _flushed(run, flushed)
     elif (lost := next((v for v in measured.values.values() if _multiplied_away(run, v)), None)) is not None:
@@ -122,6 +127,18 @@ def _counts(op: Op, v: Value) -> bool:
     if op.phase == "optimizer" or op.outputs[:1] != ("float16",):
         return False
     return v.lost_rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
+
+
+def _drowned(measured: _Measured, v: Value) -> bool:
+    """Whether what became zero was only to be added to gradients so large that rounding would have taken it anyway.
+
+    At a fork, the engine casts the gradient of one branch and adds it to that of the other. What a mean takes away is
+    such a gradient: its true value is zero, and only rounding is left of it.
+    """
+    run = measured.run
+    users = [n for n in run.users[v.op] if run.ops[n].phase == run.ops[v.op].phase]
+    sums = [measured.values[n] for n in users if name_of(run.ops[n]) in _SUMS and n in measured.values]
+    return bool(sums) and len(sums) == len(run.users[v.op]) and all(total.peak >= _DROWNS for total in sums)
 
 
 # ---------------------------------------------------------------- infinities and NaN

@@ -135,3 +135,23 @@ def stored(computed: bool) -> Recording:
 def test_what_was_computed_wide_is_not_a_copy_that_comes_back():
     assert kinds(stored(True)) == [("note", "downcast")]
     assert kinds(stored(False)) == []
+
+
+def forked(beside: float, *, summed: bool = True) -> Recording:
+    """A gradient that float16 flushes to zero where two branches meet, added to one of the size ``beside``."""
+    b = RecordingBuilder()
+    branch, other = b.made("float32", "input"), b.made("float16", "input")
+    cast = b.ran("to", branch, out="float16", aten="_to_copy.default", phase="backward")
+    total = (
+        b.ran("add", cast, other, aten="add.Tensor", phase="backward")
+        if summed
+        else b.ran("mm", cast, other, aten="mm.default", phase="backward")
+    )
+    lost = value(cast.producer, nonzero=64, flushed=64, rows=8, lost_rows=8, peak=0.0)
+    return replace(b.recording, values=(lost, value(total.producer, peak=beside)))
+
+
+def test_a_gradient_that_is_flushed_beside_a_large_one_is_no_loss():
+    assert kinds(forked(0.1)) == []
+    assert kinds(forked(1e-6)) == [("warning", "underflow")], "beside small numbers it counts"
+    assert kinds(forked(0.1, summed=False)) == [("warning", "underflow")], "what is multiplied by it is lost"

@@ -16,7 +16,7 @@ from ..parts import attempt, collected
 from ..program import UsageError
 from ..render import diffs
 from ..render import retraining as retraining_views
-from ..repair.training import learning
+from ..repair.training import learning, not_learning
 from ..results import conclude
 from ..source.patch import Unpatchable
 from ..terminal import seen_lines
@@ -93,8 +93,11 @@ def _repaired(request: Request, run: Runner) -> int:
     )
     status |= not learns
     trained = None
-    if proven and (retraining is None or learns):
+    # one kind of change at a time: how a program trains is changed only where it runs as it is
+    if verdict is None and (retraining is None or learns):
         trained = attempt("which edit lets the weights learn", partial(_trained, repair, healed), None)
+    elif verdict is not None and verdict.proven:
+        attempt("what the patched program still warns of", partial(_say_what_is_left, repair), None)
     if trained is not None:
         verdict, status = trained, status or int(not trained.proven and retraining is None)
     elif verdict is None:
@@ -102,6 +105,13 @@ def _repaired(request: Request, run: Runner) -> int:
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
         status = status or 1
     return _written(repair, verdict, request) or status
+
+
+def _say_what_is_left(repair: Repair) -> None:
+    """Names the weights of the patched program that do not learn: the next ``fix`` tries edits for them."""
+    left = not_learning(repair.patched.recording) if repair.patched is not None else None
+    if left is not None:
+        _say(f"{left.code} is left: {left.title}. When this patch is written, dtypetrace fix tries edits for it")
 
 
 def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:

@@ -18,6 +18,8 @@ from .search import Repair, changes_of
 
 CODES = ("DT304", "DT303", "DT301")
 """What keeps weights from learning."""
+ENOUGH_STEPS = 4
+"""In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class Learning:
 
 def not_learning(recording: Recording) -> Finding | None:
     """The first serious finding about weights in half that an optimizer's steps do not train."""
-    found = (f for f in rules.find(recording) if f.code in CODES and f.severity != "note")
+    steps = max((u.steps for u in recording.updates), default=0)
+    severities = ("error", "warning") if steps >= ENOUGH_STEPS else ("error",)
+    found = (f for f in rules.find(recording) if f.code in CODES and f.severity in severities)
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan" and f.culprit is not None), None)
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +49,27 @@ def test_fix_writes_the_float32_weights_once_a_run_has_proven_them(tmp_path):
     assert "+net = nn.Linear(8, 2).to(torch.float32)" in done.stdout
     plain = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert plain.stdout == "moved 16\n"
+
+
+def test_a_refused_program_is_repaired_first_and_what_it_does_not_learn_is_named(tmp_path):
+    refused = PROGRAM.replace("torch.ones(4, 8)", "torch.ones(4, 8, dtype=torch.float64)").replace(
+        'with torch.autocast("cpu", dtype=torch.bfloat16)', "if True"
+    )
+    (tmp_path / "program.py").write_text(refused)
+    done = fix(tmp_path)
+    assert done.returncode == 0, done.stderr
+    changed = [line for line in done.stdout.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert len(changed) == 1 and "torch.ones(4, 8, dtype=torch.bfloat16)" in changed[0], done.stdout
+    assert "DT304 is left: " in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("steps", "moved", "counts"), [(2, 1, False), (4, 1, True), (2, 0, True)])
+def test_few_steps_are_no_reason_to_change_how_weights_train_that_moved_at_all(steps, moved, counts, monkeypatch):
+    severity = "warning" if moved else "error"
+    found = SimpleNamespace(code="DT304", severity=severity, fix=SimpleNamespace(kind="plan"), culprit="weight")
+    monkeypatch.setattr(training.rules, "find", lambda recording: (found,))
+    recording = SimpleNamespace(updates=(SimpleNamespace(steps=steps),))
+    assert (training.not_learning(recording) is found) == counts
 
 
 # ---------------------------------------------------------------- the proof, on made runs

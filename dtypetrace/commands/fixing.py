@@ -171,7 +171,7 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
 def _trained(repair: Repair, healed: Outcome) -> Proof | None:
     """Prints the edit with which weights learn that do not learn in half, and whether it is proven; None where all
     learn, or no edit is known."""
-    found = learning(repair, repair.patched or healed)
+    found = learning(repair, healed)
     if found is None:
         return None
     _say(found.done)

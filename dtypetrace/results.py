@@ -20,6 +20,8 @@ _Kind = TypeVar("_Kind")
 
 AROUND = 2
 """Lines shown above and below each one that a finding names."""
+CONTEXT = 3
+"""Lines kept above and below each edit: a patch program finds the place by them."""
 
 
 def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Results:
@@ -79,7 +81,7 @@ def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:
             begins.setdefault(marked.file, {})[f"{marked.line}:{marked.column}"] = begin
             keep(marked.file, [begin])
     for edit in _found(Edit, findings):
-        keep(edit.file, range(edit.start[0], edit.end[0] + 1))
+        keep(edit.file, range(max(1, edit.start[0] - CONTEXT), edit.end[0] + CONTEXT + 1))
     return Sources(lines, begins)
 
 

@@ -139,6 +139,12 @@ class Sources:
         shutil.rmtree(self.library)
 
 
+@pytest.fixture(autouse=True)
+def same_run_line(monkeypatch):
+    """Two runs of one program differ in when they ran."""
+    monkeypatch.setattr("dtypetrace.capture.snapshot.run_line", lambda started: {})
+
+
 def views(trace: dtypetrace.view.View, folder: Path) -> dict[str, object]:
     """Everything that a trace can be asked to show, as text."""
     trace.to_json(folder / "report.json")

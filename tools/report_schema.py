@@ -54,6 +54,12 @@ def schema() -> _Schema:
             | {name: {"type": "integer"} for name in ("ops", "steps")}
             | {"rank": {"type": "integer"}, "world": {"type": "integer"}, "ranks": {"type": "string"}}
             | {"stopped": {"type": "boolean", "description": "Whether this rank's script was stopped before its end."}}
+            | {
+                "script": {"type": "string", "description": "The absolute path of the program that ran."},
+                "arguments": {"type": "string", "description": "Its arguments, without the values of secret ones."},
+                "started": {"type": "string", "description": "When tracing began, in UTC: 2026-01-31T12:00:00Z."},
+                "milliseconds": {"type": "integer", "description": "How long tracing lasted."},
+            }
             | {"trains": {"type": "boolean", "description": "Whether an optimizer was made or a gradient taken."}},
         },
         "not_seen": {"type": "array", "items": {"type": "string"}, "description": "What limits this report."},

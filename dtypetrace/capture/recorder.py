@@ -8,6 +8,7 @@ recording is read (``capture.snapshot``).
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from types import FrameType
@@ -73,6 +74,7 @@ class Recorder:
         self.modules = Modules()
         self.births = Births(self)
         self.user = user or UserCode()
+        self.started = time.time()
         self._op_of: dict[tuple[object, ...], GrowingOp] = {}
         self._steady: dict[tuple[object, ...], GrowingOp] = {}
         """Short keys (operator, place, module, phase): the op last seen there, if all its tensors have one dtype."""

@@ -21,6 +21,7 @@ from . import private
 from .calls import dtype_name
 from .marks import RawEvent, RawRead
 from .module_names import clean_name
+from .run_line import run_line
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -67,6 +68,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
     precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
     parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
     updates, unchanged = recorder.updates.read(), tuple(_unchanged(recorder, module))
+    ran = run_line(recorder.started)
     return lambda: Recording(
         places,
         events,
@@ -75,7 +77,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
         names,
         parameters,
         not_seen,
-        {**facts, **meta},
+        {**facts, **ran, **meta},
         values,
         updates,
         plans,

@@ -31,7 +31,10 @@ _ALWAYS = {(Value, "op"), (Precision, "op")}
 """Fields among them that are never -1."""
 
 _CODE = re.compile(r"DT\d{3}")
-_META: dict[str, Any] = {"torch": str, "python": str, "ops": int, "steps": int}
+_META: dict[str, Any] = {
+    "torch": str, "python": str, "ops": int, "steps": int,
+    "script": str, "arguments": str, "started": str, "milliseconds": int,
+}  # fmt: skip
 """The entries of a recording's ``meta`` that views read."""
 
 Test = Callable[[Any, Mapping[str, int]], bool]

@@ -3,6 +3,7 @@ diff."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,11 @@ from .svg import draw
 
 _AROUND = 2
 """Lines shown above and below a labelled one."""
+_CONTEXT = 3
+"""Unchanged lines above and below an edit in the diff that is copied."""
+_LONGEST_PATH = 4096
+_LONGEST_DIFF = 20_000
+"""Characters of a diff that can be copied."""
 _WIDEST = 240
 """Characters of a source line that are shown: a longer one is cut around its span."""
 
@@ -43,15 +49,21 @@ class Window:
 
     file: str
     lines: list[SourceLine | None]
+    path: str = ""
+    """The absolute path, empty for what is no file."""
 
 
 @dataclass
 class DiffBlock:
-    """An edit as lines of a diff, each with its sign, and as text to copy."""
+    """An edit as lines of a diff, each with its sign, and as text that ``git apply`` takes."""
 
     file: str
     lines: list[tuple[str, str]]
     text: str
+    path: str = ""
+    """The absolute path, empty for what is no file."""
+    line: int = 0
+    column: int = 0
 
 
 @dataclass
@@ -163,7 +175,7 @@ def windows(recording: Recording, labels: Sequence[tuple[Frame, str]]) -> list[W
                 lines.append(None)
             lines.append(_source_line(number, text, marked.get(number, ()), last))
             before = number
-        made.append(Window(wording.relative(file), lines))
+        made.append(Window(wording.relative(file), lines, file_of(file)))
     return made
 
 
@@ -198,5 +210,30 @@ def change(recording: Recording, edit: Edit) -> DiffBlock | None:
     after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
     file, line = wording.relative(edit.file), edit.start[0]
     lines = [*(("-", b) for b in before), *(("+", a) for a in after)]
-    head = f"--- a/{file}\n+++ b/{file}\n@@ -{line},{len(before)} +{line},{len(after)} @@\n"
-    return DiffBlock(f"{file}:{line}", lines, head + "".join(f"{sign}{text}\n" for sign, text in lines))
+    above, below = (
+        _context(recording, edit.file, line - 1, -1)[::-1],
+        _context(recording, edit.file, edit.end[0] + 1, 1),
+    )
+    around = len(above) + len(below)
+    head = (
+        f"--- a/{file}\n+++ b/{file}\n"
+        f"@@ -{line - len(above)},{len(before) + around} +{line - len(above)},{len(after) + around} @@\n"
+    )
+    whole = [*((" ", a) for a in above), *lines, *((" ", b) for b in below)]
+    text = head + "".join(f"{sign}{written}\n" for sign, written in whole)
+    text = text if len(text) <= _LONGEST_DIFF else ""
+    return DiffBlock(f"{file}:{line}", lines, text, file_of(edit.file), line, edit.start[1])
+
+
+def _context(recording: Recording, file: str, line: int, step: int) -> list[str]:
+    """Up to three known lines from one on, in one direction. Blank lines are not kept, so one between known lines is
+    blank, and one at the end is left out."""
+    known = [recording.line(file, line + step * n) if line + step * n > 0 else "" for n in range(_CONTEXT)]
+    while known and not known[-1]:
+        known.pop()
+    return known
+
+
+def file_of(file: str) -> str:
+    """A file that an editor can open; empty for a notebook's cell and code from a string."""
+    return file if os.path.isabs(file) and len(file) <= _LONGEST_PATH else ""

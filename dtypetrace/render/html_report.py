@@ -11,7 +11,7 @@ from typing import Any
 from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
-from . import curves, html_text, listings, module_tree, page_tables, timeline, wording
+from . import action, curves, html_text, listings, module_tree, page_tables, timeline, wording
 from . import retraining as retraining_views
 from .cards import Card, card
 from .pictures import Pictures
@@ -41,10 +41,10 @@ class Page:
     """Everything that the report shows."""
 
     title: str
-    verdict: str
+    action: action.Action
     tone: str
-    summary: str
-    facts: list[tuple[str, str]]
+    facts: list[str]
+    """The run in a line."""
     not_seen: list[str]
     cards: list[Card]
     modules: list[module_tree.Module]
@@ -81,20 +81,11 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
     )
     rows = listings.ops(recording)
     families = Counter(listings.family(d) for r in rows for d in (r.outputs[:1] or ("",)))
-    meta = recording.meta
-    facts = [("torch", str(meta.get("torch", ""))), ("Python", str(meta.get("python", "")))]
-    facts += [
-        ("steps", f"{meta.get('steps', 0):,}"),
-        ("ops", f"{meta.get('ops', 0):,}"),
-        ("distinct ops", f"{len(rows):,}"),
-    ]
-    facts += [("parameters", _sizes(recording))] if recording.parameters else []
     return Page(
         title="dtypetrace: " + (findings[0].title if findings else "no dtype problem found"),
-        verdict=verdict(findings),
+        action=action.action(recording, findings, anchors[0] if anchors else "", source=source),
         tone=findings[0].severity if findings else "clean",
-        summary=over(recording),
-        facts=[(name, value) for name, value in facts if value],
+        facts=action.facts(recording, len(rows)),
         not_seen=list(recording.not_seen),
         cards=[
             card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN)
@@ -112,11 +103,11 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
 
 def _retraining_alone(retraining: Retraining) -> Page:
     adapters = _adapters(retraining)
+    tone = "clean" if adapters.confirmed else "warning"
     return Page(
         title=f"dtypetrace: {adapters.headline}",
-        verdict=f"{adapters.headline}.",
-        tone="clean" if adapters.confirmed else "warning",
-        summary=adapters.over,
+        action=action.Action([(f"{adapters.headline}.", False)], tone, why=[f"{adapters.over}."]),
+        tone=tone,
         facts=[],
         not_seen=[],
         cards=[],
@@ -164,20 +155,6 @@ def over(recording: Recording) -> str:
     return f"{steps:,} optimizer step{'s' if steps != 1 else ''}, {ops:,} ops watched"
 
 
-def _sizes(recording: Recording) -> str:
-    sizes: Counter[str] = Counter()
-    for p in recording.parameters:
-        sizes[p.dtype] += p.size
-    return ", ".join(f"{_amount(n)} {dtype}" for dtype, n in sizes.most_common(4))
-
-
-def _amount(number: int) -> str:
-    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {letter}"
-    return str(number)
-
-
 # ---------------------------------------------------------------- rendering
 
 
@@ -186,7 +163,7 @@ def render(
 ) -> str:
     """The report as one HTML document that loads nothing."""
     shown = page(recording, findings, source=source, retraining=retraining)
-    script = html_text.asset("report.js")
+    script = html_text.script()
     filled = html_text.template("report.html.j2").render(
         page=shown,
         css=html_text.asset("report.css"),

@@ -47,6 +47,18 @@ def asset(name: str) -> Any:
     return Markup(_FOLDER.joinpath(name).read_text("utf-8"))
 
 
+_SCRIPTS = ("page.js", "tables.js", "search.js", "start.js")
+"""The parts of the page's script, in order: one function around them all, so they share what they define."""
+
+
+@functools.cache
+def script() -> Any:
+    """The page's script."""
+    from markupsafe import Markup
+
+    return Markup('"use strict";\n(() => {\n') + Markup("\n").join(map(asset, _SCRIPTS)) + Markup("})();\n")
+
+
 def script_hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 

@@ -4,111 +4,18 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
-import programs
 import pytest
 import recordings
-from browser import Visit, launched, missing
-from filelock import FileLock
+from browser import Visit, missing
 
-import dtypetrace
 from dtypetrace.render import html_report
 
-ROOT = Path(__file__).resolve().parents[2]
 KILO = 1000
 MODES = [("light", 1280), ("dark", 400), ("dark", 1280), ("light", 400)]
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory) -> dict[str, Path]:
-    """The reports that are looked at, by name, as files: made once, whichever process comes first."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # that of all processes of this session
-    made = {
-        name: folder / f"report-{name}.html"
-        for name in ("demo", "clean", "mask", "sd15", "many", "few", "adapters", "kinds")
-    }
-    with FileLock(folder / "reports.lock"):
-        if not made["kinds"].exists():
-            _make(folder, made)
-    return made
-
-
-def _make(folder: Path, made: dict[str, Path]) -> None:
-    environment = dict(os.environ, HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT))
-    (folder / "clean.py").write_text(CLEAN)
-    for name, program in (("demo", ROOT / "examples" / "unet_mask.py"), ("clean", folder / "clean.py")):
-        command = [sys.executable, "-m", "dtypetrace", "run", "--html", made[name], program]
-        subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, capture_output=True, timeout=240)
-    _sd15(made["sd15"])
-    for name, count in (("many", 20_000), ("few", 5_000)):
-        made[name].write_text(html_report.render(*recordings.many(count)), "utf-8")
-    mask = programs.run(folder, MASK).trace
-    mask.report(made["mask"])
-    mask.report(made["adapters"], retraining=_retrained())
-    recording, _ = recordings.many(400)
-    findings = [f for kind in recordings.KINDS for f in (recordings.finding(kind), recordings.bare(kind))]
-    made["kinds"].write_text(html_report.render(recording, findings), "utf-8")
-
-
-CLEAN = """
-import torch
-model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(2):
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
-
-MASK = """
-import torch
-model = torch.nn.Linear(4, 4).half()
-noisy = torch.ones(2, 3, dtype=torch.float16)
-mask = torch.ones(2, 1)
-model(torch.cat([noisy, mask], 1))
-"""
-
-
-def _retrained():
-    """What retraining a small network in float16 showed."""
-    from functools import partial
-
-    from adapters import loss_of, network
-    from torch.optim import AdamW
-
-    return dtypetrace.retrain_lora(network(), loss_of, make_optimizer=partial(AdamW, lr=1e-4), steps=4)
-
-
-def _sd15(file: Path) -> None:
-    """A step of a UNet of Stable Diffusion 1.5's size, without its numbers: 860 million parameters on the meta device."""
-    import torch
-    from diffusers import UNet2DConditionModel
-
-    with torch.device("meta"):
-        unet = UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
-    assert sum(p.numel() for p in unet.parameters()) > 850e6
-    optimizer = torch.optim.AdamW(unet.parameters(), foreach=False)
-    with dtypetrace.trace(unet) as t:
-        with torch.device("meta"):
-            sample, timestep, prompt = torch.zeros(1, 4, 64, 64), torch.zeros(1), torch.zeros(1, 77, 768)
-        unet(sample, timestep, encoder_hidden_states=prompt).sample.float().square().mean().backward()
-        optimizer.step()
-    assert t.recording.meta["ops"] > 6000
-    t.report(file)
 
 
 ALL = pytest.mark.parametrize("name", ["demo", "clean", "sd15", "many", "kinds", "adapters"])

@@ -70,16 +70,42 @@ class Reader(html.parser.HTMLParser):
 # ---------------------------------------------------------------- the view
 
 
-def test_the_verdict_is_one_sentence_with_the_birth(program):
-    assert page(program).verdict.startswith(
-        "unet.0 got a float32 input for its float16 weights. x is float32 because of "
-    )
+def test_the_headline_is_the_action(program):
+    action = page(program).action
+    assert action.text.startswith("Change ") and action.text.endswith(" line 4: torch.ones(2, 1) makes float32")
+    assert action.why == [
+        "Give it dtype=torch.float16 where it is made.",
+        "unet.0 got a float32 input for its float16 weights.",
+    ]
+    assert action.otherwise.startswith("RuntimeError: mat1 and mat2 must have the same dtype")
+    assert (action.where.line, action.where.column > 1) == (4, True) and os.path.isabs(action.where.file)
     assert page(program).tone == "error"
+
+
+def test_without_source_the_headline_has_no_code_of_the_program(program):
+    shown = html_report.page(program.recording, program.findings, source=False).action
+    assert "torch.ones" not in shown.text and shown.changes == [] and shown.where is None
+    assert shown.text.endswith(" line 4: give it dtype=torch.float16 where it is made")
+
+
+def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
+    recording, (f,) = recordings.many(20, findings=1)
+    why = "keep x in float32: before f (line 3), write g(); h(); put net(...) under autocast; write j"
+    listed = replace(f, fix=replace(f.fix, edits=(), why=why), exception=None)
+    shown = html_report.page(recording, (listed, f)).action
+    assert shown.text == "Keep x in float32" and shown.more == 1
+    assert shown.steps == ["before f (line 3), write g(); h()", "put net(...) under autocast", "write j"]
+
+
+def test_the_facts_of_the_run_are_a_line(program):
+    facts = page(program).facts
+    assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", fact) for fact in facts)
+    assert any(fact.startswith("torch 2") for fact in facts) and f"{program.recording.meta['ops']:,} ops" in str(facts)
 
 
 def test_nothing_found_is_said_too(tmp_path):
     shown = page(programs.run(tmp_path, "nn.Linear(2, 2)(torch.ones(1, 2))"))
-    assert (shown.verdict, shown.tone, shown.cards) == ("No dtype problem found.", "clean", [])
+    assert (shown.action.text, shown.tone, shown.cards) == ("No dtype problem found.", "clean", [])
     assert [t["id"] for t in shown.tables] == ["operators", "ops"]
 
 
@@ -102,13 +128,14 @@ def test_the_source_window_marks_the_spans_and_the_labels_begin_under_them(progr
     assert lines[-1].marks[-1].kind == "end" and "meets float16" in lines[-1].marks[-1].label
 
 
-def test_the_diff_is_one_that_patch_understands(program):
+def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch):
+    program = programs.run(tmp_path, MASK)
+    monkeypatch.chdir(tmp_path)
     (change,) = page(program).cards[0].changes
-    assert change.text.splitlines()[2:] == [
-        "@@ -4,1 +4,1 @@",
-        "-mask = torch.ones(2, 1)",
-        "+mask = torch.ones(2, 1, dtype=torch.float16)",
-    ]
+    assert "-mask = torch.ones(2, 1)\n+mask = torch.ones(2, 1, dtype=torch.float16)\n" in change.text
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "apply"], input=change.text, text=True, check=True)
+    assert "mask = torch.ones(2, 1, dtype=torch.float16)" in Path(change.path).read_text("utf-8")
 
 
 def test_a_long_line_is_cut_around_its_span():
@@ -226,7 +253,8 @@ def test_twenty_thousand_ops_fit():
 
 
 def test_the_script_is_short():
-    assert len((Path(html_report.__file__).with_name("templates") / "report.js").read_text("utf-8").splitlines()) < 300
+    for part in Path(html_report.__file__).with_name("templates").glob("*.js"):
+        assert len(part.read_text("utf-8").splitlines()) < 300, part.name
 
 
 # ---------------------------------------------------------------- the doors

@@ -1,0 +1,220 @@
+"""The first screen of the report: the line to change with its diff, why, what happens if it stays, and the run's
+facts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..parts import attempt
+from ..records import Edit, Finding, Frame, Place, Recording
+from . import wording
+from .cards import DiffBlock, change, file_of
+
+_LONGEST_CODE = 60
+"""Characters of an expression in the headline."""
+_LONGEST_MESSAGE = 300
+_STEP = re.compile(r"; (?=(?:write|put|before|after|make|remove|add|keep|cast|set)\b)")
+"""Where a sentence that lists several changes goes on to the next one; code in it may hold semicolons, too."""
+_Piece = tuple[str, bool]
+"""A piece of a headline, and whether it is code."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A line that an editor can open: ``file`` is absolute, ``shown`` is how the page writes it."""
+
+    file: str
+    line: int
+    column: int
+    shown: str
+
+
+@dataclass
+class Action:
+    """What to do, as the first screen says it."""
+
+    headline: list[_Piece]
+    tone: str
+    code: str = ""
+    anchor: str = ""
+    steps: list[str] = field(default_factory=list)
+    changes: list[DiffBlock] = field(default_factory=list)
+    where: Spot | None = None
+    why: list[str] = field(default_factory=list)
+    otherwise: str = ""
+    more: int = 0
+    """Findings besides this one."""
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.headline)
+
+
+def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, source: bool = True) -> Action:
+    """The action for the first finding, or that nothing has to be done."""
+    if not findings:
+        return Action([("No dtype problem found.", False)], "clean")
+    first = findings[0]
+    changes: list[DiffBlock] = attempt("the first screen's diff", lambda: _changes(recording, first), [])
+    headline, steps, why = _headline(recording, first, changes if source else [])
+    return Action(
+        headline,
+        first.severity,
+        first.code,
+        anchor,
+        steps,
+        changes if source else [],
+        _spot_of(first) if source else None,
+        why,
+        attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
+        len(findings) - 1,
+    )
+
+
+def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:
+    return [made for edit in f.fix.edits if (made := change(recording, edit))] if f.fix else []
+
+
+def _headline(
+    recording: Recording, f: Finding, changes: Sequence[DiffBlock]
+) -> tuple[list[_Piece], list[str], list[str]]:
+    """The headline, the changes that it lists where no diff shows them, and the sentences below it."""
+    title = _sentence(f.title)
+    if f.fix is None:
+        return [(title, False)], [], []
+    if f.fix.edits:
+        edit = f.fix.edits[0]
+        lead: list[_Piece] = [
+            ("Change ", False), (wording.relative(edit.file), True), (f" {_lines(f.fix.edits)}: ", False)
+        ]  # fmt: skip
+        made = _made(recording, f, edit) if changes else ""
+        if made:
+            what = _sentence(f.fix.why[:1].upper() + f.fix.why[1:])
+            return [*lead, (made, True), (f" makes {f.flow[0].to}", False)], [], [what, title]
+        return [*lead, (f.fix.why, False)], [], [title]
+    head, colon, rest = f.fix.why.partition(": ")
+    steps = _STEP.split(rest) if colon else []
+    if len(steps) < 2:
+        head, steps = f.fix.why, []
+    return [(head[:1].upper() + head[1:], False)], steps, [title]
+
+
+def _lines(edits: Sequence[Edit]) -> str:
+    """``line 3``, or all lines that the edits of the first one's file begin at."""
+    numbers = list(dict.fromkeys(edit.start[0] for edit in edits if edit.file == edits[0].file))
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    return f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _made(recording: Recording, f: Finding, edit: Edit) -> str:
+    """The expression that makes the wrong dtype, if it is on the line that changes; else empty."""
+    frame = f.flow[0].place.user_frame if f.flow and not f.flow[0].said else None
+    if frame is None or not frame.column or not frame.end_column or frame.end_line != frame.line:
+        return ""
+    if frame.file != edit.file or not edit.start[0] <= frame.line <= edit.end[0]:
+        return ""
+    text = recording.line(frame.file, frame.line)[frame.column - 1 : frame.end_column - 1]
+    return text if 0 < len(text) <= _LONGEST_CODE and f.flow[0].to else ""
+
+
+def _sentence(text: str) -> str:
+    """Not capitalised: it may begin with a module's name."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _otherwise(f: Finding) -> str:
+    """What happens where nothing is changed."""
+    if f.exception is not None:
+        message = " ".join(f.exception.message.split())
+        message = message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
+        at = f" at {_short(f.site)}" if f.site.stack else ""
+        return f"{f.exception.type}: {message}{at}"
+    if f.reach is not None and f.notes:
+        return _sentence(f.notes[0])
+    if not f.flow:
+        return ""
+    last = f.flow[-1]
+    return _sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
+
+
+def _short(place: Place) -> str:
+    user = place.user_frame
+    return f"{wording.relative(user.file)}:{user.line}" if user is not None else ""
+
+
+# ---------------------------------------------------------------- places that an editor opens
+
+
+def spot(frame: Frame | None) -> Spot | None:
+    """Where an editor opens a frame; None for what is no file (a notebook's cell, code from a string)."""
+    if frame is None or not file_of(frame.file):
+        return None
+    return Spot(frame.file, frame.line, frame.column or 1, f"{wording.relative(frame.file)}:{frame.line}")
+
+
+def _spot_of(f: Finding) -> Spot | None:
+    if f.fix is not None and f.fix.edits:
+        edit = f.fix.edits[0]
+        return spot(Frame(edit.file, edit.start[0], "", True, edit.start[1]))
+    return spot((f.fix.place if f.fix is not None else f.site).user_frame) or spot(f.site.user_frame)
+
+
+# ---------------------------------------------------------------- the run
+
+
+def facts(recording: Recording, distinct: int) -> list[str]:
+    """The run in a line: what ran, when, how long, in which versions."""
+    meta = recording.meta
+    if not meta:
+        return []
+    script, arguments = str(meta.get("script", "")), str(meta.get("arguments", ""))
+    ran = f"{wording.relative(script)} {arguments}".strip() if script else ""
+    started, took = str(meta.get("started", "")), meta.get("milliseconds", 0)
+    steps, ops = meta.get("steps", 0), meta.get("ops", 0)
+    counted = [f"{steps:,} optimizer step{'s' if steps != 1 else ''}"] if steps or ops else []
+    if ops:
+        counted.append(f"{ops:,} ops watched, {distinct:,} distinct")
+    parameters = _sizes(recording)
+    version = importlib.import_module("dtypetrace").__version__  # importing it by name would reach torch
+    versions = [f"{name} {meta[key]}" for name, key in (("torch", "torch"), ("Python", "python")) if meta.get(key)]
+    return [
+        part
+        for part in (
+            ran,
+            started.replace("T", " "),
+            _duration(took) if started else "",
+            *counted,
+            f"parameters: {parameters}" if parameters else "",
+            *versions,
+            f"dtypetrace {version}",
+        )
+        if part
+    ]
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _sizes(recording: Recording) -> str:
+    sizes: Counter[str] = Counter()
+    for p in recording.parameters:
+        sizes[p.dtype] += p.size
+    return ", ".join(f"{amount(n)} {dtype}" for dtype, n in sizes.most_common(4))
+
+
+def amount(number: float) -> str:
+    """Three digits and a letter: ``860 M``."""
+    for size, letter in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:g}"

@@ -1,0 +1,152 @@
+// ---------------------------------------------------------------- tables
+
+const PAGE = 50;
+const NUMBERS = ["number", "bytes", "flop", "figure"];
+const UNITS = { bytes: "B", flop: "FLOP" };
+const EXACT = /^(module|op|line):(.+)$/;
+const LABELS = { module: ["module"], op: ["op"], line: ["your line", "in"] };
+const tables = {};
+const DTYPE = /\b((?:b?float|complex|u?int)\d+\w*|bool)\b/;
+function size(amount, unit) {
+  const power = amount < 1000 ? 0 : Math.min(5, Math.floor(Math.log10(amount) / 3));
+  return `${Number((amount / 1000 ** power).toPrecision(3))} ${["", "k", "M", "G", "T", "P"][power]}${unit}`;
+}
+function family(name) {
+  if (name === "bfloat16") return "bf16";
+  return /^float\d/.test(name) ? "f" + name.match(/\d+/)[0] : "other";
+}
+function decoded(group) { // front coding: how many characters are shared with the entry before, then the rest
+  const coded = group.values[0], texts = [];
+  for (let i = 0, text = ""; i < coded.length; i += 2) texts.push((text = text.slice(0, coded[i]) + coded[i + 1]));
+  group.values[0] = texts;
+}
+class Table {
+  constructor(spec) {
+    this.name = spec.id;
+    this.rows = spec.rows;
+    this.columns = [];
+    this.texts = [];
+    for (const group of spec.groups) {
+      for (let i = 1; i < group.at.length; i++) group.at[i] += group.at[i - 1]; // they come as differences
+      if (group.values && group.columns[0][1] === "text" && group.values.length) decoded(group);
+      group.columns.forEach(([label, kind], n) => {
+        const values = group.values ? group.values[n] : null;
+        let rank = null; // entries of a group are sorted by their first column
+        if (values && n > 0) {
+          rank = new Int32Array(values.length);
+          const order = [...new Set(values)].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+          const place = new Map(order.map((value, index) => [value, index]));
+          values.forEach((value, index) => { rank[index] = place.get(value); });
+        }
+        this.columns.push({ label, kind, at: group.at, values, rank });
+      });
+      if (group.values) this.texts.push({ at: group.at, label: group.columns[0][0], texts: group.values[0].map((_, i) => group.values.map((v) => v[i]).join(" ").toLowerCase()) });
+    }
+    [this.column, this.direction] = spec.sort;
+    this.page = 0;
+    this.build(one("#" + spec.id), spec);
+    this.sieve("");
+  }
+  build(section, spec) {
+    this.input = make("input", { type: "search", placeholder: "filter " + spec.title.toLowerCase(), "aria-label": "Filter " + spec.title });
+    this.input.addEventListener("input", () => { this.page = 0; this.sieve(this.input.value); });
+    this.count = make("span", { role: "status" });
+    this.back = make("button", { type: "button" }, "previous");
+    this.next = make("button", { type: "button" }, "next");
+    this.back.addEventListener("click", () => { this.page -= 1; this.show(); });
+    this.next.addEventListener("click", () => { this.page += 1; this.show(); });
+    const controls = make("p", { class: "controls" }, this.input, this.count);
+    if (spec.rows > PAGE) controls.append(this.back, this.next);
+    this.heads = this.columns.map((column, index) => {
+      const button = make("button", { type: "button" }, column.label);
+      button.addEventListener("click", () => {
+        const first = column.kind === "text" || column.kind === "dtypes" ? 1 : -1;
+        this.direction = this.column === index ? -this.direction : first;
+        this.column = index;
+        this.page = 0;
+        this.sort();
+      });
+      return make("th", { scope: "col", class: NUMBERS.includes(column.kind) ? "number" : column.kind }, button);
+    });
+    this.body = make("tbody");
+    const table = make("table", { "aria-label": spec.title }, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
+    section.append(controls, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": spec.title }, table));
+  }
+  ask(text) {
+    this.input.value = text;
+    this.page = 0;
+    this.sieve(text);
+  }
+  jump(row) { // to one row, whatever is filtered
+    if (!(row >= 0 && row < this.rows)) return;
+    if (!this.order.includes(row)) this.ask("");
+    this.page = Math.floor(this.order.indexOf(row) / PAGE);
+    this.chosen = row;
+    this.show();
+    const shown = one("tr.current", this.body);
+    shown.focus({ preventScroll: true });
+    shown.scrollIntoView({ block: "center" });
+  }
+  sieve(text) {
+    const whole = text.trim().toLowerCase();
+    const [, from, to] = whole.match(/^ops:(\d+)-(\d+)$/) || [0, 0, this.rows - 1];
+    const words = from ? [] : EXACT.test(whole) ? [whole] : whole.split(/\s+/).filter(Boolean);
+    const found = words.map((word) => {
+      const [, kind, name] = word.match(EXACT) || []; // just this one, nothing that is called alike
+      const fits = {
+        module: (entry) => entry === name || entry.startsWith(name + "."), // and what is in it
+        op: (entry) => entry === name || entry.startsWith(name + " "),
+        line: (entry) => entry === name,
+      }[kind] || ((entry) => entry.includes(word));
+      const asked = kind ? this.texts.filter(({ label }) => LABELS[kind].includes(label)) : this.texts;
+      return asked.map(({ at, texts }) => ({ at, hit: texts.map(fits) }));
+    });
+    this.order = [];
+    for (let row = Number(from); row <= to && row < this.rows; row++) {
+      if (found.every((groups) => groups.some(({ at, hit }) => hit[at[row]]))) this.order.push(row);
+    }
+    this.sort();
+  }
+  sort() {
+    const column = this.columns[this.column];
+    if (column) {
+      const key = column.rank ? (row) => column.rank[column.at[row]] : (row) => column.at[row];
+      this.order.sort((a, b) => (key(a) - key(b)) * this.direction || a - b);
+    }
+    this.heads.forEach((head, index) => {
+      if (index === this.column) head.setAttribute("aria-sort", this.direction > 0 ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+    });
+    this.show();
+  }
+  show() {
+    const from = this.page * PAGE, rows = this.order.slice(from, from + PAGE);
+    this.body.replaceChildren(...rows.map((row) => this.line(row)));
+    const total = this.order.length.toLocaleString("en");
+    this.count.textContent = !rows.length ? "none found" : this.order.length <= PAGE ? total : `${(from + 1).toLocaleString("en")}–${(from + rows.length).toLocaleString("en")} of ${total}`;
+    this.back.disabled = from === 0;
+    this.next.disabled = from + PAGE >= this.order.length;
+  }
+  line(row) {
+    const cells = this.columns.map((column) => this.cell(column, row));
+    if (this.name !== "ops") return make("tr", {}, ...cells);
+    cells[0].append(make("a", { class: "to", href: "#op-" + row, "aria-label": "Link to op " + row }));
+    return make("tr", { id: "op-" + row, ...(row === this.chosen ? { class: "current", tabindex: "-1" } : {}) }, ...cells);
+  }
+  cell({ kind, values, at }, row) {
+    const value = values ? values[at[row]] : at[row];
+    if (kind === "number") return make("td", { class: value ? "number" : "number zero" }, value ? value.toLocaleString("en") : "·");
+    if (kind in UNITS) return make("td", { class: value ? "number" : "number zero" }, value ? size(value, UNITS[kind]) : "·");
+    if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
+    if (kind === "flag") return make("td", {}, value ? "yes" : "");
+    if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));
+    const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part.replace(/(\d) $/, "$1\u00a0")));
+    return make("td", { class: kind }, ...parts);
+  }
+}
+function build() {
+  for (const spec of JSON.parse(one("#data").textContent)) tables[spec.id] = new Table(spec);
+  performance.mark("tables");
+  if (/^#op-/.test(location.hash)) jumped();
+  root.dataset.ready = "";
+}

@@ -1,0 +1,85 @@
+"""The first screen in a browser: the action, its diff, the editors; the search and the links to one thing."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+from browser import Visit
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_action_and_its_diff_are_on_the_first_screen(browser, reports):
+    for width, height in ((1280, 720), (400, 800)):
+        with Visit(browser, reports["mask"], width=width, height=height) as v:
+            assert "makes float32" in v.page.locator("h1").inner_text()
+            diff = v.page.locator("#verdict .diff")
+            box = diff.bounding_box()
+            assert box["y"] + box["height"] < height and "dtype=torch.float16" in diff.inner_text()
+            assert "RuntimeError" in v.page.locator("#verdict").inner_text()
+            v.quiet()
+
+
+def test_a_line_opens_in_the_chosen_editor_which_is_remembered(browser, reports):
+    with Visit(browser, reports["mask"]) as v:
+        link = v.page.locator("#verdict a.button").first
+        href = unquote(link.get_attribute("href"))
+        assert href.startswith("vscode://file/") and ".py:4:" in href
+        line, column = href.rsplit(":", 2)[1:]
+        assert v.page.locator("#verdict a.button").first.get_attribute("data-line") == line and column.isdigit()
+        v.page.select_option("#editor", "PyCharm")
+        assert link.get_attribute("href").startswith("pycharm://open?file=/") and f"line={line}" in link.get_attribute(
+            "href"
+        )
+        v.page.reload()
+        v.page.wait_for_selector("html[data-ready]", state="attached")
+        assert link.get_attribute("href").startswith("pycharm://")
+        assert v.page.locator("a.no[href^='pycharm:']").count() > 1, "labelled lines of the source open too"
+        v.quiet()
+
+
+def search(v: Visit, text: str) -> list[str]:
+    v.page.keyboard.press("/")
+    v.page.fill("#search", text)
+    return v.page.locator("#results li").all_inner_texts()
+
+
+def test_one_search_finds_findings_modules_ops_and_lines(browser, reports):
+    with Visit(browser, reports["demo"]) as v:
+        for text, kind in (
+            ("float16 weights", "finding"), ("time_embedding", "module"), ("kaiming", "op"), ("unet_mask.py:60", "line")
+        ):  # fmt: skip
+            assert kind in [found.split()[0] for found in search(v, text)], text
+        assert search(v, "no such thing") == ["nothing found"]
+        search(v, "linear_1")
+        options = v.page.locator("#results li")
+        module = next(n for n, text in enumerate(options.all_inner_texts()) if text.startswith("module"))
+        for _ in range(module + 1):
+            v.page.keyboard.press("ArrowDown")
+        assert v.page.locator("#search").get_attribute("aria-activedescendant") == f"result-{module}"
+        v.page.keyboard.press("Enter")
+        assert v.page.locator(".tree .row.current").inner_text().startswith("linear_1")
+        assert unquote(v.page.evaluate("location.hash")) == "#module=unet.time_embedding.linear_1"
+        search(v, "unet_mask.py:60")
+        v.page.keyboard.press("Enter")
+        assert v.page.input_value("#ops input").startswith("line:") and v.page.locator("#ops tbody tr").count() >= 1
+        v.quiet()
+
+
+def test_an_op_and_a_module_have_links(browser, reports):
+    with Visit(browser, reports["many"], fragment="#op-12345") as v:
+        row = v.page.locator("#op-12345")
+        assert "current" in row.get_attribute("class") and 0 < row.bounding_box()["y"] < 900
+        v.page.evaluate("location.hash = '#op-7'")
+        v.page.wait_for_selector("#op-7.current")
+        assert v.page.locator("#op-8 a.to").get_attribute("href") == "#op-8"
+    with Visit(browser, reports["demo"], fragment="#module=unet.time_embedding.linear_1") as v:
+        row = v.page.locator(".tree .row.current")
+        assert row.inner_text().startswith("linear_1") and 0 < row.bounding_box()["y"] < 900
+
+
+@pytest.mark.parametrize("fragment", ["#op-99999999", "#op-x", "#module=no.such", "#%E0%A4%A", "#"])
+def test_a_link_that_leads_nowhere_does_nothing(browser, reports, fragment):
+    with Visit(browser, reports["clean"], fragment=fragment) as v:
+        v.quiet()

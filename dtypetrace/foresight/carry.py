@@ -362,10 +362,14 @@ def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = Mappin
 
 def refused_again(run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})) -> Prediction:
     """What becomes of a call that was refused, after a change. ``casts``: what is cast in the call, by index."""
+    return refused_with(refused, given_again(run, refused, casts))
+
+
+def refused_with(refused: Refused, now: Mapping[int, str]) -> Prediction:
+    """What becomes of a call that was refused, if its tensors have other dtypes, by index; the others stay."""
     tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
-    now = given_again(run, refused, casts)
     before = Call(tuple(Given(w.dtype, len(w.shape), 0 in w.shape) for w in tensors))
-    after = Call(tuple(Given(now[w.index], len(w.shape), 0 in w.shape) for w in tensors))
+    after = Call(tuple(Given(now.get(w.index, w.dtype), len(w.shape), 0 in w.shape) for w in tensors))
     table = operator_rules.table()
     if after == before:
         return Refuses(refused.code)

@@ -110,12 +110,16 @@ class Excerpt:
         if not any(before):
             return []
         after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
-        changed = [(number, new) for number, new in enumerate(after) if number >= len(before) or new != before[number]]
+        changed = _changed(before, after)
         lines: list[StyledLine] = [(self.gutter.rstrip(), "")]
         if changed and changed[0][0]:  # the change is further down in a statement over several lines
             lines += self._first_line(edit.file, edit.start[0], edit.start[0] + changed[0][0])
-        for number, new in changed[:_MOST_CHANGED_LINES]:
-            lines += self._changed_line(edit.start[0] + number, before[number] if number < len(before) else "", new)
+        for number, old, new in changed[:_MOST_CHANGED_LINES]:
+            lines += self._changed_line(edit.start[0] + number, old, new)
+        following = changed[-1][0] + 1 if changed else len(after)
+        if len(after) > len(before) and following < len(after):  # new lines are shown with the one they stand before
+            shown, _, _ = self.display.clipped(self.display.printable(after[following]), 0, 1, self.room)
+            lines.append((self._numbered(edit.start[0] + following, shown), ""))
         return lines
 
     def _changed_line(self, number: int, old: str, new: str) -> list[StyledLine]:
@@ -149,6 +153,15 @@ class Excerpt:
 
     def _columns(self, text: str) -> int:
         return columns(self.display.printable(text))
+
+
+def _changed(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, str, str]]:
+    """The changed lines: number, old text (for a new line its indentation), new text."""
+    same = zip(reversed(before), reversed(after))
+    tail = next((n for n, (old, new) in enumerate(same) if old != new), min(len(before), len(after)))
+    head, new_lines = len(before) - tail, after[: len(after) - tail]
+    olds = [*before[:head], *(new[: len(new) - len(new.lstrip())] for new in new_lines[head:])]
+    return [(n, old, new) for n, (old, new) in enumerate(zip(olds, new_lines)) if old != new]
 
 
 _MARKS = {"equal": " ", "insert": "+", "replace": "~", "delete": ""}

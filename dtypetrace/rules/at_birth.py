@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Place
-from ..source import editing, expressions, operands, regions
+from ..source import defaults, editing, expressions, operands, regions
 from .at_use import birth_words
 from .case import Case, one, short, spell
 
@@ -41,6 +41,7 @@ def default_dtype(case: Case) -> Iterator[Fix]:
     # the step after the setting is the factory that used the default; the last step is the refused call
     made = case.flow[1] if len(case.flow) > 2 else None
     alone = (f"give it dtype={spell(case.born)} where it is made, {short(made.place)}",) if made else ()
+    yield from _set_back(case, made.place if made else case.site, alone)
     why = f"leave the default dtype alone here, or make it {case.born}"
     edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
     if edits:
@@ -52,6 +53,20 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         yield Fix("cast", case.site, edits, True, why, alone)
         return
     yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
+
+
+def _set_back(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
+    """Torch's own default is set back where the function that changed it ends, if the default is used after that."""
+    setting = case.here.stack[0]
+    if case.born != "float32" or any((f.file, f.function) == (setting.file, setting.function) for f in used.stack):
+        return
+    found = defaults.leak(case.recording.text, case.here, case.born)
+    if found is not None:
+        why = (
+            f"{found.function}() sets the default dtype to {case.culprit.dtype} at {short(case.here)} and ends at line "
+            f"{found.line} without setting it back: set it back there"
+        )
+        yield Fix("dtype", case.here, found.edits, True, why, alternatives)
 
 
 def library_value(case: Case) -> Iterator[Fix]:

@@ -47,6 +47,10 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
         place, edits, words = case.site, () if case.in_region else _at_boundary(case), ""
         cast = f"{case.culprit.shown} is trained in {case.witness.dtype}: cast what meets it here, or "
         why = cast + case.autocast if edits else case.autocast
+        region = one(wide_weights.region_at(case.recording, place, case.half)) if not edits else ()
+        if region:
+            yield Fix("autocast", place, region, True, why, tuple(other for other in (case.at_site,) if other))
+            return
     alternatives = tuple(other for other in (words, case.at_site) if other)
     yield Fix("cast" if edits else "plan", place, edits, bool(edits), why, alternatives)
 
@@ -208,20 +212,20 @@ def wide_island(case: Case) -> Iterator[Fix]:
         return
     if widened is None and case.handed_dtype:
         return  # the island's numbers are elsewhere: only its dtype came here
-    if widened is not None:
-        edits = one(editing.at_widening(case.recording, widened, wanted))
-    else:
-        edits = case.cast_at_call(wanted)
-    if not edits and (not case.passed or widened is not None):
-        return
-    where = "where it widens the rest" if widened is not None else "here"
     purpose = "is on purpose" if case.island else "is what an optimizer trains"
-    why = f"{case.culprit.dtype} {purpose} at {short(case.here)}: cast the result back to {wanted} {where}"
-    if not case.island:
-        yield Fix("cast", widened if widened is not None else case.site, edits, True, why)
-        return
     narrow = f"compute in {wanted} at {short(case.here)}, where range and precision allow"
-    yield Fix("cast", widened if widened is not None else case.site, edits, True, why, (narrow,))
+    for place, edits, where in _ways_back(case, widened, wanted):
+        if edits or case.passed and widened is None:
+            why = f"{case.culprit.dtype} {purpose} at {short(case.here)}: cast the result back to {wanted} {where}"
+            yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
+
+
+def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
+    """Where the result can be cast back: where it widens other tensors, else in the refused call."""
+    if widened is not None:
+        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it widens the rest"
+    if widened is None or case.passed:
+        yield case.site, case.cast_at_call(wanted), "here"
 
 
 def _own(place: Place) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from .. import graph
+from ..foresight import refused_with
 from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
 from ..source import editing, expressions, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.operators import is_destination
+from ..tables.rule_language import Gives, Refuses
 from .principles import Verdict
 
 SHARED = frozenset({"parameter", "load", "autocast"})
@@ -123,17 +126,46 @@ class Case:
         held = self.island and self.culprit.holder == "parameter"
         return held and graph.updated(self.recording, self.origin, self.culprit.dtype)
 
-    @cached_property
+    @property
     def call(self) -> tuple[Place, str, str, str, int]:
         """The refused call in the form that ``source.editing`` takes: place, operation, module, argument and its
         number."""
-        w = self.witness
+        return self.call_with(self.witness)
+
+    def call_with(self, w: Witness) -> tuple[Place, str, str, str, int]:
+        """The refused call, with another operand than the culprit."""
         return self.site, self.refused.op, self.refused.module, w.argument, w.index
 
+    @cached_property
+    def cast_with(self) -> tuple[Witness, ...]:
+        """The other operands that must be cast with the culprit: those of its dtype, if the call would be refused again
+        for them."""
+        if self.wanted is None or self.witness.dtype not in FLOATING:
+            return ()
+        if not isinstance(refused_with(self.refused, {self.witness.index: self.wanted}), Refuses):
+            return ()
+        others = (w for w in self.refused.witnesses if w.index != self.witness.index)
+        alike = tuple(w for w in others if w.dtype == self.witness.dtype)
+        all_cast = dict.fromkeys((w.index for w in (self.witness, *alike)), self.wanted)
+        return alike if isinstance(refused_with(self.refused, all_cast), Gives) else ()
+
     def cast_at_call(self, dtype: str) -> tuple[Edit, ...]:
-        """The edit that casts the culprit in the refused call; empty where the text does not show how."""
-        given = self.witness.passed, self.witness.position
-        return one(editing.at_call(self.recording, *self.call, dtype, given))
+        """The edits that cast the culprit in the refused call, and what must be cast with it; empty where the text does
+        not show how."""
+
+        def cast(w: Witness) -> Edit | None:
+            return editing.at_call(self.recording, *self.call_with(w), dtype, (w.passed, w.position))
+
+        return all_of(map(cast, (self.witness, *self.cast_with)))
+
+    def cast_like(self, other: Witness) -> tuple[Edit, ...]:
+        """The edits that cast the same operands to the dtype of another one, whichever that is."""
+        like = other.argument, other.index
+
+        def cast(w: Witness) -> Edit | None:
+            return editing.at_call_like(self.recording, *self.call_with(w), like)
+
+        return all_of(map(cast, (self.witness, *self.cast_with)))
 
     # ------------------------------------------------------------ alternatives
 
@@ -143,6 +175,15 @@ class Case:
         if not self.passed and not (self.reached and self.culprit.handed):
             return ""
         return _at_site(self)
+
+    @cached_property
+    def half(self) -> str:
+        """The half dtype that meets float32 in the refused forward call; empty where it is not these two that meet."""
+        refused = self.refused
+        half = {w.dtype for w in refused.witnesses if w.dtype in HALF}
+        floating = {w.dtype for w in refused.witnesses if w.dtype in FLOATING}
+        meets = len(half) == 1 and floating - half == {"float32"}
+        return next(iter(half)) if meets and refused.phase == "forward" and refused.wants == "agree" else ""
 
     @cached_property
     def autocast(self) -> str:
@@ -196,16 +237,11 @@ def _under_autocast(case: Case) -> str:
 
     A half weight has a resolution of 2**-8 or 2**-11 of its size; an update smaller than half of that is lost.
     """
-    refused = case.refused
-    weight = next((w for w in refused.witnesses if w.trained), None)
-    half = {w.dtype for w in refused.witnesses if w.dtype in HALF}
-    floating = {w.dtype for w in refused.witnesses if w.dtype in FLOATING}
-    if weight is None or refused.autocast or refused.phase != "forward" or refused.wants != "agree":
+    weight, half = next((w for w in case.refused.witnesses if w.trained), None), case.half
+    if weight is None or case.refused.autocast or not half:
         return ""
-    if len(half) != 1 or floating - half != {"float32"}:
-        return ""
-    region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={spell(*half)})'
-    if weight.dtype in half:
+    region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={spell(half)})'
+    if weight.dtype == half:
         return f"keep trained weights in float32 and run the forward under {region}: {weight.dtype} loses small updates"
     if _half_elsewhere(case, half):
         return ""
@@ -214,13 +250,19 @@ def _under_autocast(case: Case) -> str:
     return f"run this under {region}, {like}"
 
 
-def _half_elsewhere(case: Case, half: set[str]) -> bool:
+def _half_elsewhere(case: Case, half: str) -> bool:
     """Whether a float32 weight is among weights that are trained in half precision, or was half in this call before."""
-    if any(p.trained and p.dtype in half for p in case.refused.model):
+    if any(p.trained and p.dtype == half for p in case.refused.model):
         return True
     key = (case.refused.op, case.refused.module, "")
     same = (o for o in case.recording.ops if (o.op, o.module, o.autocast) == key)
-    return any(i.holder == "parameter" and i.dtype in half for o in same for i in o.inputs)
+    return any(i.holder == "parameter" and i.dtype == half for o in same for i in o.inputs)
+
+
+def all_of(edits: Iterable[Edit | None]) -> tuple[Edit, ...]:
+    """The edits; none where one of them is missing."""
+    found = tuple(edits)
+    return tuple(edit for edit in found if edit is not None) if None not in found else ()
 
 
 def one(edit: Edit | None) -> tuple[Edit, ...]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import Edit, Fix, Frame, Place
+from ..records import Edit, Fix, Frame, Op, Place
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import DTYPES, FLOATING, narrower
@@ -149,12 +149,27 @@ def it_is_not_refused_again(proposal: Proposal) -> str:
 
 
 def _reaches(proposal: Proposal) -> bool:
-    """Whether the change was followed to the refused call."""
+    """Whether the change was followed to the refused call: an operand changes, or comes from what was changed."""
     if proposal.run is None or proposal.effect is None:
         return False
     refused = proposal.case.refused
     now = given_again(proposal.run, refused, proposal.effect.casts)
-    return now != {w.index: w.dtype for w in refused.witnesses if w.index in now}
+    if now != {w.index: w.dtype for w in refused.witnesses if w.index in now}:
+        return True
+    changed = proposal.effect.change.results.keys()
+    return bool(changed & set(_made_from(proposal.case.recording.ops, proposal.case.witness.producer)))
+
+
+def _made_from(ops: Sequence[Op], producer: int) -> set[int]:
+    """The ops from whose results an op's result was computed, and the op itself."""
+    found: set[int] = set()
+    waiting = [producer]
+    while waiting:
+        number = waiting.pop()
+        if 0 <= number < len(ops) and number not in found:
+            found.add(number)
+            waiting += [i.producer for i in ops[number].inputs]
+    return found
 
 
 def nothing_else_is_refused(proposal: Proposal) -> str:
@@ -215,12 +230,16 @@ def done(case: Case, fix: Fix) -> tuple[str, ...]:
 def _effect(case: Case, fix: Fix) -> Effect | None:
     """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
     edit, wanted = fix.edits[0], case.born or case.wanted
+    if fix.kind == "autocast":
+        return Effect(DtypeChange(autocast=case.half), {})
     if case.culprit.dtype not in FLOATING or case.refused.op == "backward":
         return None  # integers are not replayed, and the table has no rules for the engine's checks
+    if case.origin.op == "set_default_dtype" and fix.place == case.here and wanted is not None:
+        return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)), {})
     if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
         return None
     if fix.place == case.site and fix.place.stack and _inside(edit, fix.place.stack[0]):
-        return _at_call(case, edit)
+        return _at_call(case, fix.edits)
     frame = next(iter(fix.place.stack), None)
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
     born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
@@ -229,11 +248,20 @@ def _effect(case: Case, fix: Fix) -> Effect | None:
         events = enumerate(case.recording.events)
         same = [n for n, s in events if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack]
         return Effect(_of_births(case, dict.fromkeys(same, wanted)), {}) if same and wanted in FLOATING else None
-    return None
+    results = _results(case, edit, frame) if frame is not None and _receiver(edit) else []
+    return Effect(DtypeChange(results=dict.fromkeys(results, wanted)), {}) if results and wanted in FLOATING else None
 
 
 def _place(case: Case, number: int) -> Place:
     return graph.place_of(case.recording, number)
+
+
+def _by_default(case: Case) -> list[int]:
+    """The events that took their dtype from the default that was set where the culprit's was, after that was to end."""
+    setting = case.here.stack[0]
+    taken = ((n, event) for n, event in enumerate(case.recording.events) if event.default >= 0)
+    later = ((n, event) for n, event in taken if _place(case, event.default) == case.here)
+    return [n for n, e in later if all(f.function != setting.function for f in _place(case, e.place).stack)]
 
 
 def _of_births(case: Case, births: dict[int, str]) -> DtypeChange:
@@ -248,35 +276,61 @@ def _inside(edit: Edit, frame: Frame) -> bool:
     return edit.file == frame.file and frame.line <= edit.start[0] <= (frame.end_line or frame.line)
 
 
-def _at_call(case: Case, edit: Edit) -> Effect | None:
-    """The operand that an edit of the refused call casts, and the dtype.
+def _results(case: Case, edit: Edit, frame: Frame) -> list[int]:
+    """The ops whose results an edit casts: they ran in exactly the expression after which the cast is written."""
+    whole = (frame.line, frame.column), (frame.end_line, frame.end_column)
+    if edit.file != frame.file or whole != (edit.start, edit.end):
+        return []
+    ops = case.recording.ops
+    at = (n for n, op in enumerate(ops) if op.phase == "forward" and _place(case, op.place).stack[:1] == (frame,))
+    return [n for n in at if case.culprit.dtype in ops[n].outputs]
 
-    None where the text does not say which operand that is, and the culprit has that dtype already.
+
+def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
+    """The operands that edits of the refused call cast, and the dtypes.
+
+    None where the text does not say which operands those are, and the culprit has that dtype already.
     """
+    casts: dict[int, str] = {}
+    for edit in edits:
+        written = [w.index for w in case.refused.witnesses if _stands_at(case, w.index, edit)]
+        if casts and not written:
+            continue  # it casts the result
+        dtype = _cast_to(case, edit)
+        if dtype not in DTYPES or not written and case.witness.dtype == dtype:
+            return None
+        casts[next(iter(written), case.witness.index)] = dtype
+    return Effect(DtypeChange(), casts)
+
+
+def _cast_to(case: Case, edit: Edit) -> str:
+    """The dtype that an edit of the refused call casts to; empty where the text does not say."""
     named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
     dtype = named[1].rpartition(".")[2] if named else ""
-    cast = {w.index: w for w in case.refused.witnesses if _written(case, w.index) == edit.before}
-    operand = next(iter(cast.values()), case.witness if len(case.refused.witnesses) else None)
-    if operand is None:
-        return None
-    if dtype == "dtype" and named is not None:
-        like = named[1].rpartition(".")[0]
-        dtype = next((w.dtype for w in case.refused.witnesses if _written(case, w.index) == like), "")
-    if dtype not in DTYPES or not cast and operand.dtype == dtype:
-        return None
-    return Effect(DtypeChange(), {operand.index: dtype})
+    if dtype != "dtype" or named is None:
+        return dtype
+    like = named[1].rpartition(".")[0]
+    return next((w.dtype for w in case.refused.witnesses if _written(case, w.index) == like), "")
 
 
 def _written(case: Case, index: int) -> str:
-    """How the refused call writes one of its operands."""
+    """How the refused call writes one of its operands; empty where the text does not show it."""
+    node, file = _operand(case, index), case.recording.text.parsed(case.site.stack[0].file)
+    return file.segment(node) if node is not None and file is not None else ""
+
+
+def _stands_at(case: Case, index: int, edit: Edit) -> bool:
+    """Whether an edit replaces just one operand of the refused call."""
+    node, file = _operand(case, index), case.recording.text.parsed(case.site.stack[0].file)
+    return node is not None and file is not None and (file.start(node), file.end(node)) == (edit.start, edit.end)
+
+
+def _operand(case: Case, index: int) -> ast.expr | None:
     w = next(w for w in case.refused.witnesses if w.index == index)
     frame, text = case.site.stack[0], case.recording.text
     if w.passed:
-        node = operands.passed_node(text, frame, w.passed, w.position)
-    else:
-        node = operands.operand_node(text, frame, case.refused.op, case.refused.module, w.argument, w.index)
-    file = text.parsed(frame.file)
-    return file.segment(node) if node is not None and file is not None else ""
+        return operands.passed_node(text, frame, w.passed, w.position)
+    return operands.operand_node(text, frame, case.refused.op, case.refused.module, w.argument, w.index)
 
 
 # ---------------------------------------------------------------- names and receivers in the text

@@ -91,9 +91,9 @@ def like_the_other(case: Case) -> Iterator[Fix]:
     if wanted is None or case.writes_into or witness.passed:
         return
     other = next((w for w in case.refused.witnesses if w.dtype == wanted and w.index != witness.index), None)
-    edit = editing.at_call_like(case.recording, *case.call, (other.argument, other.index)) if other else None
+    edits = case.cast_like(other) if other is not None else ()
     why = f"cast {case.culprit.shown} at the call to the dtype of the other operand"
-    yield Fix("cast", case.site, one(edit), True, why)
+    yield Fix("cast", case.site, edits, True, why)
 
 
 def at_callers(case: Case) -> Iterator[Fix]:

@@ -60,9 +60,21 @@ def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
     call = _model_call(recording)
     if call is None or any(op.autocast for op in recording.ops if op.phase in _FORWARD):
         return None
-    region = _autocast(recording, dtype)
-    edit = editing.under(recording, call, region)
-    return (f"put {_shown(recording, call)} under {region}", edit) if edit is not None else None
+    edit = editing.under(recording, call, _autocast(recording, dtype))
+    if edit is None:
+        return None
+    return f"put {_shown(recording, call)} under {_autocast(recording, dtype)}", edit
+
+
+def region_at(recording: Recording, site: Place, dtype: str) -> Edit | None:
+    """The edit that puts the call of the model, on the stack of a place, under autocast.
+
+    None where the program has an autocast region: that it ends before this call may be meant.
+    """
+    call = _call_of_model(recording, site.stack)
+    if call is None or any(op.autocast for op in recording.ops):
+        return None
+    return editing.under(recording, call, _autocast(recording, dtype))
 
 
 def _autocast(recording: Recording, dtype: str) -> str:
@@ -131,13 +143,16 @@ def _scaling(device: str, training: optimizers.Training | None) -> list[str]:
 
 def _model_call(recording: Recording) -> Frame | None:
     """The program's line that calls the outermost module; None where the text does not show a call."""
-    for op in recording.ops:
-        stack = recording.places[op.place].stack if op.phase in _FORWARD and op.module and op.place >= 0 else ()
-        forward = [n for n, frame in enumerate(stack) if frame.function.rpartition(".")[2] == "forward"]
-        caller = next((f for f in (stack[forward[-1] + 1 :] if forward else stack) if f.user), None)
-        if caller is not None and call_at(recording.text, caller) is not None:
-            return caller
-    return None
+    ran = (op for op in recording.ops if op.phase in _FORWARD and op.module and op.place >= 0)
+    callers = (_call_of_model(recording, recording.places[op.place].stack) for op in ran)
+    return next((caller for caller in callers if caller is not None), None)
+
+
+def _call_of_model(recording: Recording, stack: tuple[Frame, ...]) -> Frame | None:
+    """The frame of a stack that calls the outermost module; None where the text does not show a call."""
+    forward = [n for n, frame in enumerate(stack) if frame.function.rpartition(".")[2] == "forward"]
+    caller = next((f for f in (stack[forward[-1] + 1 :] if forward else stack) if f.user), None)
+    return caller if caller is not None and call_at(recording.text, caller) is not None else None
 
 
 def _shown(recording: Recording, caller: Frame) -> str:

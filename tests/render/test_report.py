@@ -378,6 +378,22 @@ def test_what_is_new_in_a_line_is_underlined(tmp_path):
         ] == new, shown
 
 
+def test_a_new_line_is_shown_with_the_one_it_stands_before(tmp_path):
+    shown = text(
+        programs.run(
+            tmp_path,
+            "import torch\ndef careful():\n    torch.set_default_dtype(torch.float64)\n    return 1\n"
+            "try:\n    careful()\n    nn.Linear(2, 2)(torch.ones(2, 2, dtype=torch.float32))\n"
+            "finally:\n    torch.set_default_dtype(torch.float32)",
+        )
+    )
+    assert shown.partition("help:")[2].splitlines()[3:6] == [
+        "4 |     torch.set_default_dtype(torch.float32)",
+        "  |     ++++++++++++++++++++++++++++++++++++++",
+        "5 |     return 1",
+    ], shown
+
+
 # ---------------------------------------------------------------- streams
 
 SHOW = f"""

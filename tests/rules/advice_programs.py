@@ -85,4 +85,70 @@ for rows in torch.utils.data.DataLoader(Rows(), batch_size=3):
     "a norm that is not cast back": HALF
     + "def norm(h):\n    return F.normalize(h.float(), dim=-1)  #!\nnet(norm(net(x)))\n",
     "a tensor of numbers": HALF + "scale = torch.tensor([0.5] * 8)  #!\nnet(x * scale)\n",
+    "two operands from one wide table": HALF
+    + """
+turn = torch.ones(3, 8)  #!
+q = net(x)[None]
+F.scaled_dot_product_attention(q * turn, q * turn.flip(0), q)
+""",
+    "a wide scale, applied before and after rounding": """
+class Rounded(nn.Linear):
+    scale = None
+    def calibrate(self):
+        self.scale = self.weight.detach().to(torch.float32).abs().amax(dim=1, keepdim=True) / 127  #!
+    def forward(self, x):
+        w = self.weight
+        if self.scale is not None:
+            w = w / self.scale
+            w = w.round() * self.scale
+        return F.linear(x, w, self.bias)
+net = Rounded(8, 4).to(torch.bfloat16)
+x = torch.ones(3, 8, dtype=torch.bfloat16)
+net(x)
+net.calibrate()
+net(x)
+""",
+    "a default that one of two ways out sets back": WIDE
+    + """
+def careful(values):
+    torch.set_default_dtype(torch.float64)  #!
+    total = torch.tensor(values).sum()
+    if total > 0:
+        return total
+    torch.set_default_dtype(torch.float32)
+    return total
+careful([1.0, 2.0])
+net.append(nn.Linear(8, 4))
+net(x)
+""",
+    "a default that no line sets back": WIDE
+    + """
+def careful(values):
+    torch.set_default_dtype(torch.float64)  #!
+    print(torch.tensor(values).sum())
+careful([1.0, 2.0])
+net(x + torch.ones(3, 8))
+""",
+    "a saved head that is trained in float32": """
+import torch
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8)), nn.Linear(8, 4)
+    def forward(self, x):
+        return nn.Sequential(self.body, self.head)(x)
+net = Classifier().to(torch.bfloat16)
+net.body.requires_grad_(False)
+for p in net.head.parameters():
+    p.data = p.data.to(torch.float32)  #!
+"""
+    + """
+opt = torch.optim.SGD(net.head.parameters(), lr=0.1)
+for _ in range(2):
+    out = net(torch.ones(3, 8, dtype=torch.bfloat16))
+    loss = out.float().square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
 }

@@ -1,0 +1,48 @@
+"""Functions that change torch's default dtype and end without setting it back. Needs no torch."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from dtypetrace.records import Frame, Place
+from dtypetrace.records.text import ProgramText
+from dtypetrace.source import defaults
+
+SET = "    torch.set_default_dtype(torch.float64)\n"
+BACK = "torch.set_default_dtype(torch.float32)"
+
+
+def leak(body: str) -> defaults.Leak | None:
+    """What is found for a function with this body, whose first line sets the default."""
+    text = "import torch\ndef careful(x):\n" + SET + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ") + "\n"
+    frame = Frame("p.py", 3, "careful", True, 5, 3, 5 + len(SET.strip()))
+    return defaults.leak(ProgramText({"p.py": text.splitlines(keepends=True)}), Place((frame,)), "float32")
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "after"),
+    [
+        (f"if x:\n    return x\n{BACK}\nreturn x", 5, [f"{BACK}\n        return"]),
+        ("print(x)", 4, [f")\n    {BACK}"]),
+        ("if x:\n    return x", 5, [f"{BACK}\n        return", f"x\n    {BACK}"]),
+    ],
+)
+def test_each_end_that_leaves_the_default_is_repaired(body, line, after):
+    found = leak(body)
+    assert found is not None and (found.function, found.line) == ("careful", line)
+    assert [edit.after for edit in found.edits] == after
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{BACK}\nreturn x",
+        f"try:\n    return x\nfinally:\n    {BACK}",
+        "return torch.ones(3)",  # what it returns may need the default
+        "if x: return x",
+    ],
+)
+def test_what_is_set_back_or_unclear_is_left_alone(body):
+    assert leak(body) is None

@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from threading import get_ident
-from typing import Any
 
+import torch
 from torch import nn
 
-from .capture import global_hooks, mode_stacks, private, threads
+from .capture import global_hooks, mode_stacks, private, threads, unwatched
 from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
+from .capture.held_signals import held
 from .capture.module_hooks import ModuleHooks
 from .capture.patches import Patches
 from .capture.protocols import Context, Healer, MakeHealer, Opened, Reference
 from .capture.recorder import Recorder
 from .capture.settings import plan_of
 from .capture.stacks import UserCode
+from .capture.windows import Windows
 
 
 class Watch:
@@ -31,15 +33,17 @@ class Watch:
 
     model: its name is used in reports even if it is called later (optional). healing: makes the object that finds other
     arguments for each call that was refused because of a dtype.
-    steps: after this many optimizer steps the program ends (SystemExit 0); with ``on_enough``, that is called instead
-    when a module is next called from outside, and the program goes on. numerics: measure values too.
+    steps: after this many optimizer steps the program ends (SystemExit 0). windows: which steps are watched, if not
+    all. numerics: measure values too.
     reference: makes, for a recorder, the object that computes in higher precision in parallel with the program.
     """
 
     hooks: ModuleHooks
     dispatch_mode: private.TorchDispatchMode
-    _before: tuple[list[Any], list[Any]]
+    _opened: mode_stacks.Opened
     """The dispatch modes and the function modes that were on before."""
+    _below: mode_stacks.Opened
+    """Those below ours since the last time that it was attached."""
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class Watch:
         user: UserCode | None = None,
         healing: MakeHealer | None = None,
         steps: int | None = None,
-        on_enough: Callable[[], None] | None = None,
+        windows: Windows | None = None,
         numerics: bool = False,
         reference: Callable[[Recorder], Reference] | None = None,
     ) -> None:
@@ -58,9 +62,15 @@ class Watch:
             self.recorder.reference = reference(self.recorder)
         self.healer: Healer | None = None
         self.running = False
+        self.attached = False
+        """Whether anything but a count of steps is installed."""
+        self.windows = windows
         self._healing = healing
         self._steps = steps
-        self._on_enough = on_enough
+        self._default = torch.float32
+        if windows is not None:
+            windows.attach, windows.detach = self._attach_again, self._detach
+            windows.busy, windows.enough = lambda: bool(self.recorder.thread_state().calls), steps
         if model is not None:
             self.recorder.modules.root(model, -1)
             self.recorder.plans.append(plan_of(model))
@@ -71,7 +81,7 @@ class Watch:
         self.running = True
         self._remove_left()
         self.recorder.begin()
-        self._before = mode_stacks.dispatch_modes(), mode_stacks.function_modes()
+        self._opened = mode_stacks.dispatch_modes(), mode_stacks.function_modes()
         self.dispatch_mode = DispatchMode(self)
         function_mode: type = FunctionMode
         if self._healing is not None:
@@ -79,19 +89,57 @@ class Watch:
             self.healer = self._healing(Context(self.recorder, unrecorded, opened))
             function_mode = self.healer.function_mode(FunctionMode)
         self._function_mode = function_mode(self)
-        modes_off = lambda: mode_stacks.modes_off(FunctionMode, DispatchMode)
-        self._patches = Patches(self.recorder, modes_off, self.healer)
-        self.hooks = ModuleHooks(self.recorder, self._patches, self._steps, self._on_enough, self.healer)
+        self._new_patches()
+        self.hooks = ModuleHooks(self.recorder, self._patches, self._steps, self.windows, self.healer)
         try:
-            with threads.lock():
-                threads.add(self, self.recorder.thread)
-                self._patches.install()
-                global_hooks.install()
-            mode_stacks.push_dispatch_mode(self.dispatch_mode)
-            private.push_function_mode(self._function_mode)
+            self._attach()
         except BaseException:
             self.stop()
             raise
+
+    def _new_patches(self) -> None:
+        modes_off = lambda: mode_stacks.modes_off(FunctionMode, DispatchMode)
+        self._patches = Patches(self.recorder, modes_off, self.healer)
+
+    def _attach(self) -> None:
+        self.attached = True
+        if self.windows is not None:
+            self.windows.attached = True
+        with threads.lock():
+            threads.add(self, self.recorder.thread)
+            self._patches.install()
+            global_hooks.settle()
+        self._below = self._opened
+        self._below = mode_stacks.insert(self.dispatch_mode, self._function_mode, self._opened)
+
+    def _attach_again(self) -> None:
+        """Before a step that is to be watched; in a hook of the one before it."""
+        try:
+            with held():
+                unwatched.resume(self.recorder, self._default)
+                self._new_patches()
+                self.hooks.patches = self._patches
+                self._attach()
+        except Exception:
+            self.recorder.fail("the beginning of a watched step")
+            self._detach()
+
+    def _detach(self) -> None:
+        """After the last of some watched steps: only a count of the steps stays."""
+        assert self.windows is not None, "only a watch with windows is detached"
+        self.windows.attached = self.attached = False
+        try:
+            with held(), ExitStack() as last_first:
+                last_first.callback(self.rest)
+                last_first.callback(self._remove_shared, self.windows.step_ended)
+                last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._below[0], None)
+                last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._below[1], None)
+        except Exception:
+            self.recorder.fail("the end of a watched step")
+
+    def rest(self) -> None:
+        """Drops what is known of live tensors in a way that the program could notice. For a watch that is detached."""
+        self._default = unwatched.rest(self.recorder)
 
     def stop(self, error: BaseException | None = None) -> None:
         """Removes every mode, hook, patch and stance, and drops all tensors. Can be called twice. ``error``: the
@@ -101,9 +149,11 @@ class Watch:
         with ExitStack() as last_first:  # each step runs even if another one fails
             last_first.callback(self._forget)
             last_first.callback(self._remove_shared)
-            if self.recorder.thread == get_ident():
-                last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._before[0], error)
-                last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._before[1], error)
+            if not self.attached:
+                pass
+            elif self.recorder.thread == get_ident():
+                last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._below[0], error)
+                last_first.callback(mode_stacks.end_function_mode, self._function_mode, self._below[1], error)
                 last_first.callback(private.end_interrupted, error)
             else:  # modes belong to their thread; there they let calls pass until it opens another trace
                 last_first.callback(self._ends_elsewhere)
@@ -114,8 +164,8 @@ class Watch:
 
     def _forget(self) -> None:
         self.recorder.forget()
-        self._before = [], []
-        self.running = False
+        self._opened = self._below = [], []
+        self.running = self.attached = False
 
     def _remove_left(self) -> None:
         """Takes modes off this thread whose trace another thread has closed."""
@@ -126,10 +176,9 @@ class Watch:
             if isinstance(mode, DispatchMode) and not mode.watch.running:
                 mode_stacks.remove_dispatch_mode(mode)
 
-    def _remove_shared(self) -> None:
-        """Removes what acts in all threads."""
+    def _remove_shared(self, counter: Callable[..., None] | None = None) -> None:
+        """Removes what acts in all threads. ``counter``: what counts steps from now on, if anything."""
         with threads.lock(), ExitStack() as last_first:
             last_first.callback(self._patches.remove)
-            threads.discard(self)
-            if not threads.everyone():
-                global_hooks.remove()
+            threads.discard(self, counter)
+            global_hooks.settle()

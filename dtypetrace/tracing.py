@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from .capture import unwatched
 from .capture.calls import dtype_name
 from .capture.held_signals import Leaving, held
 from .capture.protocols import MakeHealer, Opened
 from .capture.recorder import Recorder
 from .capture.snapshot import ending, snapshot
 from .capture.stacks import UserCode
+from .capture.windows import Windows
 from .hooks import Watch
 from .records import Recording, Results
 from .source.facts import with_facts
@@ -38,10 +40,12 @@ class Trace(View):
 
     model, autofix, numerics and reference are as in :func:`trace`. The others are for the command line. whole_script:
     traces in the program become views of this one. script and source: where the user's own files are. ignore: codes to
-    leave out. The program ends after ``steps`` optimizer steps; watching ends after ``trace_steps``. dry:
+    leave out. The program ends after ``steps`` optimizer steps; watching ends after ``trace_steps``. watch_every: after
+    those (or ``FIRST_STEPS``), each step whose number is a multiple of it is watched, too. dry:
     large tensors have no values, and every refusal is a prediction.
 
-    Raises TypeError for a model that is not a module, RuntimeError for a second open trace in one thread.
+    Raises TypeError for a model that is not a module, ValueError for a ``watch_every`` that is not a number of steps or
+    cannot go with the other options, RuntimeError for a second open trace in one thread.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Trace(View):
         autofix: bool | MakeHealer = False,
         steps: int | None = None,
         trace_steps: int | None = None,
+        watch_every: int | None = None,
         numerics: bool = False,
         reference: bool = False,
         reference_steps: int | None = None,
@@ -66,14 +71,16 @@ class Trace(View):
                 f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the "
                 f"module or nothing"
             )
+        check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide), dry=dry)
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
+        first = trace_steps or (FIRST_STEPS if watch_every is not None else None)
         self._watch = Watch(
             model,
             user=UserCode(script, source),
             healing=_healing() if autofix is True else autofix or None,
-            steps=steps if trace_steps is None else trace_steps,
-            on_enough=None if trace_steps is None else self.stop,
+            steps=steps,
+            windows=Windows(first, watch_every, self.stop) if first is not None else None,
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide) if reference or keep_wide else None,
         )
@@ -154,9 +161,15 @@ class Trace(View):
 
     def _last_look(self, recorder: Recorder, error: BaseException | None) -> None:
         """Records what only the end of the block shows."""
+        windows = self._watch.windows
+        if windows is not None and windows.every is not None:
+            self._say_unwatched(windows)
         if error is not None:
             try:
-                recorder.leaves(error)
+                if windows is None or self.is_attached:
+                    recorder.leaves(error)
+                else:
+                    unwatched.leaves(recorder, error, windows.current)
             except Exception:  # what was recorded before is still worth showing
                 recorder.fail("the exception that ended the block")
         try:
@@ -165,6 +178,14 @@ class Trace(View):
             self._ending = ending(recorder)  # while the tensors are still known
         except Exception:
             recorder.fail("the end of the trace")
+
+    def _say_unwatched(self, windows: Windows) -> None:
+        left = windows.rounds - windows.watched
+        if left:
+            first = f"the first {windows.first} were" if windows.first > 1 else "the first was"
+            self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, then one in {windows.every}")
+        if windows.missed:
+            self.not_seen("later steps: an optimizer's step inside a backward pass cannot begin to be watched")
 
     def _close(self, error: BaseException | None) -> None:
         """Removes everything. May be called again where an interrupt ended it."""
@@ -177,8 +198,18 @@ class Trace(View):
 
     @property
     def is_open(self) -> bool:
-        """Whether it watches at this moment."""
+        """Whether it watches, or will again (``watch_every``)."""
         return self._thread is not None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it watches the step that is running."""
+        return self._watch.attached
+
+    @property
+    def windows(self) -> Windows | None:
+        """Which steps are watched; None for all."""
+        return self._watch.windows
 
     def not_seen(self, what: str) -> None:
         """Notes a limit of this trace, shown under ``not seen``."""
@@ -232,7 +263,15 @@ class Trace(View):
     def unjudged(self) -> Recording:
         """The recording with the facts from its text and, until it is judged, the text itself."""
         recorded = self._recorded
-        return with_facts(recorded if recorded is not None else snapshot(self._watch.recorder))
+        if recorded is None:
+            recorded = snapshot(self._watch.recorder)
+            self._rest_again()
+        return with_facts(recorded)
+
+    def _rest_again(self) -> None:
+        """A look at live tensors has marked them; while it is detached, nothing may refer to them."""
+        if self.is_open and not self.is_attached:
+            self._watch.rest()
 
     @property
     def _recorded(self) -> Recording | None:
@@ -272,10 +311,11 @@ class Trace(View):
             raise ValueError(
                 "why(tensor) asks a live trace; ask inside the with block, or for a module or parameter by name"
             )
-        mark = recorder.origins.of(tensor)
-        if mark is None:
+        event = recorder.event_of(tensor)
+        (self._outer or self)._rest_again()
+        if event < 0:
             raise ValueError("this tensor took part in nothing that was watched")
-        return mark.event, dtype_name(tensor.dtype)
+        return event, dtype_name(tensor.dtype)
 
 
 def _healing() -> MakeHealer:
@@ -297,8 +337,31 @@ def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder],
     return partial(Reference, steps=STEPS if steps is None else steps, keep=keep)
 
 
+FIRST_STEPS = 3
+"""With ``watch_every``: how many steps are watched from the beginning on."""
+
+
+def check_watch_every(every: Any, *, autofix: bool, reference: bool, dry: bool) -> None:
+    """Raises ValueError, with one line, for a ``watch_every`` that is no number of steps or cannot go with the rest."""
+    if every is None:
+        return
+    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        raise ValueError(f"watch_every needs a whole number of optimizer steps of at least 1, got {every!r}")
+    other = "autofix" if autofix else "reference" if reference else ""
+    if dry or other:
+        reason = {"autofix": "mends calls in every step", "reference": "follows every step"}.get(
+            other, "runs each step without values"
+        )
+        raise ValueError(f"watch_every leaves steps unwatched, and {other or 'a dry run'} {reason}: use one of the two")
+
+
 def trace(
-    model: nn.Module | None = None, *, autofix: bool = False, numerics: bool = False, reference: bool = False
+    model: nn.Module | None = None,
+    *,
+    autofix: bool = False,
+    numerics: bool = False,
+    reference: bool = False,
+    watch_every: int | None = None,
 ) -> Trace:
     """Watches the block and finds the line that gave a tensor the wrong dtype.
 
@@ -306,7 +369,9 @@ def trace(
     would fail because of a dtype is repeated with the right cast, and the block goes on; see ``fixes`` and ``diff``.
     ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no optimizer step
     could move. ``reference`` runs each operator a second time in higher precision and measures the error of each; the
-    program's own values do not change.
+    program's own values do not change. ``watch_every=200`` watches the first three optimizer steps, then each whose
+    number is a multiple of 200; between them nothing is installed but a count of the steps, so that it can stay on.
+    Raises ValueError where it is below 1 or with ``autofix`` or ``reference``.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)
@@ -315,13 +380,13 @@ def trace(
     >>> t.findings
     ()
     """
-    return Trace(model, autofix=autofix, numerics=numerics, reference=reference)
+    return Trace(model, autofix=autofix, numerics=numerics, reference=reference, watch_every=watch_every)
 
 
 def open_recorder() -> Recorder | None:
-    """The recorder of the trace that is open in this thread."""
+    """The recorder of the trace that watches this thread now."""
     trace = _open.get(threading.get_ident())
-    return trace._watch.recorder if trace is not None else None
+    return trace._watch.recorder if trace is not None and trace.is_attached else None
 
 
 def _caller() -> FrameType | None:

@@ -26,6 +26,8 @@ _ROLES = {
 }
 """torch's tables, and the hook of a Watch that is called for each."""
 
+_COUNTS = "step_ends"
+"""The only hook of a Watch that is detached."""
 _HAS_ANY: Any = getattr(private.module_internals, private.ANY_GLOBAL_HOOK, None)
 
 _made: list[HookTable] = []
@@ -48,6 +50,9 @@ class HookTable(OrderedDict[Any, Any]):
         watch = threads.here()
         if watch is not None:
             return ((_KEY, getattr(watch.hooks, self.role)),)
+        if self.role == _COUNTS:
+            counter = threads.counter()
+            return ((_KEY, counter),) if counter is not None else ()
         if self.role == "enter" and private.current_graph_task_id() == -1:
             for other in threads.everyone():
                 other.hooks.elsewhere()
@@ -107,28 +112,22 @@ for _name in (
 HookTable.__hash__ = None  # dictionaries cannot be hashed
 
 
-def install() -> None:
-    """Replaces each of torch's tables by one of ours. Can be called twice."""
+def settle() -> None:
+    """Replaces those of torch's tables by ours that the Watches need, and restores the others. Can be called twice."""
+    watched = bool(threads.everyone())
     for module, name in _places():
+        wanted = watched or _ROLES[name] == _COUNTS and threads.counting()
         current = getattr(module, name)
-        if not isinstance(current, HookTable):
+        if wanted and not isinstance(current, HookTable):
             table = next((t for t in _made if t.program is current), None)
             if table is None:
                 table = HookTable(current, name)
                 _made.append(table)
             setattr(module, name, table)
-    if _HAS_ANY is not None:
-        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any)
-
-
-def remove() -> None:
-    """Restores torch's own tables. Can be called twice."""
-    for module, name in reversed(_places()):
-        current = getattr(module, name)
-        if isinstance(current, HookTable):
+        elif not wanted and isinstance(current, HookTable):
             setattr(module, name, current.program)
     if _HAS_ANY is not None:
-        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _HAS_ANY)
+        setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any if watched else _HAS_ANY)
 
 
 def of_the_program(name: str) -> Any:

@@ -96,6 +96,10 @@ class Increments:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._waiting: _Rehearsed | None = None
 
+    def rest(self) -> None:
+        """Drops the references to tensors."""
+        self._waiting = None
+
     def follows(self, args: tuple[Any, ...]) -> bool:
         """Whether an in-place call may change tensors that are judged: narrow ones, outside backward."""
         self._waiting = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ..records import UNWATCHED
 from . import private
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _DEEPEST = 24
 """The longest chain of events: one more gets the number of its parent. No reader follows more."""
+_FORGOTTEN = 4
+"""A tensor that was in none of so many watched steps is forgotten: the program may have dropped it long ago."""
 _ROOM = 1024
 """The table is swept when it has more than twice its live marks plus this many."""
 
@@ -73,6 +76,23 @@ class Mark(Ref):
     was: int
 
 
+class Resting(NamedTuple):
+    """What is known about a tensor between two watched steps, without a Python reference to it.
+
+    The tensor is recognised by its id and its memory: torch refuses to swap a tensor that has a weak reference, and
+    while nothing is watched nobody answers for ours.
+    """
+
+    memory: Any
+    """A weak reference to the storage, of C++."""
+    facts: tuple[Any, ...]
+    """dtype, offset and shape."""
+    event: int
+    op: int
+    unused: int
+    """In how many watched steps the tensor was not seen."""
+
+
 def not_ours(references: Iterable[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
     """The weak references to a tensor that are not dtypetrace's."""
     return [reference for reference in references if not isinstance(reference, Ref)]
@@ -92,6 +112,10 @@ class Origins:
         self._numbers: dict[RawEvent, int] = {}
         self._gradients: dict[int, tuple[Ref, Ref]] = {}
         """By the id of the tensor that owns the gradient."""
+        self._resting: dict[int, Resting] = {}
+        """By id: tensors that were known when the last watched step ended and have not been seen again."""
+        self.rested = False
+        """Whether there were steps that were not watched."""
 
     def mark(self, tensor: torch.Tensor, event: int, op: int) -> Mark:
         """Notes that an event decided a tensor's dtype and that an op made it."""
@@ -124,7 +148,19 @@ class Origins:
     def of(self, tensor: torch.Tensor) -> Mark | None:
         """The tensor's mark. If the id was reused, the weak reference shows it."""
         mark = self.marks.get(id(tensor))
-        return mark if mark is not None and mark() is tensor else None
+        if mark is not None and mark() is tensor:
+            return mark
+        return self._known_before(tensor) if self._resting else None
+
+    def _known_before(self, tensor: torch.Tensor) -> Mark | None:
+        """The mark of a tensor that was known before steps that were not watched, if it is still that tensor."""
+        known = self._resting.pop(id(tensor), None)
+        if known is None or known.memory.expired():
+            return None
+        place = _place_in_memory(tensor)
+        if place is None or (place[0]._cdata, place[1]) != (known.memory.cdata, known.facts):
+            return None
+        return self.mark(tensor, known.event, known.op)
 
     def mark_of(self, tensor: torch.Tensor, place: int = -1, name: str = "") -> Mark:
         """The tensor's mark. A tensor that was never seen gets an ``input`` origin, at the place of its first use."""
@@ -133,7 +169,8 @@ class Origins:
             inner = self._inner_mark(tensor)
             if inner is not None:
                 return self.mark(tensor, inner.event, inner.op)
-            mark = self.mark(tensor, self.event(RawEvent("input", "", place, -1, (), tensor.dtype, name=name)), -1)
+            how = UNWATCHED if self.rested else ""
+            mark = self.mark(tensor, self.event(RawEvent("input", how, place, -1, (), tensor.dtype, name=name)), -1)
         return mark
 
     def _inner_mark(self, wrapper: torch.Tensor) -> Mark | None:
@@ -258,10 +295,34 @@ class Origins:
             event = self.events[event].parents[0]
         return event
 
+    def rest(self) -> None:
+        """Replaces every weak reference to a tensor by what recognises the tensor without one."""
+        self.rested = True
+        kept = {k: r._replace(unused=r.unused + 1) for k, r in self._resting.items() if r.unused < _FORGOTTEN}
+        for number, mark in self.marks.items() if private.StorageWeakRef is not None else ():
+            tensor = mark()
+            place = _place_in_memory(tensor) if tensor is not None and mark.event >= 0 else None
+            if place is not None:
+                kept[number] = Resting(private.StorageWeakRef(place[0]), place[1], mark.event, mark.op, 0)
+        self.clear()
+        self._resting = {k: r for k, r in kept.items() if not r.memory.expired()}
+
     def clear(self) -> None:
         """Forgets every tensor; the events stay."""
         self.marks.clear()
         self._gradients.clear()
+        self._resting.clear()
+
+
+def _place_in_memory(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]] | None:
+    """A tensor's storage, with dtype, offset and shape; None for one without memory of its own."""
+    tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own part
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage(), (tensor.dtype, tensor.storage_offset(), tuple(tensor.shape))
+    except (RuntimeError, NotImplementedError):  # what vmap and grad pass looks plain and has no storage
+        return None
 
 
 def _identity(event: RawEvent) -> RawEvent:

@@ -8,6 +8,8 @@ from typing import Any
 
 from . import private
 
+Opened = tuple[list[Any], list[Any]]
+
 
 @contextmanager
 def last_function_mode(mode: private.TorchFunctionMode) -> Iterator[None]:
@@ -29,6 +31,35 @@ def push_dispatch_mode(mode: private.TorchDispatchMode) -> None:
     """Pushes a dispatch mode without the flags that its ``__enter__`` sets: all threads share them, and modes that end
     in another order than they began would leave them wrong for good."""
     private.push_dispatch_mode_above(mode)
+
+
+def insert(
+    dispatch_mode: private.TorchDispatchMode, function_mode: private.TorchFunctionMode, opened: Opened
+) -> Opened:
+    """Puts a pair of modes where they were when their trace was opened, and returns the modes below them.
+
+    A mode that the program has put on since stays above: its end takes the innermost mode off, which must be its own.
+    ``opened``: the dispatch modes and the function modes that were on when the trace was opened.
+    """
+    modes, functions = dispatch_modes(), function_modes()
+    below = modes[: _common(modes, opened[0])], functions[: _common(functions, opened[1])]
+    if len(below[0]) == len(modes):
+        private.push_dispatch_mode_above(dispatch_mode)
+    else:
+        _set_dispatch_modes([*below[0], dispatch_mode, *modes[len(below[0]) :]])
+    if len(below[1]) == len(functions):
+        private.push_function_mode(function_mode)
+    else:
+        _set_function_modes([*below[1], function_mode, *functions[len(below[1]) :]])
+    return below
+
+
+def _common(modes: list[Any], before: list[Any]) -> int:
+    """How many modes from the outermost on are the same in both lists."""
+    same = 0
+    while same < min(len(modes), len(before)) and modes[same] is before[same]:
+        same += 1
+    return same
 
 
 def function_modes() -> list[Any]:

@@ -21,6 +21,7 @@ from .recorder import Recorder
 from .running import ModuleCall, Thread
 from .settings import plan_of
 from .steps import Running
+from .windows import Windows
 
 _OTHER_THREADS = "modules that ran in other threads: modes are thread-local"
 _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
@@ -28,7 +29,7 @@ _FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.Multih
 
 
 class ModuleHooks:
-    """The hooks of one trace; ``capture.global_hooks`` calls them. See :class:`hooks.Watch` for steps and on_enough."""
+    """The hooks of one trace; ``capture.global_hooks`` calls them. See :class:`hooks.Watch` for steps and windows."""
 
     always_called = True
     """``leave`` also runs after exceptions."""
@@ -38,14 +39,14 @@ class ModuleHooks:
         recorder: Recorder,
         patches: Patches,
         steps: int | None,
-        on_enough: Callable[[], None] | None,
+        windows: Windows | None,
         healer: Healer | None,
     ) -> None:
         self.recorder = recorder
         self.patches = patches
         self.healer = healer
         self.steps = steps
-        self.on_enough = on_enough
+        self.windows = windows
 
     def elsewhere(self) -> None:
         """Called when a module runs in a thread that no trace watches."""
@@ -67,9 +68,8 @@ class ModuleHooks:
             if modules:
                 root = modules[0].root
             else:
-                if self.on_enough is not None and self._enough() and not thread.calls:
-                    # not in the optimizer's own hook: hooks cannot be removed while torch walks through them
-                    self.on_enough()
+                if self.windows is not None and self.windows.waiting and not thread.calls and not backward:
+                    self.windows.settle()
                     return None
                 self._outermost(module)
                 above = recorder.modules.above(module) if backward else None
@@ -84,9 +84,6 @@ class ModuleHooks:
         except Exception:
             recorder.fail("a module hook")
             return None
-
-    def _enough(self) -> bool:
-        return self.steps is not None and self.recorder.steps_done >= self.steps
 
     def _called_directly(self, frame: FrameType | None) -> bool:
         """Whether the program calls the module itself, so that its text names the module; checkpoint does not do
@@ -171,7 +168,9 @@ class ModuleHooks:
             self._follow(lambda: self._plan(optimizer, step.place))
         self._follow(lambda: measuring.after_step(recorder, optimizer))
         recorder.steps_done += 1
-        if self.on_enough is None and self._enough():
+        if self.windows is not None:
+            self.windows.step_ended(optimizer)
+        elif self.steps is not None and recorder.steps_done >= self.steps:
             raise SystemExit(0)
 
     def _plan(self, optimizer: Any, place: int) -> None:

@@ -57,7 +57,7 @@ _NOTHING_PASSED: Mapping[Hashable, tuple[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class _Scene:
+class Scene:
     """What raised, and where."""
 
     op: str
@@ -112,7 +112,7 @@ def from_call(
             scene = replace(scene, phase="backward", derived=True)
             arguments = _in_backward(recorder, meaning, error) or arguments
         passed = passed_to_module(recorder, frame) if not _by_engine(frame) else _NOTHING_PASSED
-        _record(recorder, thread, meaning, scene, arguments, error, passed=passed)
+        record(recorder, thread, meaning, scene, arguments, error, passed=passed)
 
 
 def _by_engine(frame: FrameType | None) -> bool:
@@ -120,16 +120,16 @@ def _by_engine(frame: FrameType | None) -> bool:
     return frame is None or frame.f_code is private.ENGINE_CODE
 
 
-def _scene_of_call(recorder: Recorder, thread: Thread, op: str, aten: str | None, frame: FrameType | None) -> _Scene:
+def _scene_of_call(recorder: Recorder, thread: Thread, op: str, aten: str | None, frame: FrameType | None) -> Scene:
     forward_op = recorder.nodes.forward_op() if private.current_graph_task_id() != -1 else -1
     if not _by_engine(frame):
         place = recorder.place(thread, frame)
-        return _Scene(op, aten, recorder.phase(thread, place), thread.module, place, forward_op)
+        return Scene(op, aten, recorder.phase(thread, place), thread.module, place, forward_op)
     if forward_op >= 0:
         known = recorder.ops[forward_op]
-        return _Scene(op, aten, "backward", known.module, known.place, forward_op, derived=True)
+        return Scene(op, aten, "backward", known.module, known.place, forward_op, derived=True)
     place = recorder.backward_place
-    return _Scene(op, aten, recorder.phase(thread, place), recorder.owner(), place, forward_op, derived=True)
+    return Scene(op, aten, recorder.phase(thread, place), recorder.owner(), place, forward_op, derived=True)
 
 
 def _in_backward(recorder: Recorder, meaning: Refusal, error: Exception) -> Named:
@@ -166,8 +166,8 @@ def from_module(
         arguments += _own_parameters(module, meaning, bool(stack), {id(v) for _, v in arguments})
         if all(recorder.places.hidden(f.f_code.co_filename) for f, _ in stack):
             op = type(module).__name__  # what the program called is the module
-        scene = _Scene(op, None, recorder.phase(thread, place), number, place)
-        _record(recorder, thread, meaning, scene, arguments, error)
+        scene = Scene(op, None, recorder.phase(thread, place), number, place)
+        record(recorder, thread, meaning, scene, arguments, error)
 
 
 def _own_parameters(module: nn.Module, meaning: Refusal, deep: bool, known: set[int]) -> Named:
@@ -190,12 +190,20 @@ def from_traceback(recorder: Recorder, error: BaseException) -> None:
     place = recorder.places.of_frames(whole_stack(stack))
     thread = recorder.thread_state()
     with private.DisableTorchFunction():
-        op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
-        arguments = arguments or list(mismatched_gradients(recorder, set(meaning.dtypes.values())))
-        stepping = recorder.stepping.raised_in([f for f, _ in stack])
-        phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
+        scene, arguments = scene_of_traceback(recorder, thread, stack, meaning, error, place)
         holders = [m for f, _ in stack for m in f.f_locals.values() if isinstance(m, nn.Module)]
-        _record(recorder, thread, meaning, _Scene(op, None, phase, -1, place), arguments, error, holders)
+        record(recorder, thread, meaning, scene, arguments, error, holders)
+
+
+def scene_of_traceback(
+    recorder: Recorder, thread: Thread, stack: Stack, meaning: Refusal, error: Exception, place: int
+) -> tuple[Scene, Named]:
+    """What raised, and the values that were refused, by the frames that the exception left."""
+    op, arguments = _raised_in(recorder, thread, stack, meaning, error, place)
+    arguments = arguments or list(mismatched_gradients(recorder, set(meaning.dtypes.values())))
+    stepping = recorder.stepping.raised_in([f for f, _ in stack])
+    phase = "optimizer" if stepping or meaning.code == "DT116" else "backward" if op in _BACKWARDS else "other"
+    return Scene(op, None, phase, -1, place), arguments
 
 
 def whole_stack(stack: Stack) -> list[tuple[CodeType, int]]:
@@ -226,7 +234,7 @@ def from_prediction(
     place = recorder.places.of_frames([(f.f_code, f.f_lasti) for f in frames])
     meaning = Refusal("ahead", code, "agree", {name: dtype_name(v.dtype) for name, v in arguments}, None)
     op = "backward" if phase == "backward" else public_name(inside)
-    _record(recorder, thread, meaning, _Scene(op, None, phase, -1, place), arguments, error)
+    record(recorder, thread, meaning, Scene(op, None, phase, -1, place), arguments, error)
     number = recorder.refusals.number_of(error)
     assert number is not None, "it was recorded just now"
     if error.__traceback__ is None:  # it was never raised
@@ -256,11 +264,11 @@ def _raised_in(
 # ---------------------------------------------------------------- the record
 
 
-def _record(
+def record(
     recorder: Recorder,
     thread: Thread,
     meaning: Refusal,
-    scene: _Scene,
+    scene: Scene,
     arguments: Named,
     error: Exception,
     holders: Iterable[nn.Module] = (),
@@ -303,7 +311,7 @@ def _witnesses(
     recorder: Recorder,
     arguments: Named,
     names: Names,
-    scene: _Scene,
+    scene: Scene,
     meaning: Refusal,
     text: str,
     passed: Mapping[Hashable, tuple[str, int]],
@@ -331,7 +339,7 @@ def _tensor_witness(
     argument: str,
     value: Tensor,
     names: Names,
-    scene: _Scene,
+    scene: Scene,
     passed: Mapping[Hashable, tuple[str, int]],
 ) -> Witness:
     name, holder = holder_of(value, names)

@@ -158,6 +158,13 @@ class Places:
             return None
         return first[0] if first[0] is second[0] else None
 
+    def is_at(self, number: int, code: CodeType, lasti: int) -> bool:
+        """Whether the innermost frame of a place is on the line of an instruction."""
+        frames = self._entries[number][1] if number >= 0 else ()
+        if not frames or isinstance(frames[0], Frame) or frames[0][0] is not code:
+            return False
+        return _position(*frames[0])[0] == _position(code, lasti)[0]
+
     @staticmethod
     def callee(code: CodeType, lasti: int) -> str:
         """The name of the function that an instruction calls, else of the function that it is in."""

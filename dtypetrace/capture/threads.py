@@ -7,6 +7,7 @@ threads that no trace watches: the tensors of another thread may change, without
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,18 +31,36 @@ class Watching(Protocol):
 
 _watches: dict[int, Watching] = {}
 """By thread: the Watches that were started there."""
+_counters: dict[int, Callable[..., None]] = {}
+"""By thread: what counts the optimizer steps of a Watch that is detached."""
 _lock = RLock()
 
 
 def add(watch: Watching, ident: int) -> None:
     """Records that a Watch begins to watch a thread."""
     _watches[ident] = watch
+    _counters.pop(ident, None)
 
 
-def discard(watch: Watching) -> None:
-    """Records that a Watch has ended, in whichever thread."""
-    for ident in [ident for ident, other in list(_watches.items()) if other is watch]:
-        del _watches[ident]
+def discard(watch: Watching, counter: Callable[..., None] | None = None) -> None:
+    """Records that a Watch has ended, in whichever thread, or that from now on it only counts steps."""
+    ident = watch.recorder.thread
+    for known in [known for known, other in list(_watches.items()) if other is watch]:
+        del _watches[known]
+    if counter is not None:
+        _counters[ident] = counter
+    elif _watches.get(ident) is None:
+        _counters.pop(ident, None)
+
+
+def counter() -> Callable[..., None] | None:
+    """What counts the optimizer steps of the calling thread, None where nothing does."""
+    return _counters.get(get_ident())
+
+
+def counting() -> bool:
+    """Whether the steps of any thread are counted for a Watch that is detached."""
+    return bool(_counters)
 
 
 def everyone() -> list[Watching]:

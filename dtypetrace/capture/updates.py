@@ -7,7 +7,7 @@ what happened, not from the optimizer's name. The sums are read once, at the end
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -41,7 +41,7 @@ class _Tracked:
     """One parameter: what is known about it on the host."""
 
     def __init__(self, parameter: Tensor, group: dict[str, Any], name: str, event: int) -> None:
-        self.ref = Ref(parameter)
+        self.ref: Callable[[], Tensor | None] = Ref(parameter)
         self.group = _settings(group)
         self.name, self.event = name, event
         self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), tuple(parameter.shape)
@@ -52,6 +52,16 @@ class _Tracked:
         self.written = False
         self.version = 0
 
+    def again(self, parameter: Any) -> bool:
+        """Whether this is that parameter; if it was only known by its id between watched steps, it is from now on."""
+        if self.ref is _resting and (parameter.dtype, tuple(parameter.shape)) == (self.dtype, self.shape):
+            self.ref = Ref(parameter)
+        return self.ref() is parameter and self.dtype is getattr(parameter, "dtype", None)
+
+
+def _resting() -> None:
+    """Replaces the reference to a parameter between watched steps; see :class:`marks.Resting`."""
+
 
 class Updates:
     """Watches the steps of every optimizer for one recorder. numerics: whether to measure values, or only dtypes."""
@@ -60,6 +70,7 @@ class Updates:
         self._recorder = recorder
         self._numerics = numerics
         self._optimizers: list[_Optimizer] = []
+        self._each = False
         self.written: set[int] = set()
         """Start addresses of the memory that the running step wrote to."""
 
@@ -69,7 +80,7 @@ class Updates:
         if watched is None:
             watched = _Optimizer(optimizer, place, self._recorder, self._numerics)
             self._optimizers.append(watched)
-        if watched.due():
+        if watched.due(self._each):
             self.written.clear()
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 watched.begins(optimizer, closure)
@@ -88,6 +99,13 @@ class Updates:
         if watched is not None:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 watched.ends(optimizer, self.written)
+
+    def rest(self) -> None:
+        """Drops the references to tensors. From now on few steps are watched, and each of them is measured."""
+        self._each = True
+        self.written.clear()
+        for watched in self._optimizers:
+            watched.rest()
 
     def read(self) -> tuple[Update, ...]:
         """What the steps did, by parameter. Waits for the device."""
@@ -111,13 +129,22 @@ class _Optimizer:
         self.closure = False
         self.unnamed: list[_Tracked] = []
 
-    def due(self) -> bool:
-        """Counts a step, and returns whether it is measured."""
+    def rest(self) -> None:
+        self.measuring = False
+        for tracked in self.known.values():
+            tracked.ref = _resting
+        for samples in self.samples:
+            samples.before = samples.gradients = None
+
+    def due(self, each: bool) -> bool:
+        """Counts a step, and returns whether it is measured; ``each``: whether each step is, with numerics."""
         self.steps += 1
+        if each and self.numerics:
+            return True
         if not self.numerics:
             return self.steps <= _FACTS_ONLY
-        each = next((each for last, each in _SCHEDULE if self.steps <= last), _LATER)
-        return self.steps % each == 0
+        apart = next((apart for last, apart in _SCHEDULE if self.steps <= last), _LATER)
+        return self.steps % apart == 0
 
     def begins(self, optimizer: Any, closure: bool) -> None:
         """Before a step that is measured."""
@@ -149,7 +176,7 @@ class _Optimizer:
         for number, group in enumerate(optimizer.param_groups):
             for index, parameter in enumerate(group["params"]):
                 known = self.known.get(id(parameter))
-                if known is not None and known.ref() is parameter and known.dtype is getattr(parameter, "dtype", None):
+                if known is not None and known.again(parameter):
                     known.group = _settings(group)
                     continue
                 if not isinstance(parameter, Tensor) or not parameter.dtype.is_floating_point or parameter.is_meta:

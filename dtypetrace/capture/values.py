@@ -161,6 +161,11 @@ class Values:
 
     # ------------------------------------------------------------ which steps
 
+    def rest(self) -> None:
+        """A watched step was the last for a while; the next one is measured completely."""
+        self.looking = True
+        self.increments.rest()
+
     def step_ended(self, optimizer: Any, ops: Sequence[GrowingOp]) -> None:
         """An optimizer's step has ended: decides what is measured from here on.
 

@@ -96,6 +96,14 @@ def count(option: str) -> Callable[[str], int]:
     return read
 
 
+def every(text: str) -> int:
+    """Reads the value of ``--watch``: ``every=200``."""
+    word, _, number = text.partition("=")
+    if word != "every" or not number.isdecimal() or int(number) < 1:
+        raise UsageError(f"--watch needs every=N, with N a whole number of steps of at least 1, got {text!r}")
+    return int(number)
+
+
 def reaches(findings: Sequence[Any], level: str | None) -> bool:
     """Whether any finding is as severe as a level, or more."""
     return level is not None and any(f.severity in SEVERITIES[SEVERITIES.index(level) :] for f in findings)

@@ -100,6 +100,12 @@ class RunCommand:
             metavar="N",
             help="watch N optimizer steps, then let the run go on unwatched",
         )
+        add(
+            "--watch",
+            type=arguments.every,
+            metavar="every=N",
+            help="stay on: watch the first 3 steps (or --trace-steps N), then one in N; between, only count them",
+        )
         arguments.add_format(parser)
         arguments.add_fail_on(parser, "exit with 1 instead of 0 if a finding is this severe or more")
         add(
@@ -135,6 +141,7 @@ class RunCommand:
         arguments.add_quiet(parser, "print no report, only errors; files are still written")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
+        _check_watch(options)
         program = arguments.program(options, self.usage)
         if options.format == "sarif" and options.output is None:
             raise UsageError("--format sarif needs --output F: on stderr it would stand among the script's own lines")
@@ -145,6 +152,7 @@ class RunCommand:
             ignore=frozenset(options.ignore),
             steps=options.steps,
             trace_steps=options.trace_steps,
+            watch_every=options.watch,
             numerics=options.numerics and not options.dry_run,
             autofix=options.autofix or options.dry_run,
             dry=options.dry_run,
@@ -197,6 +205,18 @@ class RunCommand:
         if isinstance(ending, SystemExit) and not ending.code and arguments.reaches(findings, options.fail_on):
             return SystemExit(1)
         return ending
+
+
+def _check_watch(options: argparse.Namespace) -> None:
+    """Raises UsageError where ``--watch`` is given with an option that needs every step."""
+    needs = {
+        "--autofix": options.autofix,
+        "--dry-run": options.dry_run,
+        "--reference": options.reference or options.reference_steps is not None or options.keep_wide,
+    }
+    other = next((name for name, given in needs.items() if given), None)
+    if options.watch is not None and other:
+        raise UsageError(f"--watch leaves steps unwatched, and {other} needs every step. Use one of the two")
 
 
 def _files(options: argparse.Namespace) -> list[Output]:

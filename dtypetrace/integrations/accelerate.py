@@ -28,8 +28,10 @@ def watch(
     fail_on: str | None = None,
     ignore: Sequence[str] = (),
     numerics: bool = True,
+    watch_every: int | None = None,
 ) -> Iterator[FirstSteps]:
-    """Judges the precision plan, watches the first ``max_steps`` optimizer steps in the block, then detaches.
+    """Judges the precision plan, watches the first ``max_steps`` optimizer steps in the block, then detaches; with
+    ``watch_every``, one step in so many is watched after that.
 
     Open it after ``accelerator.prepare``. Rank 0 prints. folder: where the report goes (default: the accelerator's
     ``project_dir``; without one, none is written). The counts of findings go to the accelerator's trackers. The others
@@ -46,7 +48,7 @@ def watch(
     def log(values: Mapping[str, float]) -> None:
         accelerator.log(dict(values))
 
-    steps = FirstSteps(max_steps, fail_on, ignore, numerics)
+    steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every)
     steps.begin(
         accelerator.unwrap_model(models[0]),
         optimizer=optimizers[0].optimizer if len(optimizers) == 1 else None,
@@ -56,15 +58,19 @@ def watch(
         folder=folder or accelerator.project_dir,
         log=log,
     )
-    # a hook after a step still runs inside it, so the trace ends when the model is next called
-    hooks = [o.optimizer.register_step_post_hook(lambda *_: steps.count()) for o in optimizers[:1]]
-    hooks.append(models[0].register_forward_pre_hook(lambda *_: steps.end_if_enough()))
+
+    def between(*_: Any) -> None:
+        steps.report_if_over()
+        if steps.first_steps_over:
+            hook.remove()
+
+    # the trace counts steps itself; its report waits until no step is running
+    hook = models[0].register_forward_pre_hook(between)
     try:
         yield steps
     except BaseException as error:
         steps.end(error)
         raise
     finally:
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
     steps.end()

@@ -18,7 +18,8 @@ _AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 
 class DtypeTraceCallback(Callback):
-    """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches.
+    """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches; with
+    ``watch_every``, one step in so many is watched after that.
 
     Rank 0 prints. The report and the trace are in the trainer's log folder (``dtypetrace.html``, ``dtypetrace.trace``);
     the counts of findings go to its loggers as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those
@@ -28,14 +29,19 @@ class DtypeTraceCallback(Callback):
     """
 
     def __init__(
-        self, max_steps: int = 3, fail_on: str | None = None, ignore: Sequence[str] = (), numerics: bool = True
+        self,
+        max_steps: int = 3,
+        fail_on: str | None = None,
+        ignore: Sequence[str] = (),
+        numerics: bool = True,
+        watch_every: int | None = None,
     ) -> None:
-        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics)
+        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every)
         self._last = 0
 
     @property
     def trace(self) -> Any:
-        """The trace of the first steps, with all its views."""
+        """The trace of the watched steps, with all its views."""
         return self.steps.trace
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -14,7 +14,8 @@ from .watching import FirstSteps
 
 
 class DtypeTraceCallback(TrainerCallback):
-    """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches.
+    """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches; with
+    ``watch_every``, one step in so many is watched after that.
 
     Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the
     counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those of
@@ -24,14 +25,20 @@ class DtypeTraceCallback(TrainerCallback):
     """
 
     def __init__(
-        self, max_steps: int = 3, *, fail_on: str | None = None, ignore: Sequence[str] = (), numerics: bool = True
+        self,
+        max_steps: int = 3,
+        *,
+        fail_on: str | None = None,
+        ignore: Sequence[str] = (),
+        numerics: bool = True,
+        watch_every: int | None = None,
     ) -> None:
-        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics)
+        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every)
         self._wrapped: tuple[Any, str] | None = None
 
     @property
     def trace(self) -> Any:
-        """The trace of the first steps, with all its views."""
+        """The trace of the watched steps, with all its views."""
         return self.steps.trace
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -1,4 +1,5 @@
-"""What the callbacks share: the plan judged before step 1, the first steps watched, a report in the run's folder."""
+"""What the callbacks share: the plan judged before step 1, the first steps watched and then some, a report in the run's
+folder."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from typing import Any
 
 from ..commands.arguments import codes, reaches
 from ..commands.preflight import preflight
-from ..records import SEVERITIES, Finding
-from ..tracing import Trace
+from ..records import SEVERITIES, Finding, Place
+from ..tracing import Trace, check_watch_every
 
 Log = Callable[[Mapping[str, float]], None]
 """The trainer's own way to log metrics."""
@@ -25,36 +26,51 @@ class FoundError(RuntimeError):
 class FirstSteps:
     """Watches the first optimizer steps of a training run, then leaves nothing installed.
 
-    max_steps: optimizer steps to watch. fail_on: ``"note"``, ``"warning"`` or ``"error"``: raise :class:`FoundError`
-    for a finding this severe or more; None never ends the run. ignore: codes to leave out. numerics: measure values,
-    too. A failure of dtypetrace's own is printed and ends the watching, never the run. Raises ValueError for a severity
-    or a code that does not exist, and for fewer steps than one.
+    max_steps: optimizer steps to watch. watch_every: after those, each step whose number is a multiple of it is
+    watched, too; between them only a count of the steps is installed. fail_on: ``"note"``, ``"warning"`` or
+    ``"error"``: raise :class:`FoundError` for a finding this severe or more; None never ends the run. ignore: codes to
+    leave out. numerics: measure values, too. A failure of dtypetrace's own is printed and ends the watching, never the
+    run. Raises ValueError for a severity or a code that does not exist, and for fewer steps than one.
     """
 
     def __init__(
-        self, max_steps: int = 3, fail_on: str | None = None, ignore: Sequence[str] = (), numerics: bool = True
+        self,
+        max_steps: int = 3,
+        fail_on: str | None = None,
+        ignore: Sequence[str] = (),
+        numerics: bool = True,
+        watch_every: int | None = None,
     ) -> None:
         if fail_on not in (None, *SEVERITIES):
             raise ValueError(f"fail_on is one of {', '.join(SEVERITIES)}, not {fail_on!r}")
         if max_steps < 1:
             raise ValueError(f"max_steps needs to be at least 1, not {max_steps}")
+        check_watch_every(watch_every, autofix=False, reference=False, dry=False)
         self.max_steps = max_steps
+        self.watch_every = watch_every
         self._fail_on = fail_on
         self._ignore = frozenset(codes(",".join(ignore))) if ignore else frozenset()
         self._numerics = numerics
         self.trace: Trace | None = None
-        """The trace of the first steps; closed when they are over."""
+        """The trace of the watched steps; closed when the last one is over."""
         self.plan: tuple[Finding, ...] = ()
         """What was found before the first step."""
         self._done = 0
+        self._reported: list[tuple[str, Place]] | None = None
+        """What the report of the first steps found."""
         self._rank = 0
         self._folder: Path | None = None
         self._log: Log | None = None
 
     @property
     def watching(self) -> bool:
-        """Whether it watches at this moment."""
+        """Whether it watches, or will again."""
         return self.trace is not None and self.trace.is_open
+
+    @property
+    def first_steps_over(self) -> bool:
+        """Whether the first steps were watched and reported."""
+        return self._reported is not None
 
     def begin(
         self,
@@ -70,7 +86,8 @@ class FirstSteps:
         """Judges the plan, then watches. ``optimizer`` and the others are as in ``dtypetrace.preflight``."""
         if self.watching:
             return
-        self._rank, self._folder, self._log, self._done = rank, Path(folder) if folder else None, log, 0
+        self._rank, self._folder, self._log = rank, Path(folder) if folder else None, log
+        self._done, self._reported = 0, None
         self._ours(lambda: self._begin(model, optimizer, scaler, autocast_dtype))
         self._judge(self.plan)
 
@@ -81,38 +98,52 @@ class FirstSteps:
             self._say(repr(judged))
         if reaches(self.plan, self._fail_on):
             return
-        self.trace = Trace(model, ignore=self._ignore, numerics=self._numerics)
+        self.trace = Trace(
+            model,
+            ignore=self._ignore,
+            numerics=self._numerics,
+            trace_steps=self.max_steps,
+            watch_every=self.watch_every,
+        )
         self.trace.start()
 
-    def count(self) -> None:
-        """Counts an optimizer step, which may still be running."""
-        self._done += 1
-
-    def end_if_enough(self) -> None:
-        """Ends the trace after the last step to watch; to be called outside of a step."""
-        if self.watching and self._done >= self.max_steps:
-            self.end()
-
     def step_done(self) -> None:
-        """An optimizer step is over; after the last one to watch, the trace ends."""
-        self.count()
-        self.end_if_enough()
+        """An optimizer step is over. The trace counts steps itself; after the first ones, they are reported."""
+        self._done += 1
+        self.report_if_over()
+
+    def report_if_over(self) -> None:
+        """Reports the first steps if they are over; to be called outside of a step."""
+        trace = self.trace
+        if trace is None or self._reported is not None:
+            return
+        windows = trace.windows
+        if self._done > self.max_steps and windows is not None and not windows.steps:
+            self.end()  # an optimizer that is none of torch's calls no hooks
+        elif not trace.is_attached and windows is not None and windows.watched:
+            self._conclude(trace)
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the trace: the report is printed by rank 0, written and logged. ``error``: what ended the run, if
         anything; it gets the notes of the finding behind it. Can be called twice."""
         trace = self.trace
-        if trace is None or not trace.is_open:
+        if trace is None or not trace.is_open and self._reported is not None:
             return
         self._ours(lambda: trace.stop(error))
+        self._conclude(trace, error)
+
+    def _conclude(self, trace: Trace, error: BaseException | None = None) -> None:
         findings: list[Finding] = []
         self._ours(lambda: findings.extend(trace.findings))
-        self._ours(lambda: self._report(trace))
+        found = [(f.code, f.site) for f in findings]
+        whole, self._reported = found != self._reported, found
+        self._ours(lambda: self._report(trace, whole))
         if error is None:
             self._judge(findings)
 
-    def _report(self, trace: Trace) -> None:
-        self._say(repr(trace))
+    def _report(self, trace: Trace, whole: bool) -> None:
+        """Prints, writes and logs. ``whole``: False where the last report found the same, so that one line says all."""
+        self._say(repr(trace) if whole else repr(trace).splitlines()[-1])
         if self._log is not None:
             counts = {level: sum(f.severity == level for f in trace.findings) for level in SEVERITIES[::-1]}
             self._log({f"dtypetrace/{level}s": float(count) for level, count in counts.items()})

@@ -34,6 +34,8 @@ FORWARD = ("forward", "recompute", "other")
 """Phases in which the program's own calls run; ops of the others follow from them."""
 SEVERITIES = ("note", "warning", "error")
 """Mildest first."""
+UNWATCHED = "an unwatched step"
+"""The ``op`` of an ``input``: the tensor was made in a step that was not watched, or before the watching began."""
 
 # ---------------------------------------------------------------- what hooks record
 
@@ -222,6 +224,10 @@ class Refused:
     after: int = -1  # how many of the recording's ops ran before it, -1 where that was not counted
     derived: bool = False
     """Whether the autograd engine ran it. Then its place is that of the forward op, or of the call of ``backward``."""
+    unwatched: int = 0
+    """The number of the step that it ended, where that step was not watched; 0 where it was."""
+    before: tuple[str, ...] = ()
+    """For an unwatched step: the operands' dtypes of the same call in watched steps; empty where it did not run."""
 
 
 @dataclass(frozen=True, slots=True)

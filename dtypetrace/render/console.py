@@ -9,7 +9,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import Chain, Finding, Recording
+from ..records import UNWATCHED, Chain, Finding, Recording
 from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
@@ -178,7 +178,9 @@ def why_text(chains: Sequence[Chain]) -> str:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         text.append(f"{', '.join(names[:_MOST_NAMED])}{more}: {dtype}")
         for index, step in enumerate(flow):
-            if step.op:
+            if step.op == UNWATCHED and not index:
+                event = wording.UNSEEN_BIRTH
+            elif step.op:
                 event = f"{step.how if index else kind} by {step.op}"
             else:
                 event = step.how if index else "existed before tracing started"
@@ -194,6 +196,8 @@ def notes_for(finding: Finding) -> list[str]:
     if finding.culprit is not None:
         origin = finding.culprit.origin
         born = f", born at {wording.at(origin.place)} ({origin.kind})" if origin.place.stack else ""
+        if origin.op == UNWATCHED:
+            born = f", {wording.UNSEEN_BIRTH}"
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {finding.fix.why}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import networkx as nx
 
-from ..records import Chain, Finding, FlowStep, Input, Op, Operand, Place, Recording, Witness
+from ..records import UNWATCHED, Chain, Finding, FlowStep, Input, Op, Operand, Place, Recording, Witness
 from ..tables.dtypes import FLOATING
 from ..terminal import seen
 from . import listings
@@ -104,7 +104,7 @@ class Pictures:
             return
         shown.add(key)
         origin = operand.origin
-        label = f"{origin.op}()" if origin.op else operand.shown
+        label = f"{origin.op}()" if origin.op and origin.op != UNWATCHED else operand.shown
         _put(
             graph,
             key,

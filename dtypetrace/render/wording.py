@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..records import Finding, FlowStep, Frame, Operand, Place
+from ..records import UNWATCHED, Finding, FlowStep, Frame, Operand, Place
 from ..tables.dtypes import FLOATING
 from ..tables.operators import TAKES_DTYPE
 
@@ -33,9 +33,7 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
             return f"{f.culprit.name} is written here"
         if f.culprit is not None and f.culprit.origin.kind == "input":
             name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
-            return (
-                f"{step.to} comes in here{name}: it was created before tracing started, or where dtypetrace cannot look"
-            )
+            return f"{step.to} comes in here{name}: {_unseen_birth(f.culprit)}, or where dtypetrace cannot look"
         inside_call = f", in {step.called}()" if step.called else ""
         return f"{step.to} is born here{inside_call}: {_birth(f, step)}"
     if f.flow[0].op == "set_default_dtype" and index == 1:
@@ -139,12 +137,21 @@ def _other(f: Finding) -> Operand | None:
     return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
 
 
+UNSEEN_BIRTH = "created in a step that was not watched, or before tracing started"
+
+
+def _unseen_birth(operand: Operand) -> str:
+    return f"it was {UNSEEN_BIRTH if operand.origin.op == UNWATCHED else 'created before tracing started'}"
+
+
 def operand_notes(f: Finding) -> list[str]:
     """Where the other operand comes from: neither side is the expected one until the run shows it."""
     other = _other(f)
     if other is None or not other.origin.place.stack:
         return []
     if other.origin.kind == "input":
+        if other.origin.op == UNWATCHED:
+            return [f"{other.shown} is {other.dtype}: {_unseen_birth(other)}"]
         return [f"{other.shown} was {other.dtype} before tracing started"]
     return [f"{other.shown} is {other.dtype} since {at(other.origin.place)} ({other.origin.kind})"]
 

@@ -258,6 +258,8 @@ def _handed_on(recording: Recording, witness: Witness, site: Place, refused: Ref
 
 def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
     case, verdict = judged.case, judged.verdict
+    if refused.unwatched:
+        yield from _unwatched(refused)
     if case is not None:
         differs = case.culprit.dtype != verdict.expected
         if verdict.reason and differs and refused.wants not in ("fits", "integer", "bool", "float"):
@@ -271,6 +273,17 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
         yield f"autocast was on: {refused.autocast}"
     if not refused.witnesses and refused.dtypes:
         yield f"no tensor of it was seen; the message names {refusals.in_words(dict(refused.dtypes))}"
+
+
+def _unwatched(refused: Refused) -> Iterable[str]:
+    """What is known of a refusal in a step that was not watched, and from where."""
+    step = f"step {refused.unwatched:,} was not watched"
+    operands = "its operands are those that the traceback still held"
+    if refused.before:
+        dtypes = " and ".join(dict.fromkeys(refused.before))
+        yield f"{step}: {operands}; module and phase are those of this line in watched steps, where it ran in {dtypes}"
+    else:
+        yield f"{step}: {operands}; in watched steps this line did not run"
 
 
 def _others(case: Case, operands: tuple[Operand, ...]) -> Iterable[str]:

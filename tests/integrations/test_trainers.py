@@ -57,8 +57,8 @@ def hf(folder, callback=None, model=None, *, add=False, **options):
 
     torch.manual_seed(1)
     args = TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=ROWS, max_steps=5, report_to=[], save_strategy="no", logging_steps=1,
-        use_cpu=True, disable_tqdm=True, seed=3, **{"learning_rate": 1e-2, **options},
+        output_dir=str(folder), per_device_train_batch_size=ROWS, report_to=[], save_strategy="no", logging_steps=1,
+        use_cpu=True, disable_tqdm=True, seed=3, **{"learning_rate": 1e-2, "max_steps": 5, **options},
     )  # fmt: skip
     callbacks = [callback] if callback is not None and not add else []
     trainer = Trainer(model if model is not None else Net(), args, train_dataset=data(), callbacks=callbacks)
@@ -314,3 +314,56 @@ def test_the_plan_knows_the_autocast_that_there_is():
         found.append(autocast_of(accelerate.Accelerator(cpu=True, mixed_precision=mixed)))
     AcceleratorState._reset_state(reset_partial_state=True)
     assert found == [None, torch.bfloat16, None]
+
+
+# ---------------------------------------------------------------- one step in so many
+
+
+def test_a_trainer_stays_watched_one_step_in_so_many(tmp_path, hf_callback, capfd):
+    plain, _ = hf(tmp_path / "plain", max_steps=9)
+    callback = hf_callback(max_steps=2, watch_every=4)
+    watched, _ = hf(tmp_path / "watched", callback, max_steps=9)
+    assert same(plain, watched)
+    assert callback.trace.recording.meta["steps"] == 4 and not callback.trace.is_open
+    shown = capfd.readouterr().err
+    assert "no dtype problem found in 2 steps" in shown and "no dtype problem found in 4 steps" in shown
+    assert dtypetrace.load(tmp_path / "watched" / "dtypetrace.trace").recording.meta["steps"] == 4
+
+
+def test_lightning_stays_watched_one_step_in_so_many(tmp_path):
+    module = pytest.importorskip("dtypetrace.integrations.lightning", reason="needs lightning")
+    plain, _ = lit(tmp_path / "plain", limit=9)
+    callback = module.DtypeTraceCallback(max_steps=2, watch_every=4)
+    watched, _ = lit(tmp_path / "watched", callback, limit=9)
+    assert same(plain, watched) and callback.trace.recording.meta["steps"] == 4
+
+
+def test_accelerate_stays_watched_one_step_in_so_many(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(Net(), torch.optim.SGD(Net().parameters(), lr=0.1))
+    with watch(accelerator, 2, folder=tmp_path, watch_every=4) as steps:
+        for _ in range(9):
+            loss = model(torch.ones(2, 8), torch.ones(2, 1))["loss"]
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert steps.trace.recording.meta["steps"] == 4
+    assert not model._forward_pre_hooks
+
+
+def test_a_collision_in_an_unwatched_step_of_a_trainer(tmp_path, hf_callback):
+    class Breaks(Net):
+        calls = 0
+
+        def forward(self, x, y):
+            self.calls += 1
+            return super().forward(x, y) if self.calls < 6 else self.inward(x.double())
+
+    callback = hf_callback(max_steps=2, watch_every=4)
+    with pytest.raises(RuntimeError):
+        hf(tmp_path, callback, Breaks(), max_steps=9)
+    (finding,) = (f for f in callback.trace.findings if f.code == "DT101")
+    assert any("was not watched" in note for note in finding.notes)

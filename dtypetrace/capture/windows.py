@@ -1,0 +1,100 @@
+"""Which optimizer steps are watched: the first ones, then perhaps one in every so many.
+
+Between them nothing is installed but a hook that counts steps (``capture.global_hooks``). A watched step begins where
+the step before it ended, so that a whole one is seen, with all batches whose gradients it adds up.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from . import private
+
+_ABANDONED = 100
+"""After so many steps of other optimizers, the one that set the pace counts as abandoned."""
+
+
+class Windows:
+    """Counts the steps of one thread, and attaches and detaches its watch.
+
+    first: how many steps are watched from the beginning. every: after that, each step whose number is a multiple of it
+    is watched; None for none. over: called when nothing more will be watched.
+    A program may have several optimizers: the first one sets the pace, and a step of the others belongs to its step.
+    """
+
+    def __init__(self, first: int, every: int | None, over: Callable[[], None]) -> None:
+        self.first = first
+        self.every = every
+        self._over = over
+        self.attach: Callable[[], None] = over
+        self.detach: Callable[[], None] = over
+        """Set by the watch."""
+        self.busy: Callable[[], bool] = bool
+        """Whether a torch function is running, which will put the function mode back; set by the watch."""
+        self.enough: int | None = None
+        """The program ends after this many steps of any optimizer."""
+        self.attached = True
+        self.waiting = False
+        """Whether a watched step has ended where nothing can be removed: inside a backward pass."""
+        self.missed = False
+        """Whether a step could not be watched, because the one before it ended inside a backward pass."""
+        self.steps = 0
+        """Steps of any optimizer."""
+        self.rounds = 0
+        """Steps of the optimizer that sets the pace."""
+        self.watched = 0
+        """How many of those were watched."""
+        self._pace: weakref.ref[Any] = weakref.ref(Windows)
+        self._others = 0
+        self._owner = os.getpid()
+
+    @property
+    def current(self) -> int:
+        """The number of the step that is running, from 1 on."""
+        return self.rounds + 1
+
+    def step_ended(self, optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
+        """torch calls it after each step of any optimizer in the watched thread."""
+        self.steps += 1
+        if self._pace() is optimizer or self._takes_over(optimizer):
+            self._others = 0
+            self.rounds += 1
+            self.watched += self.attached
+        wanted = self._wanted()
+        if wanted is not self.attached:
+            self._change(wanted)
+        if self.enough is not None and self.steps >= self.enough:
+            raise SystemExit(0)
+
+    def _takes_over(self, optimizer: Any) -> bool:
+        known = self._pace()
+        self._others += 1
+        if known is None or known is Windows or self._others > _ABANDONED:
+            self._pace = weakref.ref(optimizer)
+            return True
+        return False
+
+    def _wanted(self) -> bool:
+        """Whether the step that begins now is to be watched."""
+        return self.steps < self.first or self.every is not None and (self.rounds + 1) % self.every == 0
+
+    def _change(self, wanted: bool) -> None:
+        if os.getpid() != self._owner:  # a forked child trains by itself
+            return
+        if private.current_graph_task_id() != -1 or self.busy():  # the engine restores modes after a hook
+            self.waiting, self.missed = not wanted, self.missed or wanted
+            return
+        self.settle(wanted)
+
+    def settle(self, wanted: bool = False) -> None:
+        """Attaches or detaches now."""
+        self.waiting = False
+        if wanted:
+            self.attach()
+        elif self.every is None:
+            self._over()
+        else:
+            self.detach()

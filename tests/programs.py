@@ -66,7 +66,7 @@ def run(folder: Path, text: str, *, before: str = "", name: str = "program.py", 
     linecache.checkcache(str(file))
     names: dict = {"__name__": "program", "__file__": str(file)}
     exec("import torch\nfrom torch import nn\nimport torch.nn.functional as F\n" + textwrap.dedent(before), names)
-    code = compile(text, str(file), "exec")
+    code = compile(text, str(file), "exec", dont_inherit=True)
     trace = Trace(model, script=file, source=folder, **options)
     error = None
     try:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
 from ..tables.dtypes import DTYPES
+from . import settings
 from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
 
 _DEEPEST = 12
@@ -46,19 +47,20 @@ class _At:
     node: ast.expr
     level: int
     kind: str = "variable"
+    shared: bool = False
+    """Whether other code reads the decision, too."""
 
 
-def decision(text: ProgramText, place: Place, written: ast.expr) -> Decision | None:
-    """Where the dtype expression of a call got its value; None where that is unclear."""
+def decision(text: ProgramText, place: Place, written: ast.expr, wanted: str) -> Decision | None:
+    """Where the dtype expression of a call got a value that is not the wanted dtype; None where that is unclear."""
     if not place.stack:
         return None
     finder = _Finder(text, place)
-    found = {(f.file, f.node): f for f in finder.follow(_At(place.file, written, 0), 0)}
-    if len(found) != 1:
-        return None
-    at = next(iter(found.values()))
-    file = text.parsed(at.file)
-    if file is None:
+    followed = finder.follow(_At(place.file, written, 0), 0)
+    found = {(f.file, f.node): f for f in followed if spelled(f.node) != wanted}
+    at = next(iter(found.values())) if len(found) == 1 else None
+    file = text.parsed(at.file) if at is not None else None
+    if at is None or file is None or at.shared:
         return None
     function = function_around(file, at.node)
     name = function.name if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else "<module>"
@@ -105,7 +107,7 @@ class _Finder:
         elif isinstance(node, ast.Name):
             yield from self._name(at, node.id, depth)
         elif isinstance(node, ast.Attribute):
-            yield from self._attribute(node.attr, depth)
+            yield from self._attribute(at, node, depth)
         elif isinstance(node, ast.Subscript):
             yield from self._item(at, node, depth)
         elif isinstance(node, ast.Call):
@@ -174,7 +176,21 @@ class _Finder:
 
     # ------------------------------------------------------------ settings
 
-    def _attribute(self, name: str, depth: int) -> Iterator[_At]:
+    def _attribute(self, at: _At, node: ast.Attribute, depth: int) -> Iterator[_At]:
+        """What gives an attribute its value: by the object's class, else by every use of that name."""
+        files = {path: file for path in self.files if (file := self.text.parsed(path)) is not None}
+        found = settings.setting(files, at.file, node) if at.file in files else None
+        if found is None:
+            yield from self._of_any_class(node.attr, depth)
+            return
+        given = [list(self.follow(_At(path, v, -1, "setting"), depth + 1)) for path, v in found.given]
+        if all(given):  # else a value is unknown
+            defaults = [_At(path, v, -1, "setting") for path, v in (found.default,)] if found.default else []
+            ends = [end for value in given for end in value]
+            ends += [end for default in defaults for end in self.follow(default, depth + 1)]
+            yield from (replace(end, shared=end.shared or found.reads > 1) for end in ends)
+
+    def _of_any_class(self, name: str, depth: int) -> Iterator[_At]:
         """Every value that is given to this name: a field, an assignment, an argument of a constructor."""
         trees = [file.tree for path in self.files if (file := self.text.parsed(path)) is not None]
         if sum(_reads(tree, name) for tree in trees) > 1:

@@ -340,7 +340,7 @@ def _named(recording: Recording, place: Place, spot: _Spot, named: ast.expr, wan
     if had := decisions.spelled(named):
         after = decisions.respelled(named, spot.file.segment(named), wanted)
         return _edit(spot, named, after) if after and had != wanted else None
-    found = decisions.decision(recording.text, place, named)
+    found = decisions.decision(recording.text, place, named, wanted)
     file = recording.text.parsed(found.file) if found is not None else None
     if found is None or file is None:
         return None

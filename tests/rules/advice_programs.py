@@ -151,4 +151,20 @@ for _ in range(2):
     loss.backward()
     opt.step()
 """,
+    "a setting that one of three objects leaves out": """
+from dataclasses import dataclass
+@dataclass
+class Part:
+    size: int
+    dtype: torch.dtype = torch.float32
+    def build(self):
+        return nn.Linear(self.size, 8, dtype=self.dtype)  #!
+@dataclass
+class Config:
+    width: int = 8
+    dtype: torch.dtype = torch.bfloat16
+config = Config()
+net = nn.Sequential(*(p.build() for p in [Part(config.width, config.dtype), Part(8), Part(8, dtype=config.dtype)]))
+net(torch.ones(3, 8, dtype=config.dtype))
+""",
 }

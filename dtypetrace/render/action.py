@@ -218,3 +218,9 @@ def amount(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g} {letter}"
     return f"{number:g}"
+
+
+def size(number: float) -> str:
+    """The same of bytes: ``860 MB``."""
+    text = amount(number)
+    return f"{text}B" if " " in text else f"{text} B"

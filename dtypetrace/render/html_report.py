@@ -49,6 +49,10 @@ class Page:
     cards: list[Card]
     modules: list[module_tree.Module]
     module_lines: int
+    module_most: dict[str, int]
+    """The largest amounts of the tree's bars."""
+    errors: bool
+    """Whether modules have errors: the run had a reference."""
     strips: list[timeline.Strip]
     legend: list[tuple[str, str]]
     ticks: bool
@@ -93,6 +97,8 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         ],
         modules=modules,
         module_lines=sum(1 + module_tree.size(m) for m in modules),
+        module_most=module_tree.most(modules),
+        errors=any(m.error is not None for m in modules),
         strips=attempt("the timeline", lambda: timeline.strips(rows), []),
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
         ticks=any(r.change for r in rows),
@@ -113,6 +119,8 @@ def _retraining_alone(retraining: Retraining) -> Page:
         cards=[],
         modules=[],
         module_lines=0,
+        module_most={},
+        errors=False,
         strips=[],
         legend=[],
         ticks=False,

@@ -7,12 +7,14 @@ import base64
 import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import listings
+from . import listings, module_tree
+from .action import amount, size
 from .svg import shortened
 
 _FOLDER = Path(__file__).with_name("templates")
@@ -33,6 +35,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     made.filters.update(dtype=_dtype, drawn=Markup, short=shortened, family=listings.family, inked=inked)
+    made.filters.update(bar=module_tree.bar, amount=amount, size=size, heat=heat)
     return made
 
 
@@ -68,6 +71,11 @@ def json_data(tables: Sequence[dict[str, Any]]) -> Any:
     from markupsafe import Markup
 
     return Markup(json.dumps(tables, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def heat(error: float) -> int:
+    """How strongly an error is coloured, in percent: from 1e-6 on, strongest at 1."""
+    return round(40 * min(1.0, max(0.0, 1 + math.log10(error) / 6))) if error > 0 else 0
 
 
 def _dtype(name: str) -> Any:

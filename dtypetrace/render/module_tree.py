@@ -1,15 +1,18 @@
-"""The module tree: which dtypes each module holds, takes, returns and makes in backward; folded where nothing
-changes."""
+"""The module tree: how much each module holds, computes and makes in backward in which dtype, what it takes and
+returns; folded where nothing changes."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite, prod
 from typing import Any
 
-from ..records import Finding, Op, Recording
+from ..records import FORWARD, Finding, Input, Op, Recording, Refused, Witness
 from ..tables.dtypes import FLOATING
+from ..tables.operators import result_bytes
 
 _OPEN = 40
 """The most lines that are unfolded at first."""
@@ -23,18 +26,37 @@ class Module:
 
     name: str
     full: str
-    parameters: set[str] = field(default_factory=set)
+    weights: Counter[str] = field(default_factory=Counter)
+    """Numbers that its parameters and buffers hold, by dtype."""
     takes: set[str] = field(default_factory=set)
     gives: set[str] = field(default_factory=set)
-    backward: set[str] = field(default_factory=set)
+    computed: Counter[str] = field(default_factory=Counter)
+    """Bytes of the results of its forward ops, by dtype, over all calls; views cost nothing."""
+    gradients: Counter[str] = field(default_factory=Counter)
+    """The same for backward."""
     makes: set[str] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+    """The calls that were refused in it."""
+    error: float | None = None
+    """The largest error that one of its ops added, relative to its result, where there is a reference."""
     ops: int = 0
     findings: list[str] = field(default_factory=list)
+    """Findings that name it."""
+    touched: list[str] = field(default_factory=list)
+    """Findings about its parameters that name another module."""
     children: list[Module] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     open: bool = False
     left_out: int = 0
     """How many modules below were left out because the tree is long."""
+
+    @property
+    def parameters(self) -> set[str]:
+        return set(self.weights)
+
+    @property
+    def backward(self) -> set[str]:
+        return set(self.gradients)
 
     @property
     def changes(self) -> bool:
@@ -49,7 +71,13 @@ class Module:
         """The values that must be equal for two siblings to share a line."""
         inside = tuple((c.name, len(c.same), *c.look()) for c in self.children)
         sets = (self.parameters, self.takes, self.gives, self.backward, self.makes)
-        return (*(tuple(sorted(s)) for s in sets), bool(self.findings), inside)
+        return (
+            *(tuple(sorted(s)) for s in sets),
+            tuple(self.findings),
+            tuple(self.touched),
+            tuple(self.refused),
+            inside,
+        )
 
 
 def tree(
@@ -63,7 +91,7 @@ def tree(
         if full:
             _enter(known, roots, full)
     _fill(recording, known, anchors)
-    used = [m for m in roots if m.ops or m.parameters]
+    used = [m for m in roots if m.ops or m.weights]
     for module in used:
         _drop_unused(module)
         _fold(module)
@@ -88,60 +116,116 @@ def _above(full: str) -> Iterable[str]:
 
 
 def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tuple[str, Finding]]) -> None:
-    """Adds parameters, ops and findings to each module."""
+    """Adds parameters, ops, errors and findings to each module."""
     around = {full: tuple(_above(full)) for full in known}
     around[""] = ()
-    for p in recording.parameters:
-        for full in _above(p.name.rpartition(".")[0]):
-            if full in known:
-                known[full].parameters.add(p.dtype)
+    _fill_weights(recording, known, around)
     for op in recording.ops:
         _count(op, [known[full] for full in around.get(op.module, ())])
     _fill_streams(recording, known, around)
+    for refused in recording.refused:
+        if not refused.healed and refused.module in known:
+            known[refused.module].refused.append(refused.op)
+    for p in recording.precisions:
+        for full in around.get(recording.ops[p.op].module, ()) if isfinite(p.introduced) else ():
+            known[full].error = max(known[full].error or 0.0, p.introduced)
     for anchor, finding in anchors:
-        if module := _module_of(finding, known):
-            module.findings.append(anchor)
+        own = _module_of(finding.module, known)
+        if own is not None:
+            own.findings.append(anchor)
+        held = [o.name.rpartition(".")[0] for o in finding.operands if o.holder in _HELD]
+        for module in {m.full: m for name in held if (m := _module_of(name, known)) and m is not own}.values():
+            module.touched.append(anchor)
+
+
+def _fill_weights(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
+    """Adds what each module's parameters hold. A model that was gone at the end has no list of them: there, the
+    parameters that its ops used count, each once."""
+    listed = set()
+    for p in recording.parameters:
+        listed.add(p.name.partition(".")[0])
+        for full in _above(p.name.rpartition(".")[0]):
+            if full in known:
+                known[full].weights[p.dtype] += p.size
+    used: set[tuple[Any, ...]] = set()
+    for op in recording.ops:
+        if not op.module or op.phase not in FORWARD or op.module.partition(".")[0] in listed:
+            continue
+        for operand in op.inputs:
+            key = (op.module, operand.dtype, operand.shape, operand.name)
+            if operand.holder in _HELD and operand.dtype in FLOATING and key not in used:
+                used.add(key)
+                for full in around.get(op.module, ()):
+                    known[full].weights[operand.dtype] += prod(operand.shape)
+
+
+_HELD = ("parameter", "buffer")
 
 
 def _count(op: Op, own: Sequence[Module]) -> None:
     """Counts an op, and the floating dtypes that it made, in the modules that it ran in."""
     floats = [d for d in op.outputs if d in FLOATING]
+    made = op.count * result_bytes(op) if op.outputs[:1] == tuple(floats[:1]) and op.effect != "view" else 0
     for module in own:
         module.ops += op.count
         module.makes.update(floats)
-        if op.phase == "backward":
-            module.backward.update(floats)
+        for number, dtype in enumerate(floats):
+            (module.gradients if op.phase == "backward" else module.computed)[dtype] += 0 if number else made
+
+
+@dataclass
+class _Streams:
+    """What passes from module to module in forward."""
+
+    recording: Recording
+    known: dict[str, Module]
+    around: dict[str, tuple[str, ...]]
+    used: set[int] = field(default_factory=set)
+    """The ops whose results something used."""
+
+    def passed(self, operand: Input | Witness, own: tuple[str, ...]) -> None:
+        """An operand of an op in these modules came in from where it was made."""
+        if operand.dtype not in FLOATING or operand.holder is not None:
+            return
+        ops = self.recording.ops
+        there = self.around.get(ops[operand.producer].module, ()) if 0 <= operand.producer < len(ops) else ()
+        shared = _common(own, there)
+        for full in own[: len(own) - shared]:
+            self.known[full].takes.add(operand.dtype)
+        for full in there[: len(there) - shared]:
+            self.known[full].gives.add(operand.dtype)
+        self.used.add(operand.producer)
 
 
 def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
     """Adds the floating dtypes that came into and went out of each module in forward."""
-    used: set[int] = set()
-    for op in recording.ops:
-        if op.phase != "forward":
-            continue
-        own = around.get(op.module, ())
-        for operand in op.inputs:
-            if operand.dtype in FLOATING and operand.holder is None:
-                made = recording.ops[operand.producer] if 0 <= operand.producer < len(recording.ops) else None
-                there = around.get(made.module, ()) if made is not None else ()
-                shared = _common(own, there)
-                for full in own[: len(own) - shared]:
-                    known[full].takes.add(operand.dtype)
-                for full in there[: len(there) - shared]:
-                    known[full].gives.add(operand.dtype)
-                used.add(operand.producer)
+    streams = _Streams(recording, known, around)
+    refused = [r for r in recording.refused if not r.healed]
+    inputs: list[tuple[str, Sequence[Input | Witness]]]
+    inputs = [(op.module, op.inputs) for op in recording.ops if op.phase == "forward"]
+    inputs += [(r.module, r.witnesses) for r in refused]
+    for name, operands in inputs:
+        for operand in operands:
+            streams.passed(operand, around.get(name, ()))
+    ended = _ended(refused, around)
+    broken = {(r.place, r.op, r.module) for r in refused}
     for number, op in enumerate(recording.ops):
-        if op.phase == "forward" and number not in used:  # no watched op used it, so it left the model
-            for full in around.get(op.module, ()):
+        # no watched op used it, so it left the model
+        if op.phase == "forward" and number not in streams.used and (op.place, op.op, op.module) not in broken:
+            for full in set(around.get(op.module, ())) - ended:
                 known[full].gives.update(d for d in op.outputs if d in FLOATING)
 
 
-def _module_of(finding: Finding, known: dict[str, Module]) -> Module | None:
-    """The module that a finding names. An optimizer does not know the model's variable, so its names begin without
-    it."""
-    if finding.module in known:
-        return known[finding.module]
-    ending = [m for name, m in known.items() if finding.module and name.endswith(f".{finding.module}")]
+def _ended(refused: Sequence[Refused], around: dict[str, tuple[str, ...]]) -> set[str]:
+    """The modules that a refusal ended: what nothing used inside them never left them."""
+    return {full for r in refused if r.left for full in around.get(r.module, ())}
+
+
+def _module_of(name: str, known: dict[str, Module]) -> Module | None:
+    """The module of a name. An optimizer does not know the model's variable, so its names begin without it."""
+    if not name or name in known:
+        return known.get(name)
+    ending = [m for full, m in known.items() if full.endswith(f".{name}")]
     return ending[0] if len(ending) == 1 else None
 
 
@@ -154,7 +238,7 @@ def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 
 
 def _drop_unused(module: Module) -> None:
-    module.children = [c for c in module.children if c.ops or c.parameters]
+    module.children = [c for c in module.children if c.ops or c.weights or c.refused]
     for child in module.children:
         _drop_unused(child)
 
@@ -170,26 +254,25 @@ def _fold(module: Module) -> None:
     look: tuple[Any, ...] = ()
     for child in module.children:
         own = child.look()
-        alike = (
-            kept
-            and own == look
-            and _NUMBERED.sub("#", child.name) == _NUMBERED.sub("#", kept[-1].name)
-            and not child.findings
-        )
+        alike = kept and own == look and _NUMBERED.sub("#", child.name) == _NUMBERED.sub("#", kept[-1].name)
         if alike:
             kept[-1].same.append(child.name)
-            _add_calls(kept[-1], child)
+            _add_amounts(kept[-1], child)
         else:
             kept.append(child)
             look = own
     module.children = kept
 
 
-def _add_calls(one: Module, other: Module) -> None:
-    """Adds the calls of a similar module, and of all modules inside it, to another one's."""
+def _add_amounts(one: Module, other: Module) -> None:
+    """Adds the amounts of a similar module, and of all modules inside it, to another one's."""
     one.ops += other.ops
+    one.weights.update(other.weights)
+    one.computed.update(other.computed)
+    one.gradients.update(other.gradients)
+    one.error = max(filter(None, (one.error, other.error)), default=one.error)
     for ours, theirs in zip(one.children, other.children):
-        _add_calls(ours, theirs)
+        _add_amounts(ours, theirs)
 
 
 def _bound(roots: list[Module], most: int) -> None:
@@ -229,3 +312,31 @@ def _unfold(roots: list[Module], lines: int) -> None:
                 shown += len(module.children)
                 below += module.children
         front = below
+
+
+# ---------------------------------------------------------------- bars
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An amount by dtype: how long its bar is, in percent of the longest, and each dtype's amount, the largest
+    first."""
+
+    length: int
+    parts: tuple[tuple[str, int], ...]
+
+
+def bar(amounts: Counter[str], most: int) -> Bar:
+    """The bar of one module; its length grows with the square root of the amount, so small modules can be seen."""
+    whole = sum(amounts.values())
+    length = round(100 * (whole / most) ** 0.5) if most else 0
+    parts = sorted(amounts.items(), key=lambda part: (-part[1], part[0]))
+    return Bar(min(100, max(length, 4)) if whole else 0, tuple(parts))
+
+
+def most(roots: Sequence[Module]) -> dict[str, int]:
+    """The largest amounts of a tree, to which its bars are drawn."""
+    return {
+        name: max((sum(getattr(m, name).values()) for m in roots), default=0)
+        for name in ("weights", "computed", "gradients")
+    }

@@ -227,7 +227,7 @@ def test_only_the_modules_with_findings(browser, reports):
 
 def test_a_module_leads_to_its_ops(browser, reports):
     with Visit(browser, reports["sd15"]) as v:
-        v.page.locator(".tree li .row span:last-child").first.click()
+        v.page.locator(".tree li .row>span:last-child").first.click()
         assert v.page.input_value("#ops input") == "module:unet"
         modules = v.page.locator("#ops th").all_inner_texts().index("module")
         shown = [r[modules] for r in rows(v, "ops")]

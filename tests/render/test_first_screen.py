@@ -83,3 +83,17 @@ def test_an_op_and_a_module_have_links(browser, reports):
 def test_a_link_that_leads_nowhere_does_nothing(browser, reports, fragment):
     with Visit(browser, reports["clean"], fragment=fragment) as v:
         v.quiet()
+
+
+# ---------------------------------------------------------------- the module tree as a heat map
+
+
+def test_modules_have_bars_by_dtype_with_the_names_beside_them(browser, reports):
+    with Visit(browser, reports["demo"]) as v:
+        row = v.page.locator(".tree .row", has_text="unet").first
+        assert "float16 794 k" in " ".join(row.inner_text().split())
+        longest = row.locator("s").first.bounding_box()["width"]
+        small = v.page.locator(".tree .row", has_text="conv_norm_out").locator("s").first
+        assert 2 < small.bounding_box()["width"] < longest / 4
+        assert small.evaluate("bar => getComputedStyle(bar.firstChild).backgroundColor") != "rgba(0, 0, 0, 0)"
+        assert "float32 → refused" in v.page.locator(".tree .row", has_text="linear_1").inner_text().replace("\n", " ")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import programs
 import recordings
 
-from dtypetrace.records import Op, Parameter, Recording
+from dtypetrace.records import Input, Op, Parameter, Precision, Recording, Refused, Witness
 from dtypetrace.render import module_tree
 
 BLOCKS = """
@@ -77,8 +79,6 @@ def test_a_finding_stands_at_its_module_and_the_way_there_is_open():
         parameters=(Parameter("m.a.b.weight", "float16", 4),),
         ops=(Op("x", "x.default", "forward", "m.a.b", -1, (), ("float16",), 1),),
     )
-    from dataclasses import replace
-
     finding = replace(recordings.finding(), module="a.b")
     (m,) = module_tree.tree(recording, [("DT101-1", finding)])
     assert m.open and m.children[0].open and m.children[0].children[0].findings == ["DT101-1"]
@@ -95,3 +95,74 @@ def test_a_long_tree_is_cut_at_its_depth_and_says_so():
         return module.left_out + sum(map(left_out, module.children))
 
     assert sum(map(left_out, roots)) > 1000 and sum(map(left_out, whole)) == 0
+
+
+def net(*ops, **rest) -> module_tree.Module:
+    recording = Recording(modules=("net", "net.a", "net.b"), ops=ops, **rest)
+    (root,) = module_tree.tree(recording)
+    return root
+
+
+def made(module, dtype, *inputs, phase="forward", shape=(10,), count=1, **rest) -> Op:
+    return Op("mul", "mul.Tensor", phase, module, 0, inputs, (dtype,), count, shape=shape, **rest)
+
+
+def test_amounts_are_those_of_all_calls_by_dtype():
+    root = net(
+        made("net.a", "float16", count=3),
+        made("net.a", "float32", effect="view"),
+        made("net.b", "float32", shape=(5,)),
+        made("net.b", "float16", phase="backward", count=2),
+        parameters=(Parameter("net.a.weight", "float16", 7), Parameter("net.b.weight", "float32", 2)),
+    )
+    assert root.computed == {"float16": 60, "float32": 20} and root.gradients == {"float16": 40}
+    assert root.weights == {"float16": 7, "float32": 2}
+    shown = module_tree.bar(root.computed, 80)
+    assert (shown.length, shown.parts) == (100, (("float16", 60), ("float32", 20)))
+    assert 0 < module_tree.bar(root.computed, 8000).length < 15 and module_tree.bar(root.weights, 0).parts
+
+
+def test_a_model_that_is_gone_has_the_parameters_that_its_ops_used():
+    weight = Input("float16", holder="parameter", shape=(4, 3), name="weight")
+    root = net(
+        made("net.a", "float16", weight),
+        made("net.a", "float16", weight),
+        made("net.b", "float16", weight),
+        made("", "float32", Input("float32", holder="parameter", shape=(4, 3))),
+    )
+    assert root.weights == {"float16": 24} and root.children[0].weights == {"float16": 12}
+
+
+def test_a_module_that_was_refused_returned_nothing():
+    refused = Refused(
+        "mul", None, "forward", "net.b", 0, (Witness(0, "input", "float16", (10,), "cpu", producer=0),),
+        "RuntimeError", "", "", "DT101", "agree", left=True,
+    )  # fmt: skip
+    root = net(made("net.a", "float16"), made("net.b", "float32"), refused=(refused,))
+    first, second = root.children
+    assert (first.gives, second.takes, second.gives, second.refused) == ({"float16"}, {"float16"}, set(), ["mul"])
+    assert root.gives == set()
+    healed = net(made("net.a", "float16"), made("net.b", "float32"), refused=(replace(refused, healed=True),))
+    assert healed.children[1].gives == {"float32"} and healed.children[1].refused == []
+
+
+def test_the_error_of_a_module_is_its_worst_op_s():
+    def precision(op, introduced):
+        zeros = dict.fromkeys(("total", "lost", "lost_in_all", "flushed"), 0.0)
+        return Precision(op, 1, 10, 1.0, introduced, infinite=0, spoiled=0, lost_calls=0, **zeros)
+
+    ops = made("net.a", "float16"), made("net.a", "float16"), made("net.b", "float16")
+    root = net(*ops, precisions=(precision(0, 1e-3), precision(1, 2e-3), precision(2, float("inf"))))
+    assert (root.error, *(m.error for m in root.children)) == (2e-3, 2e-3, None)
+
+
+def test_every_module_whose_parameter_is_an_operand_has_the_badge():
+    recording = Recording(
+        modules=("net", "net.a", "net.b"),
+        parameters=tuple(Parameter(f"net.{name}.weight", "float16", 4) for name in "ab"),
+    )
+    finding = recordings.finding()
+    operands = tuple(replace(finding.operands[1], name=f"{name}.weight") for name in "ab")
+    (root,) = module_tree.tree(recording, [("DT304-1", replace(finding, module="a", operands=operands))])
+    first, second = root.children
+    assert (first.findings, first.touched, second.findings, second.touched) == (["DT304-1"], [], [], ["DT304-1"])

@@ -113,7 +113,7 @@ def test_the_console_shows_the_rest(monkeypatch, trace, part):
         (cards, "windows", "the source lines of DT101"),
         (cards, "change", "the diff of DT101"),
         (module_tree, "tree", "the module tree"),
-        (timeline, "strips", "the timeline"),
+        (timeline, "timeline", "the timeline"),
         (page_tables, "_casts", "the table of casts"),
     ],
 )

@@ -53,7 +53,7 @@ class Page:
     """The largest amounts of the tree's bars."""
     errors: bool
     """Whether modules have errors: the run had a reference."""
-    strips: list[timeline.Strip]
+    timeline: timeline.Timeline
     legend: list[tuple[str, str]]
     ticks: bool
     tables: list[dict[str, Any]]
@@ -99,7 +99,11 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         module_lines=sum(1 + module_tree.size(m) for m in modules),
         module_most=module_tree.most(modules),
         errors=any(m.error is not None for m in modules),
-        strips=attempt("the timeline", lambda: timeline.strips(rows), []),
+        timeline=attempt(
+            "the timeline",
+            lambda: timeline.timeline(recording, rows, list(zip(anchors, findings))),
+            timeline.Timeline(),
+        ),
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
         ticks=any(r.change for r in rows),
         tables=page_tables.tables(recording, rows),
@@ -121,7 +125,7 @@ def _retraining_alone(retraining: Retraining) -> Page:
         module_lines=0,
         module_most={},
         errors=False,
-        strips=[],
+        timeline=timeline.Timeline(),
         legend=[],
         ticks=False,
         tables=[],

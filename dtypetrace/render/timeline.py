@@ -1,11 +1,18 @@
-"""The dtype timeline: each phase as a strip of ops in the order in which they first ran, coloured by output dtype."""
+"""The dtype timeline: all distinct ops on one axis, in the order in which they first ran, a lane for each phase.
+
+Above the lanes: where findings are, and the bytes that later ops still use, by dtype.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..records import Finding, Recording
+from ..tables.operators import result_bytes
+from . import listings
+from .action import size
 from .listings import OpRow, family
 
 NAMES = {
@@ -19,6 +26,9 @@ NAMES = {
 }
 _COLUMNS = 200
 _HEIGHT = 40
+_PEAK = 60
+"""Height of the drawing of bytes."""
+_MOST_MARKS = 12
 
 
 @dataclass
@@ -34,12 +44,51 @@ class Strip:
     """(family, percent of the ops), the largest first."""
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Where a finding is on the axis, in percent; ``more``: findings at the same spot besides this one."""
+
+    anchor: str
+    code: str
+    title: str
+    severity: str
+    at: float
+    more: int = 0
+
+
+@dataclass
+class Timeline:
+    """Everything on the axis. ``ops``: how many distinct ops it has, ``columns``: into how many it is cut."""
+
+    ops: int = 0
+    columns: int = 0
+    strips: list[Strip] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    live: str = ""
+    """The drawing of the bytes that later ops still use; empty where no shapes were recorded."""
+    live_words: str = ""
+
+
+def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tuple[str, Finding]] = ()) -> Timeline:
+    """The timeline of a recording; ``findings`` come with the names of their anchors."""
+    if not rows:
+        return Timeline()
+    live, words = _live(recording, min(_COLUMNS, len(rows)))
+    return Timeline(
+        len(rows), min(_COLUMNS, len(rows)), strips(rows), _marks(recording, findings, len(rows)), live, words
+    )
+
+
+# ---------------------------------------------------------------- lanes
+
+
 def strips(rows: Sequence[OpRow]) -> list[Strip]:
-    """One strip for each phase that ran, with at most ``_COLUMNS`` columns; each column is split by the dtypes in
-    it."""
+    """One strip for each phase that ran, all with the same axis; each column is split by the dtypes in it. What ran
+    before the first module is ``init``."""
     made = []
-    for phase in ("other", "forward", "recompute", "backward", "optimizer"):
-        own = [r for r in rows if r.phase == phase]
+    first = next((r.number for r in rows if r.module), 0)
+    for phase in ("init", "other", "forward", "recompute", "backward", "optimizer"):
+        own = [r for r in rows if ("init" if r.number < first else r.phase) == phase]
         if own:
             counted = Counter(_family(r) for r in own)
             shares = [(f, round(100 * n / len(own))) for f, n in counted.most_common()]
@@ -49,7 +98,7 @@ def strips(rows: Sequence[OpRow]) -> list[Strip]:
                     "outside" if phase == "other" else phase,
                     len(own),
                     sum(r.count for r in own),
-                    _drawing(phase, own, words),
+                    _lane(phase, own, len(rows), words),
                     words,
                     shares,
                 )
@@ -61,43 +110,150 @@ def _family(row: OpRow) -> str:
     return family(row.outputs[0]) if row.outputs else ""
 
 
-def _drawing(phase: str, rows: Sequence[OpRow], words: str) -> str:
-    bars: dict[str, list[str]] = {}
-    open_bars: dict[str, list[int]] = {}
+class _Bars:
+    """Bars of a drawing by family: neighbours of the same height are one."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, list[str]] = {}
+        self._open: dict[str, list[int]] = {}
+
+    def column(self, number: int, standing: dict[str, tuple[int, int]]) -> None:
+        """The bars of one column: (top, height) of each family."""
+        for name in list(self._open):
+            if standing.get(name) != tuple(self._open[name][1:]):
+                self._close(name, number)
+        for name, (top, tall) in standing.items():
+            self._open.setdefault(name, [number, top, tall])
+
+    def _close(self, name: str, end: int) -> None:
+        begin, top, tall = self._open.pop(name)
+        self.paths.setdefault(name, []).append(f"M{begin} {top}h{end - begin}v{tall}h{begin - end}z")
+
+    def drawn(self, columns: int) -> str:
+        self.column(columns, {})
+        return "".join(f'<path class="s {name or "none"}" d="{"".join(p)}"/>' for name, p in self.paths.items())
+
+
+def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str) -> str:
+    """The drawing of the ops of one phase on an axis of so many ops."""
+    bars = _Bars()
     casts: list[int] = []
-    before = -1
-
-    def close(name: str, end: int) -> None:
-        begin, top, tall = open_bars.pop(name)
-        bars.setdefault(name, []).append(f"M{begin} {top}h{end - begin}v{tall}h{begin - end}z")
-
-    for column in range(_COLUMNS):
-        first = column * len(rows) // _COLUMNS
-        own = rows[first : max(first + 1, (column + 1) * len(rows) // _COLUMNS)]
+    columns = min(_COLUMNS, ops)
+    at = 0
+    for column in range(columns):
+        begin = at
+        while at < len(rows) and rows[at].number < (column + 1) * ops // columns:
+            at += 1
+        own = rows[begin:at]
         counted = Counter(map(_family, own))
-        top, standing = 0, {}
+        top, before, standing = 0, 0, {}
         for name in NAMES:
             if counted[name]:
-                tall = (
-                    round(_HEIGHT * sum(counted[n] for n in list(NAMES)[: list(NAMES).index(name) + 1]) / len(own))
-                    - top
-                )
+                before += counted[name]
+                tall = round(_HEIGHT * before / len(own)) - top
                 standing[name] = (top, tall)
                 top += tall
-        for name in list(open_bars):
-            if standing.get(name) != tuple(open_bars[name][1:]):
-                close(name, column)
-        for name, (top, tall) in standing.items():
-            open_bars.setdefault(name, [column, top, tall])
-        if any(r.change for r in own) and first != before:
+        bars.column(column, standing)
+        if any(r.change for r in own):
             casts.append(column)
-        before = first
-    for name in list(open_bars):
-        close(name, _COLUMNS)
-    paths = "".join(f'<path class="s {name or "none"}" d="{"".join(parts)}"/>' for name, parts in bars.items())
-    ticks = "".join(f"M{c} {_HEIGHT + 3}h1v4h-1z" for c in casts)
+    ticks = "".join(f"M{c} {_HEIGHT + 3}h{columns / 400:.3g}v5h-{columns / 400:.3g}z" for c in casts)
     return (
-        f'<svg class="strip" role="img" aria-label="{phase}: {words}" viewBox="0 0 {_COLUMNS} {_HEIGHT + 8}" '
-        'preserveAspectRatio="none">'
-        f'{paths}<path class="tick" d="{ticks}"/></svg>'
+        f'<svg class="strip" role="img" aria-label="{phase}: {words}" viewBox="0 0 {columns} {_HEIGHT + 8}" '
+        f'preserveAspectRatio="none" data-phase="{phase}">{bars.drawn(columns)}<path class="tick" d="{ticks}"/></svg>'
     )
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _marks(recording: Recording, findings: Sequence[tuple[str, Finding]], ops: int) -> list[Mark]:
+    found: dict[int, Mark] = {}
+    for anchor, f in findings:
+        number = _number(recording, f)
+        if number < 0:
+            continue
+        column = round(100 * number / ops)
+        if column in found:
+            there = found[column]
+            found[column] = Mark(there.anchor, there.code, there.title, there.severity, there.at, there.more + 1)
+        elif len(found) < _MOST_MARKS:
+            found[column] = Mark(anchor, f.code, f.title, f.severity, round(100 * number / ops, 2))
+    return sorted(found.values(), key=lambda mark: mark.at)
+
+
+def _number(recording: Recording, f: Finding) -> int:
+    """Before which op a finding is: a refused call's own count, else the first op at its place; -1 where neither is
+    known."""
+    for r in recording.refused:
+        if (r.op, r.phase) == (f.op, f.phase) and listings.place(recording, r.place) == f.site and r.after >= 0:
+            return r.after
+    there = [n for n, op in enumerate(recording.ops) if listings.place(recording, op.place) == f.site]
+    return next((n for n in there if recording.ops[n].op == f.op), there[0] if there and f.site.stack else -1)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def _live(recording: Recording, columns: int) -> tuple[str, str]:
+    """The bytes of results that a later op still uses, by dtype, as a drawing and in words.
+
+    When a tensor is freed is not recorded: its last use is. Each op counts with its first call.
+    """
+    ops = recording.ops
+    if not any(op.shape for op in ops):
+        return "", ""
+    most, at = _most_by_column(recording, columns)
+    peak = max((sum(c.values()) for c in most), default=0)
+    if not peak:
+        return "", ""
+    bars = _Bars()
+    for column, counted in enumerate(most):
+        bottom, before, standing = 0, 0, {}
+        for name in NAMES:
+            if counted[name]:
+                before += counted[name]
+                tall = round(_PEAK * before / peak) - bottom
+                bottom += tall
+                standing[name] = (_PEAK - bottom, tall)
+        bars.column(column, {name: bar for name, bar in standing.items() if bar[1]})
+    highest = max(range(columns), key=lambda n: sum(most[n].values()))
+    parts = ", ".join(f"{size(n)} {NAMES[name]}" for name, n in most[highest].most_common() if n)
+    words = f"at most {size(peak)} at once, at op {at[highest]:,}: {parts}"
+    drawing = (
+        f'<svg class="strip live" role="img" aria-label="Bytes that later ops still use: {words}" '
+        f'viewBox="0 0 {columns} {_PEAK}" preserveAspectRatio="none">{bars.drawn(columns)}</svg>'
+    )
+    return drawing, words
+
+
+def _most_by_column(recording: Recording, columns: int) -> tuple[list[Counter[str]], list[int]]:
+    """For each column the bytes by family where they were most, and at which op that was."""
+    ops = recording.ops
+    ends = _last_uses(recording)
+    leaving: dict[int, list[tuple[str, int]]] = {}
+    now: Counter[str] = Counter()
+    most: list[Counter[str]] = [Counter() for _ in range(columns)]
+    at = [0] * columns
+    for number, op in enumerate(ops):
+        if op.outputs and op.effect not in ("view", "write") and ends[number] > number:
+            amount = (family(op.outputs[0]), result_bytes(op))
+            now[amount[0]] += amount[1]
+            leaving.setdefault(ends[number], []).append(amount)
+        column = min(columns - 1, number * columns // len(ops))
+        if sum(now.values()) > sum(most[column].values()):
+            most[column], at[column] = Counter(now), number
+        for name, amount_of in leaving.pop(number, ()):
+            now[name] -= amount_of
+    return most, at
+
+
+def _last_uses(recording: Recording) -> list[int]:
+    """The last op that uses each op's result, or a view of it."""
+    ends = list(range(len(recording.ops)))
+    for number in range(len(recording.ops) - 1, -1, -1):
+        op = recording.ops[number]
+        last = ends[number] if op.effect in ("view", "write") else number
+        for operand in op.inputs:
+            if 0 <= operand.producer < number:
+                ends[operand.producer] = max(ends[operand.producer], last)
+    return ends

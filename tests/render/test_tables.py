@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import recordings
 
+from dtypetrace.records import Input, Op, Recording, Refused
 from dtypetrace.render import census, listings, page_tables, timeline
 from dtypetrace.tables.dtypes import FLOATING
 
@@ -85,11 +87,67 @@ def test_a_strip_s_shares_are_those_of_its_ops():
             assert share == round(100 * sum(listings.family(r.outputs[0]) == family for r in own) / len(own))
 
 
-def test_the_bars_fill_their_strip():
+def test_the_strips_have_one_axis_and_bars_where_their_phase_has_ops():
     recording, _ = recordings.many(1000)
-    for strip in timeline.strips(listings.ops(recording)):
-        area = sum(
-            int(w) * int(h) for w, h in re.findall(r"h(\d+)v(\d+)h-\d+z", strip.drawing.partition('class="tick"')[0])
-        )
-        assert area == 200 * 40
+    rows = listings.ops(recording)
+    filled = 0
+    for strip in timeline.strips(rows):
+        bars = re.findall(r"M(\d+) \d+h(\d+)v(\d+)h-\d+z", strip.drawing.partition('class="tick"')[0])
+        area = sum(int(w) * int(h) for _, w, h in bars)
+        own = {r.number // 5 for r in rows if r.phase == strip.phase}
+        assert area == len(own) * 40 and {int(x) for x, *_ in bars} <= own
+        filled += len(own)
         assert len(strip.drawing) < 20_000
+    assert 200 <= filled <= 204, "phases follow each other on the axis"
+
+
+def test_what_ran_before_the_first_module_is_init():
+    ops = (result(phase="other"), result(), replace(result(), module="net"), result(phase="other"))
+    shown = timeline.strips(listings.ops(Recording(ops=ops)))
+    assert [(s.phase, s.ops) for s in shown] == [("init", 2), ("outside", 1), ("forward", 1)]
+    shown = timeline.strips(listings.ops(Recording(ops=ops[:2])))
+    assert [s.phase for s in shown] == ["outside", "forward"], "no module ran"
+
+
+def result(*producers: int, phase: str = "forward", dtype: str = "float16", effect: str = "new") -> Op:
+    inputs = tuple(Input(dtype, producer=n) for n in producers)
+    return Op("mul", "mul.Tensor", phase, "", 0, inputs, (dtype,), 1, shape=(10,), effect=effect)
+
+
+def test_bytes_live_until_their_last_use_through_views():
+    ops = (
+        result(),  # 0: used by its view's user, op 3
+        result(0, effect="view"),
+        result(dtype="float32"),  # used by the backward op
+        result(1),
+        result(2, 3, phase="backward", dtype="float32"),
+        result(),  # nothing uses it
+    )
+    most, at = timeline._most_by_column(Recording(ops=ops), 6)
+    assert [dict(+counted) for counted in most] == [
+        {"f16": 20},
+        {"f16": 20},
+        {"f16": 20, "f32": 40},
+        {"f16": 40, "f32": 40},
+        {"f16": 20, "f32": 40},
+        {},
+    ]
+    shown = timeline.timeline(Recording(ops=ops), listings.ops(Recording(ops=ops)))
+    assert shown.live_words == "at most 80 B at once, at op 3: 40 B float16, 40 B float32"
+    assert timeline.timeline(*bare_timeline()).live == ""
+
+
+def bare_timeline():
+    recording, _ = recordings.many(40)
+    return recording, listings.ops(recording)
+
+
+def test_a_refused_call_is_marked_where_it_was_refused():
+    recording, rows = bare_timeline()
+    f = recordings.finding()
+    refused = Refused("linear", None, "forward", "", 0, (), "RuntimeError", "", "", "DT101", "agree", after=10)
+    own = replace(recording, places=(f.site, *recording.places[1:]), refused=(refused,))
+    (mark,) = timeline.timeline(own, rows, [("DT101-1", f), ("DT101-2", f)]).marks
+    assert (mark.anchor, mark.at, mark.more) == ("DT101-1", 25.0, 1)
+    nowhere = replace(recording, refused=())
+    assert timeline.timeline(nowhere, rows, [("DT401-1", recordings.bare("plan"))]).marks == []

@@ -14,7 +14,7 @@ const keys = {
   "?": help,
 };
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=checkbox]),textarea");
+  const typing = event.target.closest("input:not([type=checkbox],[type=range]),textarea,select");
   if (event.key === "Escape" && typing) typing.blur();
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
   event.preventDefault();

@@ -1,0 +1,51 @@
+"""The timeline and the drawings in a browser: what pointing at them says, and where a click leads."""
+
+from __future__ import annotations
+
+import pytest
+from browser import Visit
+
+pytestmark = pytest.mark.slow
+
+
+def op_numbers(v: Visit) -> list[int]:
+    return v.page.eval_on_selector_all("#ops tbody tr", "rows => rows.map(row => Number(row.id.slice(3)))")
+
+
+def test_pointing_at_the_timeline_reads_the_op_and_a_click_lists_those_there(browser, reports):
+    with Visit(browser, reports["many"]) as v:
+        strip = v.page.locator("svg.strip[data-phase=backward]")
+        strip.scroll_into_view_if_needed()
+        box = strip.bounding_box()
+        strip.hover(position={"x": box["width"] * 0.6, "y": 10})
+        reading = v.page.locator("#reading").inner_text()
+        assert reading.startswith(("op 12,0", "op 11,9"))
+        assert "backward" in reading and "/p/train.py:" in reading and "model.layers." in reading
+        strip.click(position={"x": box["width"] * 0.6, "y": 10})
+        shown = op_numbers(v)
+        assert len(shown) == 50 and "of 100" in v.page.locator("#ops [role=status]").inner_text()
+        assert shown[0] <= int(reading.split(":")[0][3:].replace(",", "")) < shown[0] + 100
+        v.quiet()
+
+
+def test_the_timeline_is_read_by_keys(browser, reports):
+    with Visit(browser, reports["demo"]) as v:
+        v.page.focus("#scrub")
+        first = v.page.locator("#reading").inner_text()
+        v.page.keyboard.press("ArrowRight")
+        assert first.startswith("op 0: ") and v.page.locator("#reading").inner_text().startswith("op 1: ")
+        assert v.page.locator("#scrub").get_attribute("aria-valuetext").startswith("op 1: ")
+        v.page.keyboard.press("Enter")
+        assert 1 in op_numbers(v) and v.page.input_value("#ops input").startswith("ops:")
+
+
+def test_the_collision_is_marked_and_leads_to_its_finding(browser, reports):
+    with Visit(browser, reports["demo"], width=400) as v:
+        flag = v.page.locator(".pin")
+        band = v.page.locator(".pins").bounding_box()
+        box = flag.bounding_box()
+        assert band["x"] <= box["x"] and box["x"] + box["width"] <= band["x"] + band["width"] + 2
+        assert abs(box["x"] + box["width"] - band["x"] - band["width"]) < 4, "it ended the run"
+        flag.click()
+        assert v.page.evaluate("location.hash") == "#DT101-1"
+        assert v.page.locator("svg.live").is_visible()

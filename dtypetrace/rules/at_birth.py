@@ -41,7 +41,6 @@ def default_dtype(case: Case) -> Iterator[Fix]:
     # the step after the setting is the factory that used the default; the last step is the refused call
     made = case.flow[1] if len(case.flow) > 2 else None
     alone = (f"give it dtype={spell(case.born)} where it is made, {short(made.place)}",) if made else ()
-    yield from _set_back(case, made.place if made else case.site, alone)
     why = f"leave the default dtype alone here, or make it {case.born}"
     edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
     if edits:
@@ -51,8 +50,9 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         )
         why = f"{words}: set it back there, or cast {case.culprit.shown} to {case.born} here"
         yield Fix("cast", case.site, edits, True, why, alone)
-        return
-    yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
+    yield from _set_back(case, made.place if made else case.site, alone)
+    if not edits:
+        yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
 
 
 def _set_back(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:

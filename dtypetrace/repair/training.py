@@ -6,9 +6,10 @@ weights do not learn, and the same findings of the patched run say whether they 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .. import rules
+from .. import graph, rules
 from ..records import Finding, Recording
 from ..rules import wide_weights
 from ..source.patch import Change
@@ -18,6 +19,8 @@ from .search import Repair, changes_of
 
 CODES = ("DT304", "DT303", "DT301")
 """What keeps weights from learning."""
+UNSCALED = ("DT404", "DT302")
+"""What a loss scaler prevents: gradients that vanish in float16 on their way back."""
 ENOUGH_STEPS = 4
 """In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""
 
@@ -39,25 +42,65 @@ def not_learning(recording: Recording) -> Finding | None:
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan" and f.culprit is not None), None)
 
 
+def vanishing(recording: Recording) -> Finding | None:
+    """The first serious finding about gradients that vanish in float16 for want of a loss scaler."""
+    found = (f for f in rules.find(recording) if f.code in UNSCALED and f.severity in ("error", "warning"))
+    return next((f for f in found if f.fix is not None and f.fix.kind == "plan"), None)
+
+
 def learning(repair: Repair, before: Outcome) -> Learning | None:
-    """Runs each edit that makes the weights float32, until one is proven; sets the patch of the repair to that, else to
+    """Runs each edit that may let the weights learn, until one is proven; sets the patch of the repair to that, else to
     the first that was tried.
 
     None where all weights learn, or no edit is known. ``before``: the run with the patch that the repair has.
     """
-    finding = not_learning(before.recording)
-    if finding is None or finding.culprit is None:
-        return None
-    chosen, nearest, refused = changes_of(repair.problems), None, False
+    for trouble, edits in MENDS:
+        finding = trouble(before.recording)
+        if finding is not None:
+            return _first_proven(repair, before, _Mend(finding, trouble), edits(before.recording, finding))
+    return None
+
+
+def _widened(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
     culprit = finding.culprit
-    for candidate in wide_weights.candidates(before.recording, culprit.origin, culprit.dtype, finding.site):
+    if culprit is None:
+        return []
+    return wide_weights.candidates(recording, culprit.origin, culprit.dtype, finding.site)
+
+
+def _scaled(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
+    step = next((u.place for u in recording.updates if u.place >= 0), -1)
+    return wide_weights.scaling(recording, graph.place_of(recording, step)) if step >= 0 else []
+
+
+Trouble = Callable[[Recording], Finding | None]
+MENDS: tuple[tuple[Trouble, Callable[[Recording, Finding], list[wide_weights.TrainingEdits]]], ...] = (
+    (not_learning, _widened),
+    (vanishing, _scaled),
+)
+"""What keeps weights from learning, and the edits against it; the first that is found is mended."""
+
+
+@dataclass(frozen=True)
+class _Mend:
+    """What is mended, and how it is found again."""
+
+    finding: Finding
+    trouble: Trouble
+
+
+def _first_proven(
+    repair: Repair, before: Outcome, mend: _Mend, edits: Iterable[wide_weights.TrainingEdits]
+) -> Learning | None:
+    chosen, nearest, refused = changes_of(repair.problems), None, False
+    for candidate in edits:
         repair.patch.set(chosen)
         new = [change for edit in candidate.edits for change in repair.located(edit)]
         if len(new) < len(candidate.edits) or candidate.region and not refused:
             continue
         outcome = repair.tried([*chosen, *new], candidate.done)
         refused = refused or outcome.refused
-        tried = Learning(candidate.done, _proof(before, outcome, finding), [*chosen, *new])
+        tried = Learning(candidate.done, _proof(before, outcome, mend), [*chosen, *new])
         if nearest is None or tried.proof.proven:
             nearest = tried
         if tried.proof.proven:
@@ -66,20 +109,20 @@ def learning(repair: Repair, before: Outcome) -> Learning | None:
     return nearest
 
 
-def _proof(before: Outcome, after: Outcome, finding: Finding) -> Proof:
+def _proof(before: Outcome, after: Outcome, mend: _Mend) -> Proof:
     """Whether the weights learn after the edit, and nothing else became worse."""
     trained = [u for u in after.recording.updates if u.steps]
     if after.refused and not before.refused:
         op = after.recording.refused[0].op
-        return Proof(False, f"with the weights in float32, {op} refuses its operands: the forward needs autocast", 1)
+        return Proof(False, f"{op} then refuses its operands", 1)
     if after.error is not None and before.error is None:
         return Proof(False, f"the patched program ends with {after.error['type']}", 1)
-    if (left := not_learning(after.recording)) is not None:
-        return Proof(False, f"weights still do not learn: {left.code}, {left.title}", 1)
+    if (left := mend.trouble(after.recording)) is not None:
+        return Proof(False, f"{left.code} is still found: {left.title}", 1)
     if new := new_findings(before.recording, after.recording):
         return Proof(False, f"the patched program has a finding that it had not: {new[0]}", 1)
     if not trained:
         return Proof(False, "the patched program takes no optimizer step", 1)
     moved = sum(u.moved for u in trained), sum(u.reached for u in trained)
     numbers = f"{moved[0]:,} of the {moved[1]:,} numbers that were looked at and had a gradient moved"
-    return Proof(True, f"{finding.code} is gone, nothing is refused, and no finding is new; {numbers}", 1)
+    return Proof(True, f"{mend.finding.code} is gone, nothing is refused, and no finding is new; {numbers}", 1)

@@ -27,8 +27,8 @@ def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None 
 
 
 @dataclass(frozen=True)
-class WideningEdits:
-    """Edits that may make the trained weights float32."""
+class TrainingEdits:
+    """Edits that may let the weights learn."""
 
     done: str
     edits: tuple[Edit, ...]
@@ -36,7 +36,7 @@ class WideningEdits:
     """Whether it also puts the call of the model under autocast."""
 
 
-def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[WideningEdits]:
+def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[TrainingEdits]:
     """The edits to try, the smallest change first; those with an autocast region last.
 
     Where the model also has weights that are not trained, what made all of them is left alone.
@@ -44,15 +44,24 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
     found = []
     training, edit = _training(recording, step), _at_birth(recording, origin)
     if edit is not None and all(p.trained for p in recording.parameters):
-        found.append(WideningEdits(_written(edit), (edit,)))
+        found.append(TrainingEdits(_written(edit), (edit,)))
     if training is not None:
         line, before = _line(recording, training)
-        found.append(WideningEdits(f"write {line} before {training.optimizer} is made", (before,)))
+        found.append(TrainingEdits(f"write {line} before {training.optimizer} is made", (before,)))
     region = _region(recording, dtype)
     if region is not None:
         done, under = region
-        found += [WideningEdits(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
+        found += [TrainingEdits(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
     return found
+
+
+def scaling(recording: Recording, step: Place) -> list[TrainingEdits]:
+    """The edits that scale the loss; none where float16 gradients are scaled already, or it is unclear how."""
+    if _has_scaler(recording):
+        return []
+    edits = optimizers.scaled(recording.text, step, _device(recording))
+    words = f"scale the loss with {edits[0].after.partition(chr(10))[0]}" if edits else ""
+    return [TrainingEdits(words, edits)] if edits else []
 
 
 def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:

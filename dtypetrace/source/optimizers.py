@@ -7,11 +7,12 @@ Text only. Where a name is assigned more than once in the file, or the step is a
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
-from .expressions import call_at, dotted, dtype_argument, last_part
+from .expressions import call_at, dotted, dtype_argument, function_around, last_part
 
 _ONCE = frozenset({"parameters", "filter", "map", "iter", "values"})
 """What makes an iterator that can be read once, or a view that is as good written again."""
@@ -73,7 +74,7 @@ def training(text: ProgramText, step: Place) -> Training | None:
         weights,
         file.segment(call),
         call.lineno,
-        file.segment(loss) if loss is not None else "",
+        file.segment(loss.value) if loss is not None else "",
         loss.lineno if loss is not None else 0,
         next((n.lineno for n in ast.walk(file.tree) if isinstance(n, ast.Call) and _clips(n)), 0),
     )
@@ -102,15 +103,15 @@ def _weights(file: ParsedFile, call: ast.Call) -> str | None:
     return file.segment(given)
 
 
-def _loss(file: ParsedFile) -> ast.expr | None:
-    found = [receiver for n in ast.walk(file.tree) if (receiver := _backward(n)) is not None]
+def _loss(file: ParsedFile) -> ast.Attribute | None:
+    """The only ``loss.backward`` of a file, called without an argument."""
+    found = [method for n in ast.walk(file.tree) if (method := _backward(n)) is not None]
     return found[0] if len(found) == 1 else None
 
 
-def _backward(node: ast.AST) -> ast.expr | None:
-    """What ``backward()`` is called on without an argument."""
+def _backward(node: ast.AST) -> ast.Attribute | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-        return node.func.value if not node.args else None
+        return node.func if not node.args else None
     return None
 
 
@@ -126,6 +127,84 @@ def widened(found: Training, *, only_trained: bool) -> tuple[str, Edit]:
     at = found.made
     end = (at.line, at.column + len(at.name))
     return line, Edit(at.file, (at.line, at.column), end, at.name, f"{line}\n{at.indent}{at.name}")
+
+
+def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:
+    """The edits that make a loss scaler and use it: at the loss, at each clipping of gradients, at the step.
+
+    None of them where the parts of the training step are not in one function, or not statements of their own.
+    """
+    found, frame = training(text, step), step.user_frame
+    file = text.parsed(frame.file) if frame is not None else None
+    call = call_at(text, frame) if frame is not None else None
+    loss = _loss(file) if file is not None else None
+    if found is None or frame is None or file is None or call is None or loss is None or call.args or call.keywords:
+        return ()
+    made = _assigned(file, found.optimizer)
+    if made is None or not _see(file, made, (call, loss)) or _SCALER in _bound(file) or not _imports_torch(file):
+        return ()
+    clips = [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and _clips(n)]
+    if not all(_statement(file, n) for n in (call, *clips)):
+        return ()
+    edits = [_line_before(file, frame.file, made, f'{_SCALER} = torch.amp.GradScaler("{device}")')]
+    edits.append(_scaled_loss(file, frame.file, loss))
+    unscale = f"{_SCALER}.unscale_({found.optimizer})"
+    edits += [_line_before(file, frame.file, clip, unscale) for clip in clips]
+    line, column = file.start(call)
+    indent = file.lines[line - 1][: column - 1]
+    after = f"{_SCALER}.step({found.optimizer})\n{indent}{_SCALER}.update()"
+    edits.append(Edit(frame.file, (line, column), file.end(call), file.segment(call), after))
+    return tuple(edits)
+
+
+_SCALER = "scaler"
+
+
+def _see(file: ParsedFile, made: ast.AST, uses: tuple[ast.AST, ...]) -> bool:
+    """Whether a name that is bound beside a statement is seen where it is used."""
+    around = function_around(file, made)
+    return around is file.tree or all(function_around(file, use) is around for use in uses)
+
+
+def _bound(file: ParsedFile) -> set[str]:
+    return {n.id for n in ast.walk(file.tree) if isinstance(n, ast.Name)}
+
+
+def _imports_torch(file: ParsedFile) -> bool:
+    names = (a for n in ast.walk(file.tree) if isinstance(n, ast.Import) for a in n.names)
+    return any(a.name == "torch" and a.asname is None for a in names)
+
+
+def _statement(file: ParsedFile, call: ast.expr) -> bool:
+    """Whether a call is a statement with lines of its own."""
+    line, column = file.start(call)
+    return isinstance(file.parents.get(call), ast.Expr) and not file.lines[line - 1][: column - 1].strip()
+
+
+def _scaled_loss(file: ParsedFile, path: str, loss: ast.Attribute) -> Edit:
+    """The edit that scales what ``backward()`` is called on, with the brackets around it."""
+    before = file.between(file.start(loss), file.end(loss)).removesuffix("backward").rstrip().removesuffix(".")
+    inside = before[1:-1] if before.startswith("(") and not file.segment(loss.value).startswith("(") else before
+    end = _after(file.start(loss), before)
+    return Edit(path, file.start(loss), end, before, f"{_SCALER}.scale({inside})")
+
+
+def _after(start: tuple[int, int], text: str) -> tuple[int, int]:
+    """The position after a text that starts somewhere."""
+    lines = text.split("\n")
+    return start[0] + len(lines) - 1, len(lines[-1]) + (start[1] if len(lines) == 1 else 1)
+
+
+def _line_before(file: ParsedFile, path: str, node: ast.stmt | ast.expr, line: str) -> Edit:
+    """The edit that puts a line before a statement, in front of the statement's first name."""
+    row, column = file.start(node)
+    indent = file.lines[row - 1][: column - 1]
+    word = _FIRST_NAME.match(file.segment(node))
+    first = word[0] if word is not None else ""
+    return Edit(path, (row, column), (row, column + len(first)), first, f"{line}\n{indent}{first}")
+
+
+_FIRST_NAME = re.compile(r"[^\W\d]\w*")
 
 
 def without_scaler(text: ProgramText, place: Place) -> str:

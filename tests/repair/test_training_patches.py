@@ -63,6 +63,30 @@ def test_a_refused_program_is_repaired_first_and_what_it_does_not_learn_is_named
     assert "DT304 is left: " in done.stderr, done.stderr
 
 
+def test_fix_writes_a_loss_scaler_where_gradients_vanish_in_float16(tmp_path):
+    (tmp_path / "program.py").write_text("""\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(2):
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = net(torch.randn(256, 8)).float().square().mean() * 1e-4
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""")
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 0, done.stderr
+    assert "is gone, nothing is refused, and no finding is new" in done.stderr, done.stderr
+    written = (tmp_path / "program.py").read_text()
+    assert 'scaler = torch.amp.GradScaler("cpu")\noptimizer' in written
+    assert "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()\n" in written
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)
+
+
 @pytest.mark.parametrize(("steps", "moved", "counts"), [(2, 1, False), (4, 1, True), (2, 0, True)])
 def test_few_steps_are_no_reason_to_change_how_weights_train_that_moved_at_all(steps, moved, counts, monkeypatch):
     severity = "warning" if moved else "error"
@@ -87,8 +111,6 @@ def outcome(recording=None, *, error=None) -> Outcome:
     ],
 )
 def test_what_is_not_shown_is_not_proven(after, why):
-    class Found:
-        code = "DT304"
-
-    proof = training._proof(outcome(), after, Found())
+    mend = training._Mend(SimpleNamespace(code="DT304"), training.not_learning)
+    proof = training._proof(outcome(), after, mend)
     assert not proof.proven and why in proof.why

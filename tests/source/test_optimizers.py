@@ -86,3 +86,69 @@ def test_the_settings_of_a_scaler_and_of_autocast_that_are_to_change():
     )
     twice = ProgramText({"a.py": lines_of(text + text)})
     assert optimizers.without_scaler(twice, region) == ""
+
+
+# ---------------------------------------------------------------- a loss scaler
+
+STEP = """\
+import torch
+
+def train(network, lr):
+    optimizer = torch.optim.SGD(network.parameters(), lr=lr)
+    for x in batches:
+        loss = network(x).sum()
+        (loss / 4).backward()
+        if ready:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+"""
+
+
+def scaled(text: str) -> str:
+    """The text with a loss scaler; as it was where none can be written."""
+    lines = lines_of(text)
+    number = next(n for n, line in enumerate(lines, 1) if "optimizer.step" in line)
+    column = lines[number - 1].index("optimizer") + 1
+    frame = Frame("/p/train.py", number, "train", True, column, number, len(lines[number - 1].rstrip()) + 1)
+    edits = optimizers.scaled(ProgramText({"/p/train.py": lines}), Place((frame,)), "cpu")
+    for edit in sorted(edits, key=lambda e: e.start, reverse=True):
+        line = lines[edit.start[0] - 1]
+        assert edit.start[0] == edit.end[0] and line[edit.start[1] - 1 : edit.end[1] - 1] == edit.before
+        lines[edit.start[0] - 1] = line[: edit.start[1] - 1] + edit.after + line[edit.end[1] - 1 :]
+    return "".join(lines)
+
+
+def test_a_loss_scaler_is_written_where_the_loss_is_used():
+    assert (
+        scaled(STEP)
+        == """\
+import torch
+
+def train(network, lr):
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(network.parameters(), lr=lr)
+    for x in batches:
+        loss = network(x).sum()
+        scaler.scale(loss / 4).backward()
+        if ready:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("optimizer.step()", "optimizer.step(closure)"),
+        ("optimizer.step()", "done = optimizer.step()"),
+        ("for x in batches:", "for x, scaler in batches:"),
+        ("import torch", "from torch import optim"),
+        ("    for x", "    return optimizer\ndef go(network):\n    for x"),
+    ],
+)
+def test_no_loss_scaler_is_written_where_the_step_is_not_plain(part, other):
+    text = STEP.replace(part, other)
+    assert scaled(text) == text

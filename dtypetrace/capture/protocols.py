@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..records import Compared, Precision
-from . import private, refused_calls
+from . import numbers, private, refused_calls
 from .calls import tensors_in
 
 if TYPE_CHECKING:
@@ -143,8 +143,10 @@ def kernel_refused(
     """Remembers which operator raised. If no torch function is around it (the engine), records the refusal here.
 
     Then it may also be healed here, below autograd, if no graph is recorded: returns the arguments that worked and the
-    result.
+    result. The same where torch passed a number in place of a tensor.
     """
+    if (given := numbers.as_tensors(func, args, error)) is not None:
+        return given, kwargs, func(*given, **kwargs)
     recorder, healer = watch.recorder, watch.healer
     healed = None
     try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.utils.prune
@@ -16,10 +19,11 @@ from harmless_programs import (
     transformer_encoder,
     work,
 )
-from outcomes import EmptyPair
+from outcomes import OPTIONS, EmptyPair
 from torch import nn
 
 import dtypetrace
+from dtypetrace.capture.function_mode import FunctionMode
 
 
 @pytest.fixture
@@ -149,6 +153,79 @@ def test_what_any_dispatch_mode_changes_a_trace_changes_in_the_same_way():
         assert legacy_constructor() == empty
     watched = [lines_of_a_debug_mode(watch()) for watch in (EmptyPair, dtypetrace.trace)]
     assert watched[0] == watched[1]
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    """One process that is a whole job."""
+    distributed = pytest.importorskip("torch.distributed")
+    pytest.importorskip("torch.distributed.tensor")
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    yield distributed.device_mesh.init_device_mesh("cpu", (1,))
+    distributed.destroy_process_group()
+
+
+def test_a_module_of_distributed_tensors_is_cast_while_it_is_watched(mesh):
+    """``module.to`` swaps such weights, which torch refuses for tensors with weak references."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    def program():
+        model = nn.Linear(4, 4)
+        model.weight = nn.Parameter(distribute_tensor(torch.arange(16.0).view(4, 4), mesh, [Shard(0)]))
+        model.bias = nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Replicate()]))
+        weight = model.weight
+        model.to(torch.float64)
+        loss = model(distribute_tensor(torch.ones(2, 4, dtype=torch.float64), mesh, [Replicate()])).sum()
+        loss.backward()
+        local, gradient = model.weight.to_local(), model.weight.grad.to_local()
+        return type(weight).__name__, weight is model.weight, local.detach(), gradient, loss.full_tensor().detach()
+
+    untraced = outcome(program)
+    for option in ("plain", "reference"):
+        trace = dtypetrace.trace(**OPTIONS[option])
+        assert outcome(program, trace) == untraced
+        whole(trace)
+        assert trace.findings == ()
+
+
+class Scaled(nn.Module):
+    """Constants of the traced graph are tensors that stand for numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return (self.inner(x) * 2 + 0.5).relu() @ torch.ones(4, 4)
+
+
+def test_a_jit_trace_gives_the_same_graph_and_names_sources_as_under_an_empty_mode():
+    def traced(watch):
+        torch.manual_seed(0)
+        with watch:
+            graph = torch.jit.trace(Scaled(), torch.ones(2, 4))  # its check runs the graph, with its constants
+            result = graph(torch.full((2, 4), 3.0))
+        lines = [re.split(" *# *", line) for line in str(graph.inlined_graph).splitlines()[1:]]
+        nodes = [re.sub(r"%[\w.]+|__torch__[\w.]*", "", line[0]) for line in lines]
+        return nodes, result, [line[1].split(":")[0] for line in lines if len(line) > 1]
+
+    def of_handlers(named, mode):
+        """The files that are named, less the one that has the mode's handler."""
+        return [None if file == mode.__torch_function__.__code__.co_filename else file for file in named]
+
+    nodes, result, alone = traced(nullcontext())
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(torch.jit._trace, "_check_trace", lambda *_, **__: None)  # fails under any other dispatch mode
+        _, _, beside_empty = traced(Functions())
+    for option in ("plain", "autofix"):
+        trace = dtypetrace.trace(**OPTIONS[option])
+        again, same, named = traced(trace)
+        assert again == nodes and torch.equal(same, result)
+        whole(trace)
+        assert trace.findings == ()
+        assert of_handlers(named, FunctionMode) == of_handlers(beside_empty, Functions) == [None] * len(alone)
 
 
 def test_graphs_traced_inside_the_block():

@@ -6,7 +6,7 @@ operands were born. The decorator says the rest: the wording's name in `tables/r
 shape, module, and the phase where it is neither forward (in a module) nor other (outside one).
 
 Where two tensors disagree, one has to be the cause: it is the one against its model, against what most of the run
-holds, or the one that fell out of a default. Programs named `..._swapped` are the same collision with the other side at
+holds, or the one that comes from a default. Programs named `..._swapped` are the same collision with the other side at
 fault.
 """
 

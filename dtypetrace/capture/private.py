@@ -1,6 +1,6 @@
-"""The one file that uses private torch APIs.
+"""The one file that uses private torch APIs; what only a dry run replaces is in ``dryrun``.
 
-Everything that torch does not document is taken here and nowhere else. Without the first ones below nothing can be
+What torch does not document is taken here. Without the first ones below nothing can be
 watched: ``dtypetrace.trace`` then fails at once with one clear line, not deep inside a run. Without one of the others
 (``offered``) what it is for is off, and every report says so in a line. README.md names the versions that were tested.
 """

@@ -46,7 +46,13 @@ class PlanCommand:
             metavar="SHARE",
             help="how far results, gradients and updates may be off (0.05)",
         )
-        add("--steps", type=arguments.count, default=2, metavar="N", help="end each run after N optimizer steps (2)")
+        add(
+            "--steps",
+            type=arguments.count("--steps"),
+            default=2,
+            metavar="N",
+            help="end each run after N optimizer steps (2)",
+        )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from ..rules import precision_plan

@@ -125,7 +125,7 @@ class RunCommand:
         )
         add(
             "--reference-steps",
-            type=arguments.count,
+            type=arguments.count("--reference-steps"),
             metavar="N",
             help="with --reference: for N optimizer steps (default 10)",
         )

@@ -1,4 +1,5 @@
-"""Whether a real kernel would refuse a call, from the table of operator rules, and the message that it would raise."""
+"""What a real kernel would do with a call, by the table of operator rules: the dtypes of its results, or the message
+that it would raise."""
 
 from __future__ import annotations
 

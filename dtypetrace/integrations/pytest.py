@@ -170,7 +170,7 @@ def _fail(findings: Sequence[Any], level: str | None) -> None:
         from .. import report
 
         severe = [f for f in findings if reaches([f], level)]
-        lines = [f"dtypetrace found {len(severe)} of severity {level} or more"]
+        lines = [f"dtypetrace: {len(severe)} finding{'s' if len(severe) != 1 else ''} of severity {level} or higher"]
         lines += report.notes_for(severe[0])
         pytest.fail("\n".join(lines), pytrace=False)
 

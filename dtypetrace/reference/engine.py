@@ -1,13 +1,14 @@
 """Repeats each operator that a program runs in higher precision, on the references of its operands.
 
 Two more results are computed: the *reference*, from the references of the operands, and the *local* result, from the
-program's own operands. The difference between the program's result and the local one was *introduced* by this operator;
-the difference between the local one and the reference was *inherited*. Where no operand has a reference of its own, the
-two are the same.
+program's own operands. The difference between the program's result and the local one was *introduced* by this
+operator; the difference between the local one and the reference was *inherited*. An operator of the backward pass is
+repeated like any other, on the references of the gradients and of what forward saved. Where no operand has a
+reference of its own, the two are the same.
 
-Nothing of the program's is touched: no random number is drawn, none of its tensors is written to or kept alive, and its
-decisions (indices, masks, comparisons, numbers that Python reads) are used as they are. If an operator does not run in
-higher precision, the program's values become the references of its results.
+Nothing of the program's is touched: no random number is drawn, none of its tensors is written to or kept alive, and
+its decisions (indices, masks, comparisons, numbers that Python reads) are used as they are. If an operator does not
+run in higher precision, the program's values become the references of its results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Further remedies: ``dtypetrace fix`` tries them, in the order of ``remedies.FURTHER``, if the best one does not
+"""Further strategies: ``dtypetrace fix`` tries them, in the order of ``remedies.FURTHER``, if the best fix does not
 repair the program.
 
-Each changes one place on the value's path, from its birth to the refused call and the calls around it. Findings do not
-show them: only running them shows whether they are right.
+Each changes one place on the value's path, from its birth to the refused call and the calls around it. A finding
+shows only the two that cast in the refused call, and only as its last choice: of the others, a run shows whether they
+are right.
 """
 
 from __future__ import annotations

@@ -302,8 +302,9 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 def sum_of_widened(case: Collision) -> Verdict | None:
-    """Outside any module, where widened values are added to a sum that was made like a narrow tensor, the sum is wrong:
-    they were widened on purpose."""
+    """Outside any module, where values that were widened on purpose are added to a sum that was made like a narrow
+    tensor, the sum is wrong.
+    """
     if case.refused.module or len(case.present) != 2:
         return None
     sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]
@@ -349,8 +350,9 @@ def _family(case: Collision, event: int | None) -> set[int]:
 
 
 def most_operands(case: Collision) -> Verdict | None:
-    """The dtype of most operands is right. Parameters and buffers of one dtype count once, tensors of no dimensions do
-    not count."""
+    """The dtype of most operands is right. Here all parameters and buffers of one dtype count once, and tensors of
+    no dimensions do not count.
+    """
     held = ("parameter", "buffer")
     voices = Counter(
         dtype for dtype, _ in {(w.dtype, -1 if w.holder in held else w.index) for w in case.sides if w.shape}
@@ -368,7 +370,8 @@ def chosen_on_purpose(case: Collision) -> Verdict | None:
     if len(chosen) != 1 or not fallen:
         return None
     dtype = chosen.pop()
-    return Verdict(dtype, f"{dtype} was chosen on purpose, {' and '.join(sorted(fallen))} fell out of a default")
+    comes = "comes" if len(fallen) == 1 else "come"
+    return Verdict(dtype, f"{dtype} was chosen on purpose, {' and '.join(sorted(fallen))} {comes} from a default")
 
 
 def _on_purpose(case: Collision, witness: Witness) -> bool:
@@ -380,15 +383,15 @@ def _on_purpose(case: Collision, witness: Witness) -> bool:
 
 
 def each_operand_counted(case: Collision) -> Verdict | None:
-    """Where nothing was chosen, the dtype of more operands is right, each parameter and buffer counted, too."""
+    """Where nothing was chosen, the dtype of more operands is right. Here each parameter and buffer counts."""
     ranked = Counter(w.dtype for w in case.sides).most_common(2)
     if len(ranked) < 2 or ranked[0][1] == ranked[1][1]:
         return None
-    return Verdict(ranked[0][0], f"most operands, each counted, are {ranked[0][0]}")
+    return Verdict(ranked[0][0], f"more operands are {ranked[0][0]} than any other dtype")
 
 
 def narrower(case: Collision) -> Verdict | None:
-    """Last, the narrowest of the dtypes that most operands have is right: a stray wide tensor is the commonest
+    """Last, of the dtypes with equally many operands, the narrowest is right: a stray wide tensor is the commonest
     mistake."""
     counts = Counter(w.dtype for w in case.sides)
     most = [dtype for dtype, count in counts.items() if count == max(counts.values())]

@@ -53,7 +53,7 @@ FURTHER: tuple[Strategy, ...] = (
     elsewhere.loaded_values,
     elsewhere.own_lines,
 )
-"""What only ``fix`` tries, after all the others."""
+"""What ``fix`` tries after all the others; a finding shows only casts in the refused call (``_shown``)."""
 
 FINAL: frozenset[Strategy] = frozenset({at_use.scalar_limit, at_use.kept_wide})
 """Nothing else may be tried after these: a number has no dtype to change, and an average must not be narrowed."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
 from ..tables.dtypes import DTYPES
-from . import settings
+from . import attributes
 from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
 
 _DEEPEST = 12
@@ -179,7 +179,7 @@ class _Finder:
     def _attribute(self, at: _At, node: ast.Attribute, depth: int) -> Iterator[_At]:
         """What gives an attribute its value: by the object's class, else by every use of that name."""
         files = {path: file for path in self.files if (file := self.text.parsed(path)) is not None}
-        found = settings.setting(files, at.file, node) if at.file in files else None
+        found = attributes.setting(files, at.file, node) if at.file in files else None
         if found is None:
             yield from self._of_any_class(node.attr, depth)
             return

@@ -129,7 +129,7 @@ def test_severe_findings_fail_where_asked(ran):
     result = ran(widens(), "--dtypetrace", "--dtypetrace-fail-on", "note")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["dtypetrace found 1 of severity note or more", "dtypetrace DT20*", "dtypetrace: *born at *.py:4:*"]
+        ["dtypetrace: 1 finding of severity note or higher", "dtypetrace DT20*", "dtypetrace: *born at *.py:4:*"]
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from dtypetrace.records.text import ProgramText
-from dtypetrace.source import settings
+from dtypetrace.source import attributes
 
 PROGRAM = """
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def found(read: str, program: str = PROGRAM) -> tuple[list[str], str, int] | Non
     file = ProgramText({"p.py": program.splitlines(keepends=True)}).parsed("p.py")
     reads = (n for n in ast.walk(file.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
     node = next(n for n in reads if ast.unparse(n) == read)
-    setting = settings.setting({"p.py": file}, "p.py", node)
+    setting = attributes.setting({"p.py": file}, "p.py", node)
     if setting is None:
         return None
     default = ast.unparse(setting.default[1]) if setting.default else ""

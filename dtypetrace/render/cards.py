@@ -4,7 +4,7 @@ diff."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..parts import attempt
@@ -41,6 +41,8 @@ class SourceLine:
     number: int
     pieces: list[tuple[str, bool]]
     marks: list[Label] = field(default_factory=list)
+    anchor: str = ""
+    """The id that a drawing's node links to."""
 
 
 @dataclass
@@ -104,9 +106,15 @@ def card(
     drawing: bool = True,
 ) -> Card:
     """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
-    labels = attempt(f"the labels of {f.code}", lambda: wording.labels(f), [])
+    labels = attempt(f"the labels of {f.code}", lambda: _labels(f), [])
+    shown: list[Window] = (
+        attempt(f"the source lines of {f.code}", lambda: windows(recording, labels), []) if source and not brief else []
+    )
+    links = _links(shown, list(dict.fromkeys(frame.file for frame, _ in labels)), anchor)
     changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: _changes(recording, f), []) if source else []
-    drawn = attempt(f"the drawing of {f.code}", lambda: _drawing(pictures, f), "") if drawing and not brief else ""
+    drawn = (
+        attempt(f"the drawing of {f.code}", lambda: _drawing(pictures, f, links), "") if drawing and not brief else ""
+    )
     return Card(
         anchor=anchor,
         code=f.code,
@@ -118,9 +126,7 @@ def card(
         module=f.module,
         phase=f.phase if f.phase != "other" else "",
         chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []),
-        windows=attempt(f"the source lines of {f.code}", lambda: windows(recording, labels), [])
-        if source and not brief
-        else [],
+        windows=shown,
         drawing=drawn,
         notes=list(dict.fromkeys((*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
@@ -133,9 +139,35 @@ def card(
     )
 
 
-def _drawing(pictures: Pictures, f: Finding) -> str:
+_SAYS_NOTHING = 2
+"""Nodes of a drawing that repeats the label of one line."""
+
+
+def _drawing(pictures: Pictures, f: Finding, links: Mapping[tuple[str, int], str]) -> str:
     picture = pictures.finding(f)
-    return draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}") if len(picture) > 1 else ""
+    if len(picture) <= _SAYS_NOTHING:
+        return ""
+    return draw(picture, f"The flow of dtypes that led to {f.code}: {f.title}", links)
+
+
+def _links(windows: Sequence[Window], files: Sequence[str], anchor: str) -> dict[tuple[str, int], str]:
+    """Gives the labelled lines ids; returns them by file and line. ``files``: those of the windows, in order."""
+    links = {}
+    for number, (window, file) in enumerate(zip(windows, files)):
+        for line in window.lines:
+            if line is not None and line.marks:
+                line.anchor = links[file, line.number] = f"{anchor}-{number}-{line.number}"
+    return links
+
+
+def _labels(f: Finding) -> list[tuple[Frame, str]]:
+    """The labels of the flow and, before the last one, where the operand that it meets got its dtype."""
+    labels = wording.labels(f)
+    other = wording.other_operand(f)
+    frame = other.origin.place.user_frame if other is not None else None
+    if not labels or other is None or frame is None or not frame.user or frame in [shown for shown, _ in labels]:
+        return labels
+    return [*labels[:-1], (frame, f"{other.shown} is {other.dtype} since here"), labels[-1]]
 
 
 def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:

@@ -14,7 +14,20 @@ from typing import Any
 
 import networkx as nx
 
-from ..records import UNWATCHED, Chain, Finding, FlowStep, Input, Op, Operand, Place, Recording, Witness
+from ..graph import flow as flow_of
+from ..records import (
+    UNWATCHED,
+    Chain,
+    Finding,
+    FlowStep,
+    Input,
+    Op,
+    Operand,
+    Place,
+    Recording,
+    Refused,
+    Witness,
+)  # fmt: skip
 from ..tables.dtypes import FLOATING
 from ..terminal import seen
 from . import listings
@@ -35,6 +48,10 @@ class Node:
     dtype: str
     place: str = ""
     detail: str = ""
+    facts: str = ""
+    """Shape and values, read by pointing at it."""
+    line: tuple[str, int] = ("", 0)
+    """The user's file and line."""
 
 
 class Pictures:
@@ -49,15 +66,28 @@ class Pictures:
         for place, own in numbers.items():
             if 0 <= place < len(self._recording.places):
                 self._at.setdefault(self._recording.places[place], []).extend(own)
+        self._values = {v.op: v for v in self._recording.values}
+        self._names: dict[tuple[Place, str, str], str] = {}
+        for event in self._recording.events:
+            if event.assigned and 0 <= event.place < len(self._recording.places):
+                where = self._recording.places[event.place]
+                self._names.setdefault((where, event.op, event.to), event.assigned[0])
 
     # ------------------------------------------------------------ a finding
 
     def finding(self, f: Finding) -> nx.DiGraph:
-        """From the birth to the collision or the damage, with the origins of the other operands."""
+        """From the birth to the collision or the damage, with the histories of the other operands; empty where nothing
+        but a setting is wrong, because then no tensor has gone anywhere."""
         graph = nx.DiGraph()
-        last = Node("collision" if f.kind == "collision" else _DAMAGE, f.op or f.code, "", _spot(f.site), f.module)
+        if not f.op:
+            return graph
+        kind = "collision" if f.kind == "collision" else _DAMAGE
+        last = Node(kind, f.op, "", _spot(f.site), f.module, line=_line(f.site))
+        refused = self._refused(f)
         if f.flow:
-            self._spine(graph, f.flow, last, self._witness_producers(f))
+            culprit = f.culprit
+            producers = [w.producer for w in self._witnesses(refused, culprit) if w.producer >= 0]
+            self._spine(graph, f.flow, last, producers)
         else:
             _put(graph, "end", last)
         shown: set[tuple[Any, ...]] = set()
@@ -66,71 +96,131 @@ class Pictures:
             if f.flow and (operand is f.culprit or operand.origin.place in born and operand.dtype == f.flow[0].to):
                 continue
             if operand.dtype in FLOATING or not f.flow:
-                self._beside(graph, operand, shown)
+                self._beside(graph, f, operand, self._witnesses(refused, operand), shown)
         return graph
 
-    def _spine(self, graph: nx.DiGraph, flow: Sequence[FlowStep], last: Node | None, producers: Sequence[int]) -> None:
+    def _spine(
+        self,
+        graph: nx.DiGraph,
+        flow: Sequence[FlowStep],
+        last: Node | None,
+        producers: Sequence[int],
+        *,
+        prefix: str = "step",
+        main: bool = True,
+    ) -> Any:
+        """One node for each step; returns the last one's name, which is ``end`` where ``last`` is drawn for it."""
         before: Any = None
         for index, step in enumerate(flow):
             final = last is not None and index == len(flow) - 1
-            name = "end" if final else ("step", index)
-            _put(graph, name, last if final and last is not None else _step_node(step, index))
+            name = "end" if final else (prefix, index)
+            _put(graph, name, last if final and last is not None else self._step_node(step, index))
             if before is not None:
                 source = flow[index - 1]
                 attribute = step.how == "attribute"
                 run = () if attribute else self._run(source, step, producers if final else ())
-                if run:
-                    _put(graph, ("run", index), _run_node(run, source.to))
-                    _join(graph, before, ("run", index), source.to, main=True)
-                    before = ("run", index)
-                _join(
-                    graph,
-                    before,
-                    name,
-                    source.to,
-                    main=True,
-                    note=f"read as {step.via or 'an attribute'}" if attribute else "",
-                )
+                before = self._carried(graph, before, run, source.to, (prefix, "run", index), main=main)
+                note = f"read as {step.via or 'an attribute'}" if attribute else ""
+                _join(graph, before, name, source.to, main=main, note=note)
             if step.how == "promotion" and not final:
                 others = [d for d in step.source.split(" + ") if before is None or d != flow[index - 1].to]
                 for other in others if before is not None else ():
-                    _put(graph, ("stream", index, other), Node("stream", "the other operand", other))
-                    _join(graph, ("stream", index, other), name, other)
+                    _put(graph, (prefix, "stream", index, other), self._stream(step, other))
+                    _join(graph, (prefix, "stream", index, other), name, other)
             before = name
+        return before
 
-    def _beside(self, graph: nx.DiGraph, operand: Operand, shown: set[tuple[Any, ...]]) -> None:
-        key = (operand.origin.kind, operand.origin.place.stack[:1], operand.dtype)
+    def _carried(self, graph: nx.DiGraph, before: Any, run: Sequence[str], dtype: str, name: Any, *, main: bool) -> Any:
+        """The node of the ops that carried a dtype on; without any, the node before them."""
+        if not run:
+            return before
+        _put(graph, name, _run_node(run, dtype))
+        _join(graph, before, name, dtype, main=main)
+        return name
+
+    def _beside(
+        self, graph: nx.DiGraph, f: Finding, operand: Operand, witnesses: Sequence[Witness], shown: set[tuple[Any, ...]]
+    ) -> None:
+        """Another operand's history: its steps where its event is known, else its origin."""
+        origin = operand.origin
+        key = (origin.kind, origin.place.stack[:1], operand.dtype)
         if key in shown or len(shown) >= _MOST_BESIDE:
             return
         shown.add(key)
-        origin = operand.origin
-        label = f"{origin.op}()" if origin.op and origin.op != UNWATCHED else operand.shown
-        _put(
-            graph,
-            key,
-            Node(
-                "cast" if origin.kind == "cast" else "birth",
-                label,
-                operand.dtype,
-                _spot(origin.place),
-                _BORN.get(origin.kind, ""),
-            ),
-        )
-        _join(graph, key, "end", operand.dtype, note=operand.shown)
+        witness = next((w for w in witnesses if 0 <= w.event < len(self._recording.events)), None)
+        flow = flow_of(self._recording, witness.event) if witness is not None else ()
+        prefix = f"beside {len(shown)}"
+        if witness is None or not flow:
+            called = origin.op if origin.op and origin.op != UNWATCHED else ""
+            label = f"{called}()" if called else operand.shown
+            named = self._names.get((origin.place, called, operand.dtype))
+            label = f"{named} = {label}" if named and called else label
+            kind = "cast" if origin.kind == "cast" else "birth"
+            born = _BORN.get(origin.kind, "")
+            _put(
+                graph, prefix, Node(kind, label, operand.dtype, _spot(origin.place), born, line=_line(origin.place))
+            )  # fmt: skip
+            last: Any = prefix
+        else:
+            last = self._spine(graph, flow, None, (), prefix=prefix, main=False)
+            reach = FlowStep(f.site, f.op, f.module, operand.dtype, operand.dtype, "value")
+            producers = [witness.producer] if witness.producer >= 0 else []
+            run = self._run(flow[-1], reach, producers)
+            last = self._carried(graph, last, run, operand.dtype, (prefix, "run"), main=False)
+        _join(graph, last, "end", operand.dtype, note=operand.shown)
 
-    def _witness_producers(self, f: Finding) -> list[int]:
-        """The ops that made the culprit of a refused call."""
-        culprit = f.culprit
+    def _refused(self, f: Finding) -> list[Refused]:
         return [
-            w.producer
+            r
             for r in self._recording.refused
-            if culprit is not None
-            and r.op == f.op
-            and r.phase == f.phase
-            and listings.place(self._recording, r.place) == f.site
-            for w in r.witnesses
-            if w.index == culprit.index and w.dtype == culprit.dtype and w.producer >= 0
+            if (r.op, r.phase) == (f.op, f.phase) and listings.place(self._recording, r.place) == f.site
         ]
+
+    def _witnesses(self, refused: Sequence[Refused], operand: Operand | None) -> list[Witness]:
+        """An operand of a finding as it was when its call was refused."""
+        return [
+            w
+            for r in refused
+            for w in r.witnesses
+            if operand is not None and (w.index, w.dtype) == (operand.index, operand.dtype)
+        ]
+
+    def _step_node(self, step: FlowStep, index: int) -> Node:
+        label = f"{step.op}()" if step.op.isidentifier() else step.op or step.how
+        named = self._names.get((step.place, step.op, step.to))
+        label = f"{named} = {label}" if named and step.op else label
+        facts, line = self._facts(step), _line(step.place)
+        if index == 0:
+            cast = step.how == "cast"
+            return Node(
+                "cast" if cast else "birth", label, step.to, _spot(step.place),
+                _BORN["cast"] if cast else "born here", facts, line,
+            )  # fmt: skip
+        kind = {"autocast": "cast", "copy": "cast"}.get(step.how, step.how)
+        widened = f"{step.source} → {step.to}" if step.source != step.to else step.module
+        kind = kind if kind in ("cast", "promotion", "attribute") else "op"
+        return Node(kind, label, step.to, _spot(step.place), widened, facts, line)
+
+    def _facts(self, step: FlowStep) -> str:
+        """Shape and largest value of what a step made, where they were recorded."""
+        ops = self._recording.ops
+        made = next((n for n in self._at.get(step.place, ()) if ops[n].op == step.op and step.to in ops[n].outputs), -1)
+        if made < 0:
+            return ""
+        shape = f"[{', '.join(map(str, ops[made].shape))}]" if ops[made].shape else ""
+        value = self._values.get(made)
+        return ", ".join(p for p in (shape, f"largest magnitude {value.peak:.3g}" if value is not None else "") if p)
+
+    def _stream(self, step: FlowStep, dtype: str) -> Node:
+        """The operand that a promotion widened, by its name where it has one."""
+        ops, events = self._recording.ops, self._recording.events
+        inputs = [i for n in self._at.get(step.place, ()) if ops[n].op == step.op for i in ops[n].inputs]
+        operand = next((i for i in inputs if i.dtype == dtype), None)
+        event = events[operand.event] if operand is not None and 0 <= operand.event < len(events) else None
+        name = operand.name if operand is not None else ""
+        name = name or (event.assigned[0] if event is not None and event.assigned else "")
+        where = listings.place(self._recording, event.place) if event is not None and name else Place()
+        return Node("stream", name or "the other operand", dtype, _spot(where), line=_line(where))
 
     def _run(self, source: FlowStep, step: FlowStep, producers: Sequence[int]) -> tuple[str, ...]:
         """Names of the ops that carried a dtype from one step of a flow to the next, in order."""
@@ -280,6 +370,11 @@ def _spot(place: Place) -> str:
     return " › ".join(f"{f.file.rpartition(os.sep)[2]}:{f.line}" for f in frames)
 
 
+def _line(place: Place) -> tuple[str, int]:
+    frame = place.user_frame
+    return (frame.file, frame.line) if frame is not None else ("", 0)
+
+
 def _quiet(op: Op) -> bool:
     """Whether an op keeps a dtype: that of its floating tensors if it has any; an index among them does not count."""
     taken, given = {i.dtype for i in op.inputs}, set(op.outputs)
@@ -293,17 +388,6 @@ _BORN = {
     "load": "loaded", "input": "created before tracing", "worker": "from a DataLoader worker",
     "autocast": "cast by autocast", "reinterpret": "bits reinterpreted", "promotion": "computed from integers",
 }  # fmt: skip
-
-
-def _step_node(step: FlowStep, index: int) -> Node:
-    label = f"{step.op}()" if step.op.isidentifier() else step.op or step.how
-    kind = {"autocast": "cast", "copy": "cast"}.get(step.how, step.how)
-    if index == 0:
-        return Node("birth", label, step.to, _spot(step.place), "born here")
-    widened = f"{step.source} → {step.to}" if step.source != step.to else step.module
-    return Node(
-        kind if kind in ("cast", "promotion", "attribute") else "op", label, step.to, _spot(step.place), widened
-    )
 
 
 def _run_node(names: Sequence[str], dtype: str) -> Node:

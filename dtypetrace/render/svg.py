@@ -1,11 +1,16 @@
 """A small layered drawing of a flow, as SVG text: ranks by topological generations, ordered by barycentres.
 
+Words on an edge have a place of their own in the rank below its start, so no other edge passes them: between two ranks
+edges curve, inside a rank they go straight down.
+
 The words come from ``render.pictures``, the colours from the page's style sheet. There are plain attributes as well, so
 a page that drops the style still shows a drawing.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -23,11 +28,15 @@ _CHARACTER = 7.3
 _SMALL = 6.7
 """Width of a character of the 11 px font on the edges."""
 _LONGEST = 46
-_NOTE = 24
+_WIDEST_LINE = 26
+"""Characters of a line in a box: two boxes beside each other fit a telephone."""
+_MOST_LINES = 2
+_NOTE = 18
 _TITLE = 200
 """Characters that a screen reader reads for a node or for the drawing."""
 _LINE = 16
-_GAP_X, _GAP_Y = 26, 46
+_GAP_X, _GAP_Y = 22, 22
+_WORDS_HEIGHT = 18
 _SWEEPS = 6
 """Passes that order the ranks: drawings of 60 nodes no longer change after four."""
 _PASSING_WIDTH = 14
@@ -52,47 +61,62 @@ class _Box:
 
     node: Node
     rank: int
-    lines: list[str] = field(default_factory=list)
+    lines: list[tuple[str, int]] = field(default_factory=list)
+    """Each line, and which of the node's texts it belongs to."""
     width: float = 0
     height: float = 0
     x: float = 0
     y: float = 0
+    band: tuple[float, float] = (0, 0)
+    """Where its rank begins and ends."""
+
+    @property
+    def middle(self) -> float:
+        return self.x + self.width / 2
 
 
 def _box(node: Node, rank: int) -> _Box:
-    lines = [shortened(t) for t in (node.label, node.place, node.detail) if t]
-    wide = max(map(columns, lines)) * _CHARACTER + 34
+    texts = [t for t in (node.label, node.place, node.detail) if t]
+    lines = [(line, number) for number, t in enumerate(texts) for line in _wrapped(t)]
+    wide = max(columns(line) for line, _ in lines) * _CHARACTER + 34 if lines else 0
     return _Box(node, rank, lines, max(wide, 120), len(lines) * _LINE + 16)
 
 
-def draw(graph: nx.DiGraph, title: str) -> str:
-    """The drawing as an ``<svg>`` element, empty for an empty graph. Edges that close a loop are left out."""
+def _wrapped(text: str) -> list[str]:
+    """A text on at most two lines; what does not fit is cut from its middle."""
+    text = shortened(" ".join(text.split()), _MOST_LINES * (_WIDEST_LINE - 2))
+    if columns(text) <= _WIDEST_LINE:
+        return [text]
+    return textwrap.wrap(text, _WIDEST_LINE)[:_MOST_LINES]
+
+
+def draw(graph: nx.DiGraph, title: str, links: Mapping[tuple[str, int], str] | None = None) -> str:
+    """The drawing as an ``<svg>`` element, empty for an empty graph. Edges that close a loop are left out. ``links``:
+    what a node's line, as (file, line), links to."""
     if not graph:
         return ""
     graph = _without_circles(graph)
     boxes = {
-        n: _box(graph.nodes[n]["node"], rank)
+        n: _box(graph.nodes[n]["node"], 2 * rank)  # the ranks between are for words
         for rank, layer in enumerate(nx.topological_generations(graph))
         for n in layer
     }
     for n in list(nx.topological_sort(graph))[::-1]:  # a source is drawn just above the node that it feeds
         below = [boxes[s].rank for s in graph.successors(n)]
         if below and not graph.in_degree(n):
-            boxes[n].rank = min(below) - 1
-    for above, _, data in graph.edges(data=True):  # wide enough for the words below it
-        boxes[above].width = max(boxes[above].width, columns(_edge_text(data)) * _SMALL)
+            boxes[n].rank = min(below) - 2
     routes = _routes(graph, boxes)
     ranks = _ordered(boxes, routes)
     width, height = _placed(ranks)
     parts = [
-        f'<svg class="flow" role="img" aria-label="{escape(shortened(title, _TITLE))}" '
+        f'<svg class="flow" role="{"group" if links else "img"}" aria-label="{escape(shortened(title, _TITLE))}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" style="--w:{width:.0f}px" '
         'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" '
         'font-size="12" xmlns="http://www.w3.org/2000/svg">'
     ]
     parts += [_edge(graph.edges[e], [boxes[n] for n in route]) for e, route in routes.items()]
-    parts += [_shape(b) for b in boxes.values() if b.node is not _PASSING]
-    parts += [_edge_words(graph.edges[e], [boxes[n] for n in route]) for e, route in routes.items()]
+    parts += [_linked(b, links or {}) for b in boxes.values() if b.node.kind != _PASSING.kind]
+    parts += [_edge_words(graph.edges[e], boxes[route[1]]) for e, route in routes.items() if boxes[route[1]].lines]
     return "".join(parts) + "</svg>"
 
 
@@ -111,6 +135,10 @@ def _routes(graph: nx.DiGraph, boxes: dict[Any, _Box]) -> dict[_Edge, list[Any]]
         for rank in range(boxes[above].rank + 1, boxes[below].rank):
             name = ("pass", above, below, rank)
             boxes[name] = _Box(_PASSING, rank, width=_PASSING_WIDTH)
+            words = _edge_text(graph.edges[above, below]) if len(route) == 1 else ""
+            if words:
+                boxes[name].lines = [(words, 0)]
+                boxes[name].width, boxes[name].height = columns(words) * _SMALL + 10, _WORDS_HEIGHT
             route.append(name)
         routes[above, below] = [*route, below]
     return routes
@@ -145,7 +173,7 @@ def _placed(ranks: list[list[_Box]]) -> tuple[float, float]:
         x = (whole - own) / 2 + 6
         tall = max(b.height for b in rank)
         for box in rank:
-            box.x, box.y = x, y + (tall - box.height) / 2
+            box.x, box.y, box.band = x, y + (tall - box.height) / 2, (y, y + tall)
             x += box.width + _GAP_X
         y += tall + _GAP_Y
     return whole + 12, y - _GAP_Y + 6
@@ -181,50 +209,51 @@ def _shape(box: _Box) -> str:
             )
     words = "".join(
         f'<text x="{x + w / 2:.0f}" y="{y + 20 + _LINE * i:.0f}" text-anchor="middle" fill="#223" '
-        f'class="l{min(i, 2)}">{escape(line)}</text>'
-        for i, line in enumerate(box.lines)
+        f'class="l{min(number, 2)}">{escape(line)}</text>'
+        for i, (line, number) in enumerate(box.lines)
     )
-    facts = (node.kind, node.label, node.dtype, node.place, node.detail)
+    facts = (node.kind, node.label, node.dtype, node.facts, node.place, node.detail)
     title = ", ".join(shortened(fact, _TITLE) for fact in facts if fact)
     return f'<g class="n {node.kind} {colour}"><title>{escape(title)}</title>{outline}{words}</g>'
 
 
-def _points(route: list[_Box]) -> list[tuple[float, float]]:
-    """The points where an edge starts, passes a rank, and ends."""
-    first, last = route[0], route[-1]
-    between = [(b.x + b.width / 2, b.y) for b in route[1:-1]]
-    return [(first.x + first.width / 2, first.y + first.height), *between, (last.x + last.width / 2, last.y)]
+def _linked(box: _Box, links: Mapping[tuple[str, int], str]) -> str:
+    target = links.get(box.node.line)
+    return f'<a href="#{escape(target)}">{_shape(box)}</a>' if target else _shape(box)
 
 
 def _edge(data: dict[str, Any], route: list[_Box]) -> str:
-    points = _points(route)
-    path = f"M{points[0][0]:.0f},{points[0][1]:.0f}"
-    for (ax, ay), (bx, by) in zip(points, points[1:]):
-        middle = (ay + by) / 2
-        path += f"C{ax:.0f},{middle:.0f} {bx:.0f},{middle:.0f} {bx:.0f},{by:.0f}"
+    """Straight down inside the ranks, curved between them; interrupted by its own words."""
+    path = ""
+    for box, below in zip(route, route[1:]):
+        (_, ends), (begins, bottom) = box.band, below.band
+        start = box.y + box.height
+        goal = below.y if below.lines else bottom
+        if not path or box.lines:
+            path += f"M{box.middle:.0f},{start:.0f}"
+        path += f"L{box.middle:.0f},{ends:.0f}" if start < ends else ""
+        bend = (ends + begins) / 2
+        path += (
+            f"C{box.middle:.0f},{bend:.0f} {below.middle:.0f},{bend:.0f} {below.middle:.0f},{begins:.0f}"
+            f"L{below.middle:.0f},{goal:.0f}"
+        )
     kind = " main" if data["main"] else ""
     kind += " read" if data["note"].startswith("read as") else ""
-    end, bottom = points[-1]
+    end, bottom = route[-1].middle, route[-1].y
     tip = f"M{end - 4:.0f},{bottom - 7:.0f}L{end:.0f},{bottom:.0f}L{end + 4:.0f},{bottom - 7:.0f}"
     return f'<path class="e {family(data["dtype"]) or "none"}{kind}" d="{path}{tip}" fill="none" stroke="#667"/>'
 
 
 def _edge_text(data: dict[str, Any]) -> str:
+    if data["note"].startswith("read as "):
+        return shortened(f"{data['dtype']} {data['note']}", 2 * _NOTE)
     # the end of a parameter's name matters most
     note = data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]
     return " · ".join(t for t in (data["dtype"], note) if t)
 
 
-def _edge_words(data: dict[str, Any], route: list[_Box]) -> str:
-    (ax, ay), (bx, _) = _points(route)[:2]
-    text = _edge_text(data)
-    if not text:
-        return ""
-    x, y = ax + (bx - ax) * 0.2, ay + 21  # near the start: edges that end in the same box are apart there
-    wide = columns(text) * _SMALL + 10
+def _edge_words(data: dict[str, Any], box: _Box) -> str:
     return (
-        f'<rect class="under" x="{x - wide / 2:.0f}" y="{y - 12:.0f}" width="{wide:.0f}" height="16" rx="3" '
-        'fill="#fff"/>'
-        f'<text class="w {family(data["dtype"]) or "none"}" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" '
-        f'font-size="11" fill="#223">{escape(text)}</text>'
+        f'<text class="w {family(data["dtype"]) or "none"}" x="{box.middle:.0f}" y="{box.y + 13:.0f}" '
+        f'text-anchor="middle" font-size="11" fill="#223">{escape(box.lines[0][0])}</text>'
     )

@@ -107,7 +107,7 @@ def _meeting(f: Finding) -> str:
     culprit = f.culprit
     if culprit is None:
         return f"{f.op} is refused"
-    other = _other(f) if f.code not in _ALONE else None
+    other = other_operand(f) if f.code not in _ALONE else None
     mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}"
     if other is None:
         if f.code == "DT111":
@@ -127,7 +127,7 @@ _ALONE = frozenset({"DT108", "DT109"})
 """Codes that are about one operand alone, not about a disagreement with others."""
 
 
-def _other(f: Finding) -> Operand | None:
+def other_operand(f: Finding) -> Operand | None:
     """The operand that the culprit disagrees with. If the culprit is floating, the other one is too: an index among the
     operands does not count."""
     if f.culprit is None:
@@ -146,7 +146,7 @@ def _unseen_birth(operand: Operand) -> str:
 
 def operand_notes(f: Finding) -> list[str]:
     """Where the other operand comes from: neither side is the expected one until the run shows it."""
-    other = _other(f)
+    other = other_operand(f)
     if other is None or not other.origin.place.stack:
         return []
     if other.origin.kind == "input":

@@ -117,6 +117,7 @@ def test_the_source_window_marks_the_spans_and_the_labels_begin_under_them(progr
     (window,) = page(program).cards[0].windows
     lines = [line for line in window.lines if line and line.marks]
     assert [["".join(t for t, marked in line.pieces if marked)] for line in lines] == [
+        ["nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()"],  # where the operand that it meets got its dtype
         ["torch.ones(2, 1)"],
         ["torch.cat([noisy, mask], 1)"],
         ["unet(x)"],
@@ -230,7 +231,7 @@ def test_hostile_strings_change_nothing_of_the_structure(text):
     plain = Reader(html_report.render(*recordings.hostile("harmless")))
     shown = html_report.render(*recordings.hostile(text))
     read = Reader(shown)
-    within = ("b", "i", "wbr")  # of words: a dtype in its colour, where a long name may break
+    within = ("b", "i", "wbr", "text")  # of words: a dtype in its colour, where a long name may break, a line in a box
     assert [t for t, _ in read.tags if t not in within] == [t for t, _ in plain.tags if t not in within]
     assert [set(a) - {"title"} for t, a in read.tags if t not in within] == [
         set(a) - {"title"} for t, a in plain.tags if t not in within

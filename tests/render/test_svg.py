@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 import xml.etree.ElementTree as xml
 from itertools import combinations
@@ -42,24 +43,23 @@ def test_a_finding_is_drawn_from_birth_to_collision(program):
     graph = Pictures(program.recording).finding(program.only)
     kinds = {label: node.kind for label, node in nodes(graph).items()}
     assert kinds == {
-        "ones()": "birth",
+        "noise = ones()": "birth",
         "3 ops keep float32": "run",
         "add()": "promotion",
         "linear": "collision",
-        "half()": "cast",
-        "the other operand": "stream",
+        "model = half()": "cast",
+        "x": "stream",
     }
     main = [
         (graph.nodes[a]["node"].label, graph.nodes[b]["node"].label) for a, b, d in graph.edges(data=True) if d["main"]
     ]
-    assert set(main) == {("ones()", "3 ops keep float32"), ("3 ops keep float32", "add()"), ("add()", "linear")}
+    assert set(main) == {("noise = ones()", "3 ops keep float32"), ("3 ops keep float32", "add()"), ("add()", "linear")}
     assert nodes(graph)["3 ops keep float32"].detail == "mul, view, relu"
     assert {d["dtype"] for *_, d in graph.edges(data=True)} == {"float16", "float32"}
 
 
-def test_without_a_recording_only_the_runs_are_missing(program):
-    known, alone = (nodes(p.finding(program.only)) for p in (Pictures(program.recording), Pictures()))
-    assert set(known) - set(alone) == {"3 ops keep float32"}
+def test_without_a_recording_the_names_and_the_runs_are_missing(program):
+    assert set(nodes(Pictures().finding(program.only))) == {"ones()", "add()", "linear", "half()", "the other operand"}
 
 
 def test_a_dtype_that_was_read_is_drawn_as_read(tmp_path):
@@ -73,12 +73,10 @@ def test_a_dtype_that_was_read_is_drawn_as_read(tmp_path):
 
 @pytest.mark.parametrize("kind", recordings.KINDS)
 def test_findings_of_every_kind_have_a_picture(kind):
-    for found in (recordings.finding(kind), recordings.bare(kind)):
-        graph = Pictures().finding(found)
-        assert any(
-            d["node"].kind == ("collision" if kind == "collision" else "damage") for _, d in graph.nodes(data=True)
-        )
-        xml.fromstring(svg.draw(graph, "title"))
+    graph = Pictures().finding(recordings.finding(kind))
+    assert any(d["node"].kind == ("collision" if kind == "collision" else "damage") for _, d in graph.nodes(data=True))
+    xml.fromstring(svg.draw(graph, "title"))
+    assert not Pictures().finding(recordings.bare(kind)), "a setting is wrong: no tensor went anywhere"
 
 
 def chain_of(*ops: tuple[str, str]) -> Recording:
@@ -179,8 +177,77 @@ def test_boxes_do_not_overlap_and_edges_go_down(seed):
     for (ax, ay, aw, ah), (bx, by, bw, bh) in combinations(boxes, 2):
         assert ax + aw <= bx or bx + bw <= ax or ay + ah <= by or by + bh <= ay
     for path in drawn.iter(f"{SVG}path"):
-        start, end = path.get("d")[1:].split("C")[0], path.get("d").split("M")[1].split()[-1]
-        assert float(start.split(",")[1]) < float(end.split(",")[1])
+        heights = [float(y) for y in re.findall(r"[\d.]+,([\d.]+)", path.get("d").rpartition("M")[0])]
+        assert heights == sorted(heights) and heights[0] < heights[-1]
+
+
+def points(path: str) -> list[tuple[float, float]]:
+    """Points on a path of lines and curves, close to each other."""
+    found, at = [], (0.0, 0.0)
+    for kind, numbers in re.findall(r"([MLC])([^MLC]+)", path):
+        given = [tuple(map(float, p.split(","))) for p in numbers.split()]
+        if kind == "C":
+            (ax, ay), (bx, by), (cx, cy) = given
+            for t in (n / 40 for n in range(41)):
+                u = 1 - t
+                weights = u**3, 3 * u * u * t, 3 * u * t * t, t**3
+                found.append(
+                    (
+                        sum(w * x for w, x in zip(weights, (at[0], ax, bx, cx))),
+                        sum(w * y for w, y in zip(weights, (at[1], ay, by, cy))),
+                    )
+                )
+        elif kind == "L":
+            found += [
+                (at[0] + (given[0][0] - at[0]) * n / 20, at[1] + (given[0][1] - at[1]) * n / 20) for n in range(21)
+            ]
+        at = given[-1]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_edge_crosses_words_or_boxes(seed):
+    graph = layered(24, seed)
+    for n, (_, _, data) in enumerate(graph.edges(data=True)):
+        data["note"] = f"operand {n}" if n % 2 else ""
+    drawn = xml.fromstring(svg.draw(graph, "title"))
+    taken = [[float(g.find(f"{SVG}rect").get(k)) for k in ("x", "y", "width", "height")] for g in drawn.iter(f"{SVG}g")]
+    for words in drawn.findall(f"{SVG}text"):
+        wide = len(words.text) * 6.6
+        taken.append([float(words.get("x")) - wide / 2, float(words.get("y")) - 10, wide, 12])
+    assert len(drawn.findall(f"{SVG}text")) == graph.number_of_edges()
+    for path in drawn.findall(f"{SVG}path"):
+        body = path.get("d")
+        for x, y in points(body[: body.rindex("M")]):
+            assert not any(bx + 1 < x < bx + w - 1 and by + 1 < y < by + h - 1 for bx, by, w, h in taken), (x, y)
+
+
+def test_a_node_links_to_its_line():
+    graph = nx.DiGraph()
+    graph.add_node(1, node=Node("cast", "x = to()", "float16", facts="[2, 3]", line=("/p/a.py", 3)))
+    graph.add_node(2, node=Node("collision", "linear", "", line=("/p/a.py", 9)))
+    graph.add_edge(1, 2, dtype="float16", main=True, note="")
+    drawn = xml.fromstring(svg.draw(graph, "title", {("/p/a.py", 3): "DT101-1-0-3"}))
+    (link,) = drawn.findall(f"{SVG}a")
+    assert link.get("href") == "#DT101-1-0-3" and "[2, 3]" in link.find(f"{SVG}g/{SVG}title").text
+
+
+def test_both_operands_have_their_histories(tmp_path):
+    text = """
+        weight = torch.ones(4, 4)
+        narrow = weight.half()
+        moved = narrow.relu().view(4, 4)
+        x = torch.ones(2, 4)
+        x @ moved
+    """
+    run = programs.run(tmp_path, text)
+    graph = Pictures(run.recording).finding(run.only)
+    labels = {d["node"].label for _, d in graph.nodes(data=True)}
+    assert {"x = ones()", "narrow = half()", "2 ops keep float16"} <= labels
+    ends = {graph.nodes[n]["node"].label for n in graph.predecessors("end")}
+    assert len(ends) == 2 and nx.is_weakly_connected(graph)
+    facts = {d["node"].label: d["node"].facts for _, d in graph.nodes(data=True)}
+    assert facts["x = ones()"].startswith("[2, 4]")
 
 
 def test_sixty_nodes_are_fast_and_small():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from .records import Chain, Event, FlowStep, Input, Origin, Place, Read, Recording, Witness
+from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Witness
 from .tables.dtypes import FLOATING, wider
 from .tables.operators import LIKES, NAMED_CASTS, destination, is_cast, is_move
 from .terminal import seen
@@ -221,6 +221,21 @@ def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
         n for n, s in enumerate(recording.events) if s.to == dtype and place_of(recording, s.place) == origin.place
     }
     return any(not (is_move(op) or is_cast(op)) and any(i.event in roots for i in op.inputs) for op in recording.ops)
+
+
+def narrowed_elsewhere(recording: Recording, event: int, wanted: str) -> bool:
+    """Whether something was computed in the dtype that an event decided, and the program cast another result of it to
+    the wanted dtype: then it is wide on purpose."""
+    taken = [
+        op for op in recording.ops if op.phase in ("forward", "other") and any(i.event == event for i in op.inputs)
+    ]
+    cast = any(is_cast(op) and wanted in op.outputs and _own(recording, op) for op in taken)
+    return cast and any(not (is_move(op) or is_cast(op)) for op in taken)
+
+
+def _own(recording: Recording, op: Op) -> bool:
+    """Whether the program's own line ran an op."""
+    return any(frame.user for frame in place_of(recording, op.place).stack[:1])
 
 
 def updated(recording: Recording, origin: Origin, dtype: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Operand, Place
@@ -199,7 +199,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     """A computation that is wide on purpose stays wide: its result is cast back where it widens other tensors, else
     where it is refused."""
     wanted = case.wanted
-    kept = case.island or case.from_trained
+    kept = case.island or case.from_trained or case.narrowed_elsewhere
     if not kept or not case.disagrees or wanted is None or case.culprit.holder is not None or case.writes_into:
         return
     if (case.origin.place.file, case.origin.place.line) == (case.site.file, case.site.line):
@@ -212,12 +212,20 @@ def wide_island(case: Case) -> Iterator[Fix]:
         return
     if widened is None and case.handed_dtype:
         return  # the island's numbers are elsewhere: only its dtype came here
-    purpose = "is on purpose" if case.island else "is what an optimizer trains"
+    purpose = next(words for kept, words in _PURPOSES if kept(case))
     narrow = f"compute in {wanted} at {short(case.here)}, where range and precision allow"
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
-            why = f"{case.culprit.dtype} {purpose} at {short(case.here)}: cast the result back to {wanted} {where}"
+            why = f"{case.culprit.dtype} {purpose.format(short(case.here))}: cast the result back to {wanted} {where}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
+
+
+_PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
+    (lambda case: case.island, "is on purpose at {}"),
+    (lambda case: case.from_trained, "is what an optimizer trains at {}"),
+    (lambda case: case.narrowed_elsewhere, "is kept from {} on, and the program casts other results of it"),
+)
+"""Why a computation stays wide."""
 
 
 def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
@@ -243,6 +251,16 @@ def kept_wide(case: Case) -> Iterator[Fix]:
         f"cast it to {case.wanted} where it becomes {case.culprit.shown}"
     )
     yield Fix("cast", place, one(edit), edit is not None, why, case.others)
+
+
+def handed_weights(case: Case) -> Iterator[Fix]:
+    """Weights that ``functional_call`` got as a dictionary are cast as they are handed over, all alike."""
+    if not case.disagrees or case.culprit.holder != "parameter" or case.witness.trained or case.wanted is None:
+        return
+    found = editing.at_functional_call(case.recording, case.site, case.wanted)
+    if found is not None:
+        why = f"{case.culprit.shown} is {case.culprit.dtype}: cast all weights to {case.wanted} as they are handed over"
+        yield Fix("cast", found[0], (found[1],), True, why, case.others)
 
 
 def frozen_half(case: Case) -> Iterator[Fix]:

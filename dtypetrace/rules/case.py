@@ -99,6 +99,15 @@ class Case:
         return on_purpose and graph.computes(self.recording, self.origin, self.culprit.dtype)
 
     @cached_property
+    def narrowed_elsewhere(self) -> bool:
+        """Whether the program casts another result of the same wide computation to the wanted dtype."""
+        if not self.narrows or self.culprit.holder is not None or self.origin.kind in ("parameter", "load"):
+            return False
+        line = graph.lineage(self.recording, self.witness.event, self.verdict.expected)
+        roots = [n for n, e in enumerate(self.recording.events) if line is not None and e is line.root]
+        return any(graph.narrowed_elsewhere(self.recording, n, self.wanted or "") for n in roots)
+
+    @cached_property
     def from_trained(self) -> bool:
         """Whether the culprit is a result whose width comes from weights that an optimizer trains."""
         if not self.narrows or self.culprit.holder is not None or not self.recording.meta.get("trains"):

@@ -250,6 +250,8 @@ def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple
 def _cast_weights(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     by_name = (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts")
     weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
+    if isinstance(weights, ast.Tuple) and weights.elts:
+        weights = weights.elts[0]  # the others are buffers
     if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not _cast_text(spot.file, wanted):
         return None
     return _cast_values(spot, weights, wanted)

@@ -167,4 +167,18 @@ config = Config()
 net = nn.Sequential(*(p.build() for p in [Part(config.width, config.dtype), Part(8), Part(8, dtype=config.dtype)]))
 net(torch.ones(3, 8, dtype=config.dtype))
 """,
+    "wide distances of which one product is cast": HALF
+    + """
+position = torch.linspace(0, 1, 24).reshape(3, 8)  #!
+far = position.square().sum(-1, keepdim=True).sqrt()
+basis = torch.exp(-far).to(torch.bfloat16)
+message = net(x) * basis * torch.cos(far)
+torch.zeros_like(x).index_add_(0, torch.tensor([0, 1, 0]), message)
+""",
+    "biases of a dictionary of weights": """
+import torch
+net = nn.Linear(8, 4)  #!
+weights = {k: v.detach().to(torch.bfloat16) if k == "weight" else v.detach() for k, v in net.named_parameters()}
+torch.func.functional_call(net, (weights, {}), (torch.ones(3, 8, dtype=torch.bfloat16),))
+""",
 }

@@ -106,7 +106,7 @@ KINDS = {
 
 
 class Sources:
-    """The folders of a program and of the library that it uses, and what may become of them."""
+    """The folders of a program and of the library that it uses, and what can happen to them."""
 
     def __init__(self, folder: Path) -> None:
         self.own, self.library = folder / "own", folder / "library"

@@ -98,7 +98,7 @@ def _server(libraries: tuple[str, ...]) -> str:
 def _asked(
     address: str, arguments: list[str], folder: str, environment: dict[str, str], places: dict[int, int], timeout: float
 ) -> socket.socket:
-    """Asks a server for a run; ``places``: the file descriptors that it has, by their numbers there."""
+    """Asks a server for a run; ``places``: the file descriptors for the run, by their numbers in it."""
     line = socket.socket(socket.AF_UNIX)
     line.connect(address)
     socket.send_fds(line, [b"r"], list(places.values()))
@@ -267,7 +267,7 @@ class _Started(subprocess.Popen):
 
 
 def ask(address: str, arguments: list[str]) -> None:
-    """What :func:`command` runs: ends as the run ends, which has the same streams, folder and environment."""
+    """What :func:`command` runs: it ends with the run's status. The run has this process's streams, folder and environment."""
     if arguments[0].startswith("-") and arguments[0] != "-m":
         os.execv(sys.executable, [sys.executable, *arguments])
     line = _asked(address, arguments, os.getcwd(), dict(os.environ), {0: 0, 1: 1, 2: 2}, 240)

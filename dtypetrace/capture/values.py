@@ -36,7 +36,7 @@ _FOLLOWED_IDS = WATCHED_IDS | frozenset(map(id, FOLLOWED))
 _HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
 """In float16: this and smaller values become zero."""
 
-_CASTS = {_aten._to_copy, _aten.copy_, _aten.copy}
+_COPIES = {_aten._to_copy, _aten.copy_, _aten.copy}
 # Ops where a row of zeros in the result means that it was flushed, if the same row of the gradient is not zero. This
 # does not hold for the backward of a mask, a slice or a normalisation: those make exact zeros by design.
 _PRODUCTS = {
@@ -340,7 +340,7 @@ def _kind_of(func: Any) -> int:
         return _SKIP
     if func.is_view:
         return _VIEW
-    if packet in _CASTS:
+    if packet in _COPIES:
         return _CAST
     return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
 

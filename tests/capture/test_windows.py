@@ -47,7 +47,7 @@ def train(steps, each=lambda number, x: x, between=lambda number: None, model=No
 
 
 def watched_steps(trace, between):
-    """The steps at whose beginning anything but the count was installed."""
+    """The steps at whose beginning more than the counter was installed."""
     found = []
 
     def look(number):

@@ -22,6 +22,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _GAP = 300, 150, 68, 30, 34, 84
 _MARKS = 5
 """Labels on an axis: more would touch each other at this height."""
 _DASHED, _DOTTED = "6 3", "2 3"
+_LINE_WIDTH = 2
 _FLOOR = 1e-12
 """For the logarithmic axis: a change of zero is drawn below this."""
 
@@ -32,11 +33,22 @@ def curves(result: Retraining) -> str:
     return _drawing(result, 2 * width + _GAP, _updates(result, _LEFT), _losses(result, width + _GAP + _LEFT // 2))
 
 
-def panels(result: Retraining) -> tuple[str, str]:
-    """The same as two pictures, each 378 by 250 units, for a page that arranges them itself."""
-    return _drawing(result, _LEFT + _WIDTH + 10, _updates(result, _LEFT)), _drawing(
-        result, _LEFT + _WIDTH + 10, _losses(result, _LEFT)
-    )
+def panels(result: Retraining) -> tuple[str, ...]:
+    """The same as pictures, each 378 by 250 units, for a page that arranges them itself; the third one is the
+    difference of the losses, which the second one is often too coarse to show."""
+    drawn = (_updates(result, _LEFT), _losses(result, _LEFT), _differences(result, _LEFT))
+    return tuple(_drawing(result, _LEFT + _WIDTH + 10, part) for part in drawn if part)
+
+
+def coincide(result: Retraining) -> bool:
+    """Whether the eye cannot tell the loss curve in float32 from the one that it is compared with (as they are, or
+    untrained where that run's losses are not finite): everywhere they are closer than a line is wide."""
+    after = result.after.losses
+    whole = len(result.before.losses) == len(after) and all(map(math.isfinite, result.before.losses))
+    other = result.before.losses if whole else result.untrained
+    finite = [v for v in (*result.before.losses, *after, *result.untrained) if math.isfinite(v)]
+    apart = [abs(a - b) for a, b in zip(after, other) if math.isfinite(a) and math.isfinite(b)]
+    return bool(apart) and max(apart) * _HEIGHT <= _LINE_WIDTH * (max(finite) - min(finite))
 
 
 def _drawing(result: Retraining, width: int, *parts: str) -> str:
@@ -129,6 +141,23 @@ def _losses(result: Retraining, x: int) -> str:
     return _panel(x, "loss", series, [], result.steps, logarithmic=False)
 
 
+def _differences(result: Retraining, x: int) -> str:
+    """The loss in float32 minus that of the adapters as they are, and minus that of untrained weights."""
+    after = result.after.losses
+
+    def minus(losses: Sequence[float]) -> tuple[float, ...]:
+        return tuple(a - b for a, b in zip(after, losses))
+
+    series = [
+        Series("minus untrained", minus(result.untrained), "", _DOTTED),
+        Series(f"minus as they are, {result.before.dtype}", minus(result.before.losses), "float32"),
+    ]
+    if not any(math.isfinite(v) for one in series for v in one.numbers):
+        return ""
+    zero = [Level("no difference", 0.0, "")]
+    return _panel(x, "loss in float32, difference (below 0 is better)", series, zero, result.steps, logarithmic=False)
+
+
 def _inked(dtype: str, what: str = "stroke") -> str:
     return f'class="{family(dtype) or "none"}" color="{COLOURS.get(dtype, COLOURS[""])}" {what}="currentColor"'
 
@@ -171,7 +200,8 @@ def _axes(x: int, title: str, scale: Scale, steps: int) -> str:
 def _level(x: int, level: Level, scale: Scale, ends: Sequence[float]) -> str:
     y = scale.y(level.value)
     nearest = min(ends, key=lambda end: abs(scale.y(end) - y), default=0.0)
-    side = 12 if nearest >= level.value else -4  # the side on which the nearest curve does not end
+    # on the side on which the nearest curve does not end, and never in the title
+    side = 12 if nearest >= level.value or y < _TOP + 14 else -4
     return (
         f'<path d="M{x} {y:.1f}h{_WIDTH}" {_inked(level.dtype)} stroke-dasharray="1 4" stroke-width="2"/>'
         f'<text x="{x + _WIDTH - 4}" y="{y + side:.1f}" text-anchor="end" {_inked(level.dtype, "fill")}>'

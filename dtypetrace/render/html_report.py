@@ -30,8 +30,8 @@ class AdapterSection:
     confirmed: bool
     over: str
     why: list[str]
-    panels: tuple[str, str]
-    """Two drawings, updates and losses."""
+    panels: tuple[str, ...]
+    """Drawings: updates, losses, the difference of the losses."""
     columns: tuple[str, ...]
     rows: list[retraining_views.AdapterRow]
 
@@ -113,7 +113,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
 
 def _retraining_alone(retraining: Retraining) -> Page:
     adapters = _adapters(retraining)
-    tone = "clean" if adapters.confirmed else "warning"
+    tone = "warning" if not adapters.confirmed else "note" if curves.coincide(retraining) else "clean"
     return Page(
         title=f"dtypetrace: {adapters.headline}",
         action=action.Action([(f"{adapters.headline}.", False)], tone, why=[f"{adapters.over}."]),
@@ -135,7 +135,7 @@ def _retraining_alone(retraining: Retraining) -> Page:
 
 def _adapters(r: Retraining) -> AdapterSection:
     return AdapterSection(
-        headline=retraining_views.headline(r),
+        headline=retraining_views.page_headline(r),
         confirmed=r.confirmed,
         over=f"{retraining_views.over(r)}, as they are and in float32",
         why=retraining_views.why(r),

@@ -20,7 +20,7 @@ from ..lora.verdict import (
 )
 from ..records import State
 from ..terminal import seen
-from .curves import curves
+from .curves import coincide, curves
 
 NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
 """The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
@@ -35,6 +35,13 @@ def headline(r: Retraining) -> str:
     if r.confirmed:
         return "Confirmed: in float32 the adapters learn"
     return "Not confirmed: in float32 the adapters were not seen to learn"
+
+
+def page_headline(r: Retraining) -> str:
+    """The same above the loss curves: it claims nothing that they do not show."""
+    if r.confirmed and coincide(r):
+        return f"In float32 the adapters' weights move; {r.steps} steps are too few to see it in the loss"
+    return headline(r)
 
 
 def over(r: Retraining) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 
 import programs
 
@@ -25,9 +28,28 @@ class Followed:
         return self.program.error is None and not any(f.kind == "collision" for f in self.program.findings)
 
 
-def follow(folder: Path, text: str, *, rounds: int = 3) -> Followed:
+_IMPORTS = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+
+
+def imported(folder: Path, text: str, *, name: str = "program.py") -> programs.Program:
+    """Runs a program as a module of the project, which a script of one line imports."""
+    part = f"part_{folder.name}_{Path(name).stem}".replace("-", "_")
+    file = folder / f"{part}.py"
+    file.write_text(text if text.startswith(_IMPORTS) else _IMPORTS + text, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        ran = programs.run(folder, f"from {part} import *", name=f"main_{name}")
+        names = {**ran.names, **vars(sys.modules.pop(part, ModuleType(part)))}
+    finally:
+        sys.path.remove(str(folder))
+    return replace(ran, file=str(file), text=file.read_text(encoding="utf-8"), names=names)
+
+
+def follow(
+    folder: Path, text: str, *, rounds: int = 3, run: Callable[..., programs.Program] = programs.run
+) -> Followed:
     """Runs a program and applies the diff of its first finding, until none is shown."""
-    program = programs.run(folder, text)
+    program = run(folder, text)
     found = Followed(program, program.text)
     before = trained(program)
     for number in range(rounds):
@@ -36,7 +58,7 @@ def follow(folder: Path, text: str, *, rounds: int = 3) -> Followed:
             break
         found.shown.append(collision.fix)
         found.text = applied(found.text, collision.fix.edits, program.file)
-        program = found.program = programs.run(folder, found.text, name=f"program{number + 1}.py")
+        program = found.program = run(folder, found.text, name=f"program{number + 1}.py")
     after = trained(program)
     found.narrowed = [n for n, size in after.items() if size < before.get(n, 0)]
     return found

@@ -12,7 +12,7 @@ import textwrap
 import pytest
 import torch
 from advice_programs import FURTHER
-from followed import applied, follow
+from followed import applied, follow, imported
 from programs import run
 
 from dtypetrace import report, rules
@@ -246,6 +246,14 @@ def test_advice_can_be_applied(name, change, tmp_path):
     assert found.clean, (found.program.findings, found.text)
     assert not found.narrowed
     assert all(fix.checked for fix in found.shown)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_advice_can_be_applied_in_another_file(name, tmp_path):
+    found = follow(tmp_path, PROGRAMS[name], run=imported)
+    assert found.shown, found.program.findings
+    assert found.clean, (found.program.findings, found.text)
+    assert not found.narrowed
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

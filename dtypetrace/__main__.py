@@ -10,35 +10,25 @@ import argparse
 import inspect
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
-from .commands.arguments import Command
-from .commands.contract import ContractCommand
-from .commands.diff import DiffCommand
-from .commands.explain import ExplainCommand
-from .commands.fix import FixCommand
-from .commands.merge import MergeCommand
-from .commands.plan import PlanCommand
-from .commands.run import RunCommand
-from .commands.show import ShowCommand
 from .program import UsageError, raise_ending
 from .terminal import seen_lines
 
-COMMANDS: dict[str, Command] = {
-    command.name: command
-    for command in (
-        RunCommand(),
-        FixCommand(),
-        PlanCommand(),
-        ShowCommand(),
-        DiffCommand(),
-        ContractCommand(),
-        MergeCommand(),
-        ExplainCommand(),
-    )
-}
+if TYPE_CHECKING:
+    from .commands.arguments import Command
+
+COMMANDS = ("run", "fix", "plan", "show", "diff", "contract", "merge", "explain")
+"""In the order of the help. Each is a class in the module of ``commands`` with its name."""
+
+
+def command(name: str) -> Command:
+    """One command; the others' modules are not imported."""
+    made: Command = getattr(import_module(f".commands.{name}", __package__), f"{name.capitalize()}Command")()
+    return made
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,15 +41,16 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See: {self.prog} --help")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line, one subparser for each command."""
+def parser(wanted: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of the command line, with a subparser for each of the wanted commands."""
     made = _Parser(prog="dtypetrace", description="Which line made this tensor the wrong dtype?")
     made.add_argument("--version", action="version", version=f"dtypetrace {__version__}")
     commands = made.add_subparsers(metavar="command", title="commands", dest="command")
-    for name, command in COMMANDS.items():
-        text = inspect.getdoc(command) or ""
-        sub = commands.add_parser(name, usage=command.usage, help=text.partition("\n")[0], description=text)
-        command.add_arguments(sub)
+    for name in wanted:
+        one = command(name)
+        text = inspect.getdoc(one) or ""
+        sub = commands.add_parser(name, usage=one.usage, help=text.partition("\n")[0], description=text)
+        one.add_arguments(sub)
     return made
 
 
@@ -71,11 +62,11 @@ def _run_command(argv: list[str]) -> SystemExit | KeyboardInterrupt:
         if os.path.exists(word):
             raise UsageError(f"no command given. Did you mean: dtypetrace run {' '.join(argv)}")
         raise UsageError(f"no such command: {word!r}. See: dtypetrace --help")
-    options, unknown = parser().parse_known_args(argv)
+    options, unknown = parser((word,) if word in COMMANDS else COMMANDS).parse_known_args(argv)
     if unknown:
         of = f"{options.command} " if options.command else ""
         raise UsageError(f"no such option: {unknown[0]}. See: dtypetrace {of}--help")
-    return COMMANDS[options.command](options)
+    return command(options.command)(options)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Witness
 from .tables.dtypes import FLOATING, wider
 from .tables.operators import LIKES, NAMED_CASTS, destination, is_cast, is_move
 from .terminal import seen
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NOWHERE = Place()
 
@@ -420,6 +422,8 @@ def build(recording: Recording) -> nx.MultiDiGraph:
     >>> build(Recording()).number_of_nodes()
     0
     """
+    import networkx as nx  # takes a tenth of a second, and only drawings and what is asked for need it
+
     graph = nx.MultiDiGraph()
     for number, op in enumerate(recording.ops):
         graph.add_node(

@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from .parts import attempt, collected
 from .records import SCHEMA, Finding, Recording
-from .render import census
-from .render.annotations import github
-from .render.census import text as operators_text
 from .render.console import console, lines, notes_for, text, why_text
 from .render.plain import to_plain
-from .render.sarif import sarif
 
 if TYPE_CHECKING:
     from .lora.verdict import Retraining
@@ -30,7 +26,30 @@ __all__ = [
     "write_atomically", "write_format", "write_html", "write_json",
 ]  # fmt: skip
 
-FORMATS: dict[str, Callable[[Recording, Sequence[Finding]], str]] = {"text": text, "github": github, "sarif": sarif}
+
+# what the text of a report does not need is imported when it is first used
+
+
+def operators_text(recording: Recording) -> str:
+    """What ran in which dtype, and what autocast did to it, as text."""
+    from .render import census
+
+    return census.text(recording)
+
+
+def _github(recording: Recording, findings: Sequence[Finding]) -> str:
+    from .render.annotations import github
+
+    return github(recording, findings)
+
+
+def _sarif(recording: Recording, findings: Sequence[Finding]) -> str:
+    from .render.sarif import sarif
+
+    return sarif(recording, findings)
+
+
+FORMATS: dict[str, Callable[[Recording, Sequence[Finding]], str]] = {"text": text, "github": _github, "sarif": _sarif}
 """The forms in which a report can be printed, by the names that ``--format`` takes."""
 SCHEMA_FILE = Path(__file__).parent / "tables" / "report.schema.json"
 """The JSON Schema of what ``to_json`` gives. ``python -m tools.report_schema`` writes it."""
@@ -42,6 +61,8 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
     fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
     out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``."""
+    from .render import census
+
     with collected() as failed:
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
         operators = attempt("the operators", lambda: census.plain(recording), [])

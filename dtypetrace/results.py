@@ -10,13 +10,14 @@ from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from . import autofix, rules
 from .parts import attempt, collected
-from .records import Edit, Finding, Frame, Place, Recording, Results, Sources
+from .records import Edit, Finding, Frame, Inserted, Place, Recording, Results, Sources
 from .records.text import NO_TEXT, ProgramText
 from .source import expressions
 
 _Kind = TypeVar("_Kind")
+_JUDGED = ("events", "ops", "refused", "values", "updates", "plans", "precisions", "compared", "unchanged")
+"""The tables of a recording in which rules find something."""
 
 AROUND = 2
 """Lines shown above and below each one that a finding names."""
@@ -28,11 +29,27 @@ def conclude(recording: Recording, ignore: frozenset[str] = frozenset()) -> Resu
     """Judges a recording that already has the facts from the text (``source.facts``). ``ignore``: codes to leave
     out."""
     with collected() as failed:
-        found = attempt("the findings", lambda: rules.find(recording, ignore), ())
-        fixes = attempt("the list of fixes", lambda: autofix.fixes(recording), ())
-        diff = attempt("the patch", lambda: autofix.diff(recording), "")
+        found = attempt("the findings", lambda: _findings(recording, ignore), ())
+        fixes, diff = _repairs(recording) if recording.refused else ((), "")
         shown = results(recording, found, fixes=fixes, diff=diff)
     return with_failed(shown, failed)
+
+
+def _findings(recording: Recording, ignore: frozenset[str]) -> tuple[Finding, ...]:
+    """The findings. The rules are imported for a recording that has something to judge: they take longer than that."""
+    if not any(getattr(recording, table) for table in _JUDGED):
+        return ()
+    from . import rules
+
+    return rules.find(recording, ignore)
+
+
+def _repairs(recording: Recording) -> tuple[tuple[Inserted, ...], str]:
+    """What healing inserted into refused calls, and the patch for it."""
+    from . import autofix
+
+    fixes: tuple[Inserted, ...] = attempt("the list of fixes", lambda: autofix.fixes(recording), ())
+    return fixes, attempt("the patch", lambda: autofix.diff(recording), "")
 
 
 def with_failed(shown: Results, failed: Iterable[str]) -> Results:

@@ -201,6 +201,19 @@ def test_the_plain_import_is_light():
     assert not {"rich", "networkx", "pandas", "numpy", "torch"} & loaded("import dtypetrace")
 
 
+def test_a_run_of_a_script_that_only_imports_torch_loads_what_watching_needs(tmp_path):
+    (tmp_path / "script.py").write_text("import torch\n")
+    code = f"""
+from dtypetrace.__main__ import _run_command
+_run_command(["run", {str(tmp_path / "script.py")!r}])
+"""
+    modules = loaded(code)
+    assert "torch" in modules and "dtypetrace.capture.recorder" in modules
+    late = ("rules", "autofix", "repair", "saved", "foresight", "healing", "reference", "lora", "commands.fix")
+    assert not {"rich", "networkx", "pandas", "jinja2"} & modules
+    assert not {f"dtypetrace.{name}" for name in late} & modules
+
+
 def test_a_recording_is_judged_and_shown_without_torch():
     code = """
 from dtypetrace import graph, report, rules

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any
 
@@ -30,19 +31,37 @@ def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> No
 
     ``program``: what to type after ``dtypetrace fix`` to repair the traced program; the last line says it.
     """
+    stream = file or sys.stderr
+    if _only_plain(stream):
+        shown = lines(trace.recording, trace.findings, _piped(stream), program)
+        print("\n".join(line for line, _ in shown), file=stream)
+        return
     from rich.console import Console
     from rich.text import Text
 
-    stream = file or sys.stderr
     out = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
     out.width = out.width or Display.width  # COLUMNS=0, at which rich prints nothing
-    asked = os.environ.get("COLUMNS", "")  # a pipe has no width of its own
-    width = out.width if out.is_terminal else int(asked) if asked.isdecimal() and int(asked) else Display.width
-    display = Display(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")
+    display = _piped(stream)
+    if out.is_terminal:
+        display = replace(display, width=max(out.width, NARROWEST))
     for line, style in lines(trace.recording, trace.findings, display, program):
-        shown = Text(line, style=style)
-        shown.highlight_regex(_GUTTER, "blue")
-        out.print(shown)
+        styled_line = Text(line, style=style)
+        styled_line.highlight_regex(_GUTTER, "blue")
+        out.print(styled_line)
+
+
+def _only_plain(stream: Any) -> bool:
+    """Whether rich would print plain text there. It takes a while to import, and a pipe has no colours."""
+    wanted = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+    terminal = getattr(stream, "isatty", bool)()
+    return not wanted and not terminal and "IPython" not in sys.modules
+
+
+def _piped(stream: Any) -> Display:
+    """A pipe has no width of its own."""
+    asked = os.environ.get("COLUMNS", "")
+    width = int(asked) if asked.isdecimal() and int(asked) else Display.width
+    return Display(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")
 
 
 def text(recording: Recording, findings: Sequence[Finding], width: int = Display.width) -> str:

@@ -84,7 +84,8 @@ def _box(node: Node, rank: int) -> _Box:
 
 def _wrapped(text: str) -> list[str]:
     """A text on at most two lines; what does not fit is cut from its middle."""
-    text = shortened(" ".join(text.split()), _MOST_LINES * (_WIDEST_LINE - 2))
+    text = " ".join(shortened(word, _WIDEST_LINE) for word in text.split())
+    text = shortened(text, _MOST_LINES * (_WIDEST_LINE - 2))
     if columns(text) <= _WIDEST_LINE:
         return [text]
     return textwrap.wrap(text, _WIDEST_LINE)[:_MOST_LINES]

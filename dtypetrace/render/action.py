@@ -214,6 +214,7 @@ def _sizes(recording: Recording) -> str:
 
 def amount(number: float) -> str:
     """Three digits and a letter: ``860 M``."""
+    number = min(number, 10**300)  # a damaged trace may say anything
     for size, letter in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size:
             return f"{number / size:.3g} {letter}"

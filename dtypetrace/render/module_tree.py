@@ -328,8 +328,8 @@ class Bar:
 
 def bar(amounts: Counter[str], most: int) -> Bar:
     """The bar of one module; its length grows with the square root of the amount, so small modules can be seen."""
-    whole = sum(amounts.values())
-    length = round(100 * (whole / most) ** 0.5) if most else 0
+    whole = max(0, sum(amounts.values()))
+    length = round(100 * (min(whole, most) / most) ** 0.5) if most > 0 else 0
     parts = sorted(amounts.items(), key=lambda part: (-part[1], part[0]))
     return Bar(min(100, max(length, 4)) if whole else 0, tuple(parts))
 

@@ -169,7 +169,7 @@ def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str) -> str:
 def _marks(recording: Recording, findings: Sequence[tuple[str, Finding]], ops: int) -> list[Mark]:
     found: dict[int, Mark] = {}
     for anchor, f in findings:
-        number = _number(recording, f)
+        number = min(_number(recording, f), ops)
         if number < 0:
             continue
         column = round(100 * number / ops)
@@ -204,7 +204,7 @@ def _live(recording: Recording, columns: int) -> tuple[str, str]:
         return "", ""
     most, at = _most_by_column(recording, columns)
     peak = max((sum(c.values()) for c in most), default=0)
-    if not peak:
+    if peak <= 0:
         return "", ""
     bars = _Bars()
     for column, counted in enumerate(most):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .. import graph, rules
-from ..records import Finding, Recording
-from ..rules import wide_weights
+from ..records import Edit, Finding, Recording
+from ..rules import plans, wide_weights
+from ..source import optimizers
 from ..source.patch import Change
 from .proof import Proof, new_findings
 from .runs import Outcome
@@ -44,7 +45,21 @@ def not_learning(recording: Recording) -> Finding | None:
 
 def vanishing(recording: Recording) -> Finding | None:
     """The first serious finding about gradients that vanish in float16 for want of a loss scaler."""
-    found = (f for f in rules.find(recording) if f.code in UNSCALED and f.severity in ("error", "warning"))
+    return _first(recording, UNSCALED)
+
+
+def needless_scaler(recording: Recording) -> Finding | None:
+    """The finding about a loss scaler in a run that has no float16."""
+    return _first(recording, ("DT501",))
+
+
+def other_half(recording: Recording) -> Finding | None:
+    """The finding about autocast in the other half dtype than that of the weights."""
+    return _first(recording, ("DT401",))
+
+
+def _first(recording: Recording, codes: tuple[str, ...]) -> Finding | None:
+    found = (f for f in rules.find(recording) if f.code in codes and f.severity in ("error", "warning"))
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan"), None)
 
 
@@ -73,12 +88,27 @@ def _scaled(recording: Recording, finding: Finding) -> list[wide_weights.Trainin
     return wide_weights.scaling(recording, graph.place_of(recording, step)) if step >= 0 else []
 
 
+def _without_scaler(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
+    return _one(optimizers.without_scaler(recording.text, finding.site))
+
+
+def _in_one_half(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
+    weights = finding.culprit.dtype if finding.culprit is not None else ""
+    return _one(plans.computing_in(recording, finding.site, weights)) if weights else []
+
+
+def _one(edit: Edit | None) -> list[wide_weights.TrainingEdits]:
+    return [wide_weights.TrainingEdits(optimizers.in_words(edit), (edit,))] if edit is not None else []
+
+
 Trouble = Callable[[Recording], Finding | None]
 MENDS: tuple[tuple[Trouble, Callable[[Recording, Finding], list[wide_weights.TrainingEdits]]], ...] = (
     (not_learning, _widened),
     (vanishing, _scaled),
+    (other_half, _in_one_half),
+    (needless_scaler, _without_scaler),
 )
-"""What keeps weights from learning, and the edits against it; the first that is found is mended."""
+"""What keeps weights from learning as they should, and the edits against it; the first that is found is mended."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Plan, Recording, Shared
+from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
 from ..source import optimizers, regions
 from ..tables.codes import TITLES
 from ..tables.operators import SCALER_CHECKS
@@ -207,10 +207,16 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
             f"autocast computes in {computes}"
         )
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))
-        region = regions.statement(recording.text, graph.place_of(recording, plan.place))
-        lines = optimizers.computing_in(recording.text, region, dtype) if region is not None else ""
+        edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
+        lines = f" ({optimizers.in_words(edit)})" if edit is not None else ""
         change = f"let autocast compute in {dtype}{lines}, or load the weights in float32"
         yield _finding(recording, plan, case, said, change)
+
+
+def computing_in(recording: Recording, place: Place, dtype: str) -> Edit | None:
+    """The edit that makes the autocast region around a place compute in another dtype."""
+    region = regions.statement(recording.text, place)
+    return optimizers.computing_in(recording.text, region, dtype) if region is not None else None
 
 
 # ---------------------------------------------------------------- what ran
@@ -300,8 +306,8 @@ def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: s
     born = graph.flow(recording, first.event, first.dtype)[:1] if first is not None and first.event >= 0 else ()
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
     no_scaler = change is _NO_SCALER
-    if no_scaler and (lines := optimizers.without_scaler(recording.text, site)):
-        change = f"{change}: {lines}"
+    if no_scaler and (edit := optimizers.without_scaler(recording.text, site)):
+        change = f"{change}: {optimizers.in_words(edit)}"
     if change is _WIDE_WEIGHTS and first is not None:
         change = wide_weights.advice(recording, origin, first.dtype, site)
     at_birth = origin.place.stack and not no_scaler and change is not _SCALE_LOSS

@@ -207,31 +207,34 @@ def _line_before(file: ParsedFile, path: str, node: ast.stmt | ast.expr, line: s
 _FIRST_NAME = re.compile(r"[^\W\d]\w*")
 
 
-def without_scaler(text: ProgramText, place: Place) -> str:
-    """How the one loss scaler of the file of a place is turned off; empty where it is not made there, or is twice."""
+def without_scaler(text: ProgramText, place: Place) -> Edit | None:
+    """The edit that turns off the one loss scaler of the file of a place; None where it is not made there, or is
+    twice."""
     frame = place.user_frame
     file = text.parsed(frame.file) if frame is not None else None
-    found = (
-        [n for n in ast.walk(file.tree) if isinstance(n, ast.Call) and last_part(n.func).endswith("GradScaler")]
-        if file is not None
-        else []
-    )
-    if file is None or len(found) != 1 or any(k.arg == "enabled" for k in found[0].keywords):
-        return ""
-    made = file.segment(found[0])
+    nodes = ast.walk(file.tree) if file is not None else ()
+    found = [n for n in nodes if isinstance(n, ast.Call) and last_part(n.func).endswith("GradScaler")]
+    if frame is None or file is None or len(found) != 1 or any(k.arg == "enabled" for k in found[0].keywords):
+        return None
     given = ", " if found[0].args or found[0].keywords else ""
-    return f"write {made[:-1].rstrip().removesuffix(',')}{given}enabled=False) for {made} (line {found[0].lineno})"
+    after = f"{file.segment(found[0])[:-1].rstrip().removesuffix(',')}{given}enabled=False)"
+    return Edit(frame.file, file.start(found[0]), file.end(found[0]), file.segment(found[0]), after)
 
 
-def computing_in(text: ProgramText, region: Place, dtype: str) -> str:
-    """The dtype to write in an ``autocast(...)`` expression that names another one; empty where it names none."""
+def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
+    """The edit that makes an ``autocast(...)`` expression name another dtype; None where it names none."""
     frame = region.stack[0]
     file, call = text.parsed(frame.file), call_at(text, frame)
     named = dtype_argument(call) if call is not None else None
     name = dotted(named) if named is not None else None
     if file is None or named is None or not name or not name.startswith("torch."):
-        return ""
-    return f" (write torch.{dtype} for {name} in line {named.lineno})"
+        return None
+    return Edit(frame.file, file.start(named), file.end(named), name, f"torch.{dtype}")
+
+
+def in_words(edit: Edit) -> str:
+    """What to type for an edit: ``write torch.float16 for torch.bfloat16 (line 12)``."""
+    return f"write {edit.after} for {edit.before} (line {edit.start[0]})"
 
 
 def given_first(text: ProgramText, place: Place) -> str:

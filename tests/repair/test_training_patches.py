@@ -87,6 +87,41 @@ for step in range(2):
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)
 
 
+TRAINED = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)){cast}
+optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+scaler = torch.amp.GradScaler("cpu"{scaler})
+for step in range(2):
+    with torch.autocast("cpu", dtype=torch.{computes}):
+        loss = net(torch.randn(64, 8)).float().square().mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "cast", "scaler", "computes", "new"),
+    [
+        ("DT501", "", "", "bfloat16", 'GradScaler("cpu", enabled=False)'),
+        ("DT401", ".bfloat16()", ", enabled=False", "float16", "dtype=torch.bfloat16"),
+    ],
+)
+def test_fix_changes_settings_that_cannot_work_together(code, cast, scaler, computes, new, tmp_path):
+    text = TRAINED.format(cast=cast, scaler=scaler, computes=computes)
+    (tmp_path / "program.py").write_text(text)
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 0, done.stderr
+    assert f"proven: {code} is gone, nothing is refused" in done.stderr, done.stderr
+    changed = set((tmp_path / "program.py").read_text().splitlines()) - set(text.splitlines())
+    assert len(changed) == 1 and new in changed.pop()
+
+
 @pytest.mark.parametrize(("steps", "moved", "counts"), [(2, 1, False), (4, 1, True), (2, 0, True)])
 def test_few_steps_are_no_reason_to_change_how_weights_train_that_moved_at_all(steps, moved, counts, monkeypatch):
     severity = "warning" if moved else "error"

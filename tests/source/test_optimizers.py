@@ -78,14 +78,15 @@ def test_the_settings_of_a_scaler_and_of_autocast_that_are_to_change():
     text = 'scaler = torch.amp.GradScaler("cpu")\nwith torch.autocast("cpu", dtype=torch.float16):\n    step(scaler)\n'
     program = ProgramText({"a.py": lines_of(text)})
     region = Place((Frame("a.py", 2, "f", True, 6, 2, 48),))
-    assert optimizers.computing_in(program, region, "bfloat16") == (
-        " (write torch.bfloat16 for torch.float16 in line 2)"
-    )
-    assert optimizers.without_scaler(program, region) == (
+    other = optimizers.computing_in(program, region, "bfloat16")
+    assert optimizers.in_words(other) == "write torch.bfloat16 for torch.float16 (line 2)"
+    off = optimizers.without_scaler(program, region)
+    assert (off.start, off.end) == ((1, 10), (1, 37))
+    assert optimizers.in_words(off) == (
         'write torch.amp.GradScaler("cpu", enabled=False) for torch.amp.GradScaler("cpu") (line 1)'
     )
     twice = ProgramText({"a.py": lines_of(text + text)})
-    assert optimizers.without_scaler(twice, region) == ""
+    assert optimizers.without_scaler(twice, region) is None
 
 
 # ---------------------------------------------------------------- a loss scaler

@@ -104,13 +104,16 @@ def card(
     source: bool = True,
     brief: bool = False,
     drawing: bool = True,
+    linked: bool = False,
 ) -> Card:
-    """One finding as it is shown; ``brief`` leaves out the drawing and the source."""
+    """One finding as it is shown; ``brief`` leaves out the drawing and the source, ``linked`` lets nodes of the drawing
+    lead to the lines, on a page that has them by their anchors."""
     labels = attempt(f"the labels of {f.code}", lambda: _labels(f), [])
     shown: list[Window] = (
         attempt(f"the source lines of {f.code}", lambda: windows(recording, labels), []) if source and not brief else []
     )
-    links = _links(shown, list(dict.fromkeys(frame.file for frame, _ in labels)), anchor)
+    files = list(dict.fromkeys(frame.file for frame, _ in labels))
+    links = _links(shown, files, anchor) if linked else {}
     changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: _changes(recording, f), []) if source else []
     drawn = (
         attempt(f"the drawing of {f.code}", lambda: _drawing(pictures, f, links), "") if drawing and not brief else ""

@@ -92,7 +92,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         facts=action.facts(recording, len(rows)),
         not_seen=list(recording.not_seen),
         cards=[
-            card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN)
+            card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN, linked=True)
             for number, (anchor, f) in enumerate(zip(anchors, findings))
         ],
         modules=modules,

@@ -55,6 +55,7 @@ def test_a_trace_shows_verdict_finding_source_and_change(program):
     at = [shown.index(part) for part in order]
     assert at == sorted(at)
     assert "<svg" in program.trace._repr_html_()
+    assert 'href="#' not in program.trace._repr_html_(), "a cell has no lines that a drawing could lead to"
 
 
 def test_the_marks_stand_under_what_they_mean(program):

@@ -13,8 +13,10 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from harmless import process
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from outcomes import OPTIONS, Functions, Operators, bits
+from outcomes import OPTIONS, EmptyPair, Functions, Operators, bits
 from torch import nn
 from torch.utils import _python_dispatch
 from torch.utils.checkpoint import checkpoint
@@ -213,6 +215,169 @@ def perform(program: str, fails: str, alive: list[weakref.ref]) -> list[bytes] |
         return None
 
 
+# ---------------------------------------------------------------- interrupts
+
+HANDLERS = {"__torch_function__", "__torch_dispatch__"}
+"""An empty mode's frames have these names, where a trace has its own."""
+OURS = os.path.dirname(dtypetrace.__file__) + os.sep
+DEEPEST = 2
+"""As many frames of ours may lie between torch's own lines that change the grad mode: the handler, and what makes the call."""
+
+Moment = tuple[str, ...]
+
+
+def moment(frame: FrameType | None) -> Moment:
+    """Where an interrupt strikes: the two innermost lines outside the modes' handlers, and how deep inside ours."""
+    lines: list[str] = []
+    deep = 0
+    while frame is not None and len(lines) < 2:
+        file = frame.f_code.co_filename
+        if file.startswith(OURS):
+            deep += not lines
+        elif frame.f_code.co_name not in HANDLERS:
+            lines.append(f"{file}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return (*lines, "inside dtypetrace") if deep > DEEPEST else tuple(lines)
+
+
+class Strike:
+    """Ctrl-C at the call or return of so many functions, to be the same each time."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.moment: Moment = ()
+
+    def at(self, work: Callable[[], Any]) -> Moment:
+        """Runs something to its end or to the interrupt; where that came."""
+        # pytest's hook keeps the exceptions that it receives, with all their frames
+        lost, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        sys.setprofile(self._count)
+        try:
+            work()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.after = 0  # what comes now is not the program's
+            sys.setprofile(None)
+            sys.unraisablehook = lost
+        return self.moment
+
+    def _count(self, frame: FrameType, *_: Any) -> None:
+        self.after -= 1
+        if self.after == 0:
+            self.moment = moment(frame)
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def on(modes: Any) -> Iterator[None]:
+    """Modes during a block that an interrupt may end; torch itself may then have lost one, or put one back twice."""
+    modes.__enter__()
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):
+            modes.__exit__(None, None, None)
+        while torch._C._len_torch_function_stack():
+            torch._C._pop_torch_function_stack()
+        while torch._C._len_torch_dispatch_stack():
+            _python_dispatch._pop_mode()
+
+
+def events(work: Callable[[], Any], which: Callable[[FrameType], bool]) -> list[int]:
+    """The numbers of some calls and returns of a program, as :class:`Strike` counts them."""
+    numbers: list[int] = []
+    number = 0
+
+    def look(frame: FrameType, *_: Any) -> None:
+        nonlocal number
+        number += 1
+        if which(frame):
+            numbers.append(number)
+
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return numbers
+
+
+def is_lost(modes: Any, work: Callable[[], Any], gradients: bool, wanted: Moment) -> bool:
+    """Whether an interrupt at a moment of a program leaves the grad mode changed. Each time that it comes by is tried."""
+    with torch.set_grad_enabled(gradients):
+        with on(modes()):
+            numbers = events(work, lambda frame: moment(frame) == wanted)
+        for after in numbers:
+            with on(modes()):
+                Strike(after).at(work)
+            if torch.is_grad_enabled() != gradients:
+                return True
+    return False
+
+
+def torch_loses_it(work: Callable[[], Any], gradients: bool, inference: bool, struck: Moment) -> bool:
+    """Whether the same interrupt has the same effect under an empty pair of modes, in a thread that nothing watches."""
+
+    def beside() -> bool:
+        with torch.inference_mode(inference):
+            return is_lost(EmptyPair, work, gradients, struck)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(beside).result(timeout=60)
+
+
+class Loses(Functions):
+    """Changes the grad mode between two calls, and does not set it back where an interrupt comes."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.tanh:
+            with torch._C.DisableTorchFunction():
+                torch._C._set_grad_enabled(not torch.is_grad_enabled())
+                len(args)
+                torch._C._set_grad_enabled(not torch.is_grad_enabled())
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def small() -> None:
+    with torch.no_grad():
+        torch.ones(2)
+    torch.ones(2).tanh()
+
+
+def losses(watch: Callable[[], Any]) -> dict[Moment, bool]:
+    """The moments at which an interrupt under a watch changes the grad mode, and whether torch alone loses it there."""
+    by_torch: dict[Moment, bool] = {}
+    seen = set()
+
+    def once_a_line(frame: FrameType) -> bool:
+        where = moment(frame), frame.f_code, frame.f_lineno
+        return not torch.is_grad_enabled() and not (where in seen or seen.add(where))
+
+    with watch():
+        numbers = events(small, once_a_line)
+    for after in numbers:
+        with watch():
+            struck = Strike(after).at(small)
+        if not torch.is_grad_enabled():
+            torch.set_grad_enabled(True)
+            if struck not in by_torch:
+                by_torch[struck] = torch_loses_it(small, True, False, struck)
+    return by_torch
+
+
+def test_an_interrupt_at_any_moment_loses_the_grad_mode_only_where_torch_alone_loses_it():
+    small()
+    lost = losses(dtypetrace.trace)
+    assert lost and all(lost.values()), lost
+
+
+def test_a_mode_that_loses_the_grad_mode_is_distinguished_from_torch():
+    by_torch = losses(lambda: on(Loses()))
+    assert set(by_torch.values()) == {True, False}
+    assert all(" small" in struck[0] for struck, loses in by_torch.items() if not loses)
+
+
 # ---------------------------------------------------------------- the machine
 
 GIVEN: dict[str, list[bytes]] = {}
@@ -294,25 +459,14 @@ class AnyProgram(RuleBasedStateMachine):
     def interrupt(self, after: int, program: str) -> None:
         """Ctrl-C somewhere in a program of the main thread: at the call or return of so many functions, to be the same each time."""
 
-        def count(*_: Any) -> None:
-            nonlocal after
-            after -= 1
-            if after == 0:
-                raise KeyboardInterrupt
-
-        lost, sys.unraisablehook = (
-            sys.unraisablehook,
-            lambda _: None,
-        )  # pytest's keeps the exceptions that it receives, with all their frames
         gradients = torch.is_grad_enabled()
-        sys.setprofile(count)
-        try:
-            perform(program, "", self.alive)
-        except KeyboardInterrupt:
-            torch.set_grad_enabled(gradients)  # torch's own no_grad, struck between two of its lines, leaves them off
-        finally:
-            sys.setprofile(None)
-            sys.unraisablehook = lost
+        struck = Strike(after).at(lambda: perform(program, "", self.alive))
+        if torch.is_grad_enabled() != gradients:
+            inference = torch.is_inference_mode_enabled()
+            assert torch_loses_it(lambda: perform(program, "", []), gradients, inference, struck), (
+                f"not {gradients} after {struck}"
+            )
+            torch.set_grad_enabled(gradients)
 
     @precondition(lambda self: not self.fibers[0].traced)
     @rule(

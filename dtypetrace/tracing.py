@@ -74,6 +74,8 @@ class Trace(View):
         check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide), dry=dry)
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
+        # a tensor that is written to in an unwatched step would keep its old reference
+        checks = _spot_checks if numerics and watch_every is None else None
         first = trace_steps or (FIRST_STEPS if watch_every is not None else None)
         self._watch = Watch(
             model,
@@ -82,7 +84,7 @@ class Trace(View):
             steps=steps,
             windows=Windows(first, watch_every, self.stop) if first is not None else None,
             numerics=numerics,
-            reference=_reference(reference_steps, keep_wide) if reference or keep_wide else None,
+            reference=_reference(reference_steps, keep_wide) if reference or keep_wide else checks,
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
@@ -353,6 +355,12 @@ def check_watch_every(every: Any, *, autofix: bool, reference: bool, dry: bool) 
             other, "runs each step without values"
         )
         raise ValueError(f"watch_every leaves steps unwatched, and {other or 'a dry run'} {reason}: use one of the two")
+
+
+def _spot_checks(recorder: Recorder) -> Any:
+    from .reference.spot_checks import SpotChecks
+
+    return SpotChecks(recorder)
 
 
 def trace(

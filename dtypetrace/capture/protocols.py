@@ -103,6 +103,9 @@ class Healer(Protocol):
 class Reference(Protocol):
     """Computes in higher precision in parallel with the program, as the hooks use it. See ``reference.follow``."""
 
+    whole: bool
+    """Whether it follows everything; False for spot checks (``reference.spot_checks``)."""
+
     def outermost(self, module: nn.Module) -> None:
         """A module is called from outside."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Event, Op, Parameter, Place, Read, Recording, Unchanged
+from ..records import Event, Op, Parameter, Place, Precision, Read, Recording, Unchanged
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
@@ -66,6 +66,9 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
         return lambda: Recording(places, events, ops(), refused, names, meta=facts, text=text)
     values = recorder.values.read() if recorder.values is not None else ()
     precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
+    checked: tuple[Precision, ...] = ()
+    if recorder.reference is not None and not recorder.reference.whole:
+        precisions, checked = (), precisions
     parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
     updates, unchanged = recorder.updates.read(), tuple(_unchanged(recorder, module))
     ran = run_line(recorder.started)
@@ -84,6 +87,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
         precisions,
         compared,
         unchanged=unchanged,
+        spot_checks=checked,
         text=text,
     )
 

@@ -26,6 +26,8 @@ _BATCH = 512
 """Measurements that are added to the sums together: few calls for the device, and little memory."""
 _MOSTLY = 0.9
 """If at least this share of the weights is not zero, rows of zeros cannot come from the weights."""
+_FEWEST, _NEARLY_ALL = 32, 0.9
+"""A call lost what it made if of at least so many nonzero elements this share came out as zero."""
 _NEVER = 1 << 62
 _NO_OPERANDS = (RING,) * OPERANDS
 _WIDTH = 3 + OPERANDS
@@ -123,6 +125,8 @@ class Sums:
             self._fold_ranges(batches, torch.cat(rows).to(self.device, non_blocking=True))
         if self._casts:
             counts = torch.stack([torch.stack([c[i] for c in self._casts]) for i in range(1, 5)], 1)
+            whole = (counts[:, 0] >= _FEWEST) & (counts[:, 1] >= counts[:, 0] * _NEARLY_ALL)
+            counts = torch.cat([counts.long(), whole.long().unsqueeze(1)], 1)
             self.lost.index_add_(0, self._there(c[0] for c in self._casts), counts.long())
         if self._changes:
             counts = torch.stack([torch.stack([c[i] for c in self._changes]) for i in (1, 2)], 1)
@@ -171,7 +175,7 @@ class Sums:
         """Columns: measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
         self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
         self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
-        self.lost = torch.zeros(rows, 4, dtype=torch.long, device=device)
+        self.lost = torch.zeros(rows, 5, dtype=torch.long, device=device)
         self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
 
     def extremes(self) -> Iterator[tuple[int, float, bool]]:
@@ -191,9 +195,25 @@ class Sums:
             return {}
         rows = zip(*(table[:-1].tolist() for table in (self.sums, self.first, self.peak, self.lost, self.arrived)))
         return {
-            op: Value(op, sums[0], sums[1], first if sums[1] else -1, sums[2], sums[3], sums[4], peak, *lost, *arrived)
-            for op, (sums, first, peak, lost, arrived) in enumerate(rows)
-            if sums[0] or lost[0] or arrived[0]
+            op: Value(
+                op,
+                s[0],
+                s[1],
+                first if s[1] else -1,
+                s[2],
+                s[3],
+                s[4],
+                peak,
+                lost[0],
+                lost[1],
+                lost[2],
+                lost[3],
+                due=arrived[0],
+                done=arrived[1],
+                lost_calls=lost[4],
+            )  # fmt: skip
+            for op, (s, first, peak, lost, arrived) in enumerate(rows)
+            if s[0] or lost[0] or arrived[0]
         }
 
 

@@ -282,6 +282,8 @@ class Recording:
     compared: tuple[Compared, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     """Casts that changed nothing."""
+    spot_checks: tuple[Precision, ...] = ()
+    """The error of small ops in the first steps, where only those were also run in higher precision."""
     sources: Sources = field(default_factory=Sources)
     """The lines that views show; empty until the trace is judged."""
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})

@@ -53,6 +53,8 @@ class Value:
     """Index of the operand that such a call updates."""
     vanished: float = 0.0
     """A Python scalar among its operands that is not zero but becomes zero in the result's dtype."""
+    lost_calls: int = 0
+    """Calls in which nearly all of the nonzero elements, and more than a few, came out as zero."""
 
 
 @dataclass(frozen=True, slots=True)

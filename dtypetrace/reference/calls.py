@@ -245,6 +245,8 @@ def tensors_of(value: Any) -> list[Tensor]:
         return [value]
     if isinstance(value, (list, tuple)):
         return [t for v in value for t in tensors_of(v)]
+    if isinstance(value, dict):
+        return [t for v in value.values() for t in tensors_of(v)]
     return []
 
 

@@ -68,7 +68,8 @@ class Engine:
         self.measuring = True
         """Whether calls are measured; if not, they are only followed."""
 
-    def _kind(self, func: Any) -> Kind:
+    def kind(self, func: Any) -> Kind:
+        """How an operator is followed."""
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = kind_of(func)
@@ -76,7 +77,7 @@ class Engine:
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Written | None:
         """Before a call: shadows of what it will write to; None where it writes to nothing."""
-        kind = self._kind(func)
+        kind = self.kind(func)
         if not kind.written:
             return None
         kwargs = kwargs or {}
@@ -121,7 +122,7 @@ class Engine:
         written: Written | None,
     ) -> None:
         """After a call has run: the references of its results."""
-        kind = self._kind(func)
+        kind = self.kind(func)
         how = kind.how
         if how is VIEW or (how is UNWRITTEN and written is None):
             return
@@ -130,6 +131,16 @@ class Engine:
                 self._rerun(number, func, kind, args, kwargs or {}, out, written)
             else:
                 self._decided(kind, args, kwargs or {}, written)
+
+    def forget_written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """After a call that was not followed: what it wrote to has no reference any more."""
+        kind = self.kind(func)
+        written = [argument(args, kwargs, a.position, a.name) for a in kind.written]
+        if kind.how is STRANGE and written:  # it may write to any of its arguments
+            written = [args, kwargs]
+        for t in tensors_of(written):
+            if plain(t):
+                self.shadows.forget(t)
 
     def _decided(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], written: Written | None) -> None:
         """The program's values are the references of what a call wrote or made."""

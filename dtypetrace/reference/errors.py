@@ -167,14 +167,16 @@ def _normal(dtype: torch.dtype) -> float:
 def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tensor:
     """Sums of each row, in the order of the columns above."""
     sizes = [r.made.numel() for r in rows]
-    owner = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(sizes)).to(device, non_blocking=True)
+    counts, most = torch.tensor(sizes), sum(sizes)
+    owner = torch.repeat_interleave(torch.arange(len(rows)), counts, output_size=most).to(device, non_blocking=True)
 
     def flat(parts: list[Tensor]) -> Tensor:
         return torch.cat([p.to(kind) for p in parts])
 
     made, local, true = flat([r.made for r in rows]), flat([r.local for r in rows]), flat([r.reference for r in rows])
     before = flat([r.before if r.before is not None else torch.full_like(r.made, float("nan")) for r in rows])
-    normal = torch.repeat_interleave(torch.tensor([r.normal for r in rows], dtype=kind), torch.tensor(sizes)).to(device)
+    limits = torch.tensor([r.normal for r in rows], dtype=kind)
+    normal = torch.repeat_interleave(limits, counts, output_size=most).to(device)
     known, known_true, sound = torch.isfinite(local), torch.isfinite(true), torch.isfinite(made)
     both, all_ = known & sound, known_true & sound
     own, total = _difference(made, local, both), _difference(made, true, all_)

@@ -44,6 +44,8 @@ class Reference:
     the program computes.
     """
 
+    whole = True
+
     def __init__(
         self, recorder: Names, *, steps: int = STEPS, everywhere: bool = False, keep: Iterable[str] = ()
     ) -> None:

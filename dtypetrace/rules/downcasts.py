@@ -179,8 +179,7 @@ def _computed(run: Run, value: Input) -> bool:
 
 def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) -> str:
     """What is lost beyond a single rounding; empty where nothing is."""
-    adds = name_of(op).removeprefix("_foreach_") not in STORES and destination(op) == 0
-    if adds and _lasts(run, op, target):
+    if _adds(op) and _lasts(run, op, target):
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
         return f"the rest computes in {expected}, so digits are lost that everything else keeps"
@@ -189,6 +188,11 @@ def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) ->
         at = f" at {short(run.place(again))}" if run.place(again).stack else ""
         return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"
     return ""
+
+
+def _adds(op: Op) -> bool:
+    """Whether a write changes what was there, instead of storing something new."""
+    return name_of(op).removeprefix("_foreach_") not in STORES and destination(op) == 0
 
 
 def _lasts(run: Run, op: Op, target: Input) -> bool:

@@ -22,7 +22,7 @@ from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from . import consequences, culprits, titles
 from .case import Case
 from .principles import Verdict
-from .registry import RULES, Rule
+from .registry import RULES, Rule, known
 from .remedies import remedy, short
 from .run_facts import Run
 
@@ -51,7 +51,8 @@ def _silent(recording: Recording) -> list[Finding]:
     found: list[Finding] = []
     for rule in RULES:
         if rule.applies(recording):
-            found += attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
+            more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
+            found += [f for f in more if not known(f, found)] if rule.adds else more
     return found
 
 

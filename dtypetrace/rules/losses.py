@@ -96,9 +96,20 @@ class Losses:
             above = [n for n in self.sources(at) if n not in seen]
             worst = max(above, key=lambda n: (self.badness(n), self.of[n].flushed), default=-1)
             if worst < 0 or self.badness(worst) < least:
-                return Cause(at, "amplified", self._rounded(at))
+                small = self._vanished(at, seen)
+                return Cause(at, "amplified", self._rounded(at)) if small < 0 else Cause(small, "flushed")
             seen.add(worst)
             at = worst
+
+    def _vanished(self, number: int, passed: set[int]) -> int:
+        """The op that made the most numbers zero among those that a loss passed through, if that is how it came about;
+        else -1.
+
+        In a loop each round loses a little, and no op loses most of it by itself. Where the numbers that are left have
+        ordinary errors, those that are missing are too small for the dtype.
+        """
+        most = max(passed, key=lambda n: self.of[n].flushed)
+        return most if self.of[number].total < ORDINARY and self.of[most].flushed > 0 else -1
 
     def _rounded(self, number: int) -> int:
         """The op whose own rounding makes up most of the error of an op's operands."""

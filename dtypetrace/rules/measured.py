@@ -18,7 +18,7 @@ from ..tables.operators import SEQUENCES, name_of
 from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
-from .ranges import event_of_output, flow_to, keep_wide, made_operand, scaled
+from .ranges import at_op, event_of_output, flow_to, keep_wide, made_operand, outgrows, scaled, wide_here
 from .run_facts import Run
 
 _KINDS = {
@@ -62,23 +62,37 @@ def find(run: Run) -> Iterable[Finding]:
 
 
 def _results(recording: Recording, losses: Losses, known: set[tuple[object, ...]]) -> Iterable[Finding]:
-    causes: dict[Cause, int] = {}
+    """``known``: births that the findings about tables name."""
+    for finding in of_causes(recording, losses, causes(recording, losses)):
+        birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
+        if finding.code != "DT308" or birth not in known:
+            yield finding
+
+
+def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> dict[Cause, int]:
+    """Where losses began that reach a result of the program, each with the worst such result. ``least``: the error of a
+    result that counts, relative to it."""
+    found: dict[Cause, int] = {}
     ends = set(losses.results)
     for number, p in losses.of.items():
-        if not (p.spoiled or p.total >= NOTABLE) or recording.ops[number].phase not in FORWARD:
+        if not (p.spoiled or p.total >= least) or recording.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
         if _counts(losses, number, cause, number in ends):
-            known_as = causes.get(cause)
+            known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
-                causes[cause] = number
+                found[cause] = number
+    return found
+
+
+def of_causes(recording: Recording, losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
+    """One finding for each code and birth."""
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
         finding = _at_op(recording, losses, cause, _said_of_result(recording, losses, number))
         birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
-        if finding.code != "DT308" or birth not in known:
-            found.setdefault((finding.code, birth), finding)
-    yield from found.values()
+        found.setdefault((finding.code, birth), finding)
+    return list(found.values())
 
 
 def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
@@ -161,6 +175,9 @@ def _at_op(
     code = {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT305" if gone else "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
     made, step, culprit = _blamed(recording, losses, blamed)
+    here = code == "DT301" and outgrows(losses.run, blamed, made)
+    if here:
+        step, culprit = -1, at_op(losses.run, op, culprit)
     site = graph.place_of(recording, op.place)
     notes = [consequence]
     if cause.rounded >= 0 and blamed != cause.op:
@@ -184,7 +201,7 @@ def _at_op(
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=_fix(losses.run, code, blamed, culprit, cast, backward),
+        fix=wide_here(op, site) if here else _fix(losses.run, code, blamed, culprit, cast, backward),
         notes=tuple(notes),
     )
 

@@ -109,22 +109,11 @@ class _Walk:
         anyway."""
         caused = [i for _, i in held if i.producer in self.because]
         others = [i for _, i in held if i.producer not in self.because]
-        by_weight = bool(flops(op)) and any(self._weight(i) for i in others)
+        by_weight = bool(flops(op)) and any(self.run.weight_of(i) for i in others)
         if by_weight or any(i.producer in self.islands for i in others):
             self.islands.add(number)
         elif caused:
             self._ran(number, op, caused, 0 if (is_move(op) or is_cast(op)) else 1)
-
-    def _weight(self, i: Input) -> bool:
-        """Whether an operand is a parameter, perhaps transposed."""
-        while (
-            i.holder is None
-            and i.producer >= 0
-            and is_move(self.run.ops[i.producer])
-            and self.run.ops[i.producer].inputs
-        ):
-            i = self.run.ops[i.producer].inputs[0]
-        return i.holder == "parameter"
 
     def _ran(self, number: int, op: Op, caused: list[Input], further: int) -> None:
         mine = self.because.setdefault(number, {})

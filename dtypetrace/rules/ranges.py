@@ -9,14 +9,15 @@ backward are how the scale of the loss is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Place, Recording, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
+from ..source import regions
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
-from ..tables.operators import SCALER_CHECKS, flops, is_cast, is_move, name_of
+from ..tables.operators import SCALER_CHECKS, STORES, flops, is_cast, is_move, name_of
 from .making import At, silent_finding
 from .run_facts import Run
 
@@ -31,8 +32,14 @@ FEWEST = 32
 """Of fewer products, a few that become zero are a large share."""
 _PRODUCTS = frozenset({"mul", "pow", "square", "prod"})
 _SUMS = ("add", "add_")
+_TOTALS = frozenset({"sum", "mean", "cumsum", "index_add", "scatter_add", "segment_reduce"})
+"""Ops that add up many numbers of one tensor."""
+_GUARDS = frozenset({"clamp", "clamp_max", "minimum", "fmin", "nan_to_num", "where"})
+"""Ops that limit or replace infinities."""
 _DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
 """Beside numbers of this size, what float16 flushes to zero is less than one step of its rounding."""
+_FEW_CALLS = 2
+"""Calls in which nearly everything that a state stores becomes zero: once may be the first step's."""
 FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
@@ -77,6 +84,7 @@ def find(run: Run) -> Iterator[Finding]:
     flushed = [
         v for v in measured.values.values() if v.rows and _counts(run.ops[v.op], v) and not _drowned(measured, v)
     ]
+    yield from _flushed_states(run, measured.values.values())
     if flushed:
         yield _flushed(run, flushed)
     elif (lost := next((v for v in measured.values.values() if _multiplied_away(run, v)), None)) is not None:
@@ -121,6 +129,36 @@ def _lost_products(run: Run, v: Value) -> Finding:
     )
 
 
+def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
+    """DT302: an optimizer keeps a value in float16, nearly all of which becomes zero as it is stored.
+
+    What steps do to weights shows little of it: they may be too large as well as too small.
+    """
+    found: dict[tuple[object, ...], Finding] = {}
+    for v in values:
+        op = run.ops[v.op]
+        stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and op.outputs[:1] == ("float16",)
+        if not stores or v.lost_calls < _FEW_CALLS or op.inputs[0].holder is not None:
+            continue
+        kept = op.inputs[0]
+        site, event = run.place(op), kept.event if kept.dtype == "float16" else event_of_output(run, v.op)
+        culprit = Operand(0, f"what {op.op} stores", "float16", kept.shape, "", "state", run.origin(event, None))
+        said = f"in {v.lost_calls:,} calls nearly all numbers become zero: the smallest float16 is 6e-08"
+        ends = FlowStep(site, op.op, op.module, "float32", "float16", "copy", said=said)
+        finding = silent_finding(
+            "DT302",
+            "underflow",
+            At.of(op, site),
+            severity="warning",
+            operands=(culprit,),
+            flow=flow_to(run, op, event, ends),
+            fix=Fix("dtype", culprit.origin.place, (), False, "keep the optimizer's state in float32, or in bfloat16"),
+            count=op.count,
+        )
+        found.setdefault((culprit.origin.place.stack[:1], site.stack[:1]), finding)
+    yield from found.values()
+
+
 def _counts(op: Op, v: Value) -> bool:
     if op.phase in ("backward", "recompute"):
         return v.lost_rows >= ROWS_LOST * v.rows
@@ -149,7 +187,8 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
     after = [run.ops[v.op] for v in measured.values.values() if v.nans and not measured.meant(v)]
     rooted = _rooted(measured, first.op)
     multiplied = _multiplied(measured, first.op)
-    harmful = bool(after) or rooted is not None or multiplied is not None or _stays(measured, first)
+    summed = _summed(measured, first.op)
+    harmful = bool(after or rooted or multiplied or summed) or _stays(measured, first)
     if op.op in _POLES or op.aten.split(".")[0] in _POLES:
         zero = _flushed_above(measured, first.op)
         if zero is not None:
@@ -163,6 +202,8 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
         notes = (f"{rooted.op} takes its root, which {op.outputs[0]} could have held",)
     elif multiplied is not None:
         notes = (f"{multiplied.op} adds it to other products, which are lost beside it",)
+    elif summed is not None:
+        notes = (f"{summed.op} computes with it; the sum itself is finite",)
     if _narrow(op):
         yield _overflow(measured, first, notes, harmful)
 
@@ -181,8 +222,10 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     run, op = measured.run, measured.run.ops[first.op]
     made, cast, site = op.outputs[0], _narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
-    event = event_of_output(run, first.op)
+    here = outgrows(run, first.op, made)
+    event = -1 if here else event_of_output(run, first.op)
     culprit = made_operand(run, op, made, event)
+    culprit = at_op(run, op, culprit) if here else culprit
     peak = max((measured.values[i.producer].peak for i in op.inputs if i.producer in measured.values), default=0.0)
     upto = f" (up to {peak:.3g})" if peak else ""
     said = f"finite {source} goes in{upto}, infinity comes out: {made} ends at {DTYPES[made].largest:.5g}"
@@ -194,7 +237,7 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
         severity="warning" if harmful else "note",
         operands=(culprit,),
         flow=flow_to(run, op, event, ends),
-        fix=keep_wide(run, op, culprit, site, cast),
+        fix=wide_here(op, site) if here else keep_wide(run, op, culprit, site, cast),
         count=first.made,
         notes=notes,
     )
@@ -208,6 +251,11 @@ def keep_wide(run: Run, op: Op, culprit: Operand, site: Place, cast: bool) -> Fi
         return Fix(
             "dtype", born, (), False, "keep these values in float32, or in bfloat16, whose range is as wide", scale
         )
+    return wide_here(op, site)
+
+
+def wide_here(op: Op, site: Place) -> Fix:
+    """An island: one op in float32 inside a model of another dtype."""
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
     return Fix("dtype", site, (), False, f"cast to float32 what {op.op} takes here", (instead,))
 
@@ -273,6 +321,31 @@ def _multiplied(measured: _Measured, number: int) -> Op | None:
     return None
 
 
+def _summed(measured: _Measured, number: int) -> Op | None:
+    """The first op of arithmetic that takes an infinity to which a float16 sum of finite numbers grew.
+
+    Nobody means such an infinity, as a mask does: the sum exists, and whatever is made of it is another number. Where
+    the program looks for infinities or limits them, it is ready for them.
+    """
+    run, values = measured.run, measured.values
+    op = run.ops[number]
+    if name_of(op) not in _TOTALS or op.phase not in FORWARD or not op.inputs:
+        return None
+    infinite, found = {number}, None
+    for n, taker in enumerate(run.ops[number + 1 :], number + 1):
+        if taker.phase not in FORWARD or not any(i.producer in infinite for i in taker.inputs):
+            continue
+        if name_of(taker) in _GUARDS or taker.outputs[:1] == ("bool",):
+            return None
+        if is_move(taker) or is_cast(taker) or name_of(taker) in _READS:
+            infinite.add(n)
+            continue
+        found = found or taker
+        if n in values and values[n].bad:
+            infinite.add(n)
+    return found
+
+
 def _flushed_above(measured: _Measured, number: int) -> int | None:
     """The nearest op above, along the operands, in which numbers became zero only because the range is too small."""
     waiting = [i.producer for i in measured.run.ops[number].inputs]
@@ -325,8 +398,8 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     worst = min(flushed, key=lambda v: v.op)  # ops are numbered as they are met: the first is where it began
     op, event = run.ops[worst.op], event_of_output(run, worst.op)
     backward = op.phase in ("backward", "recompute")
-    culprit = made_operand(run, op, op.outputs[0], event)
-    site = run.place(op)
+    culprit, site = made_operand(run, op, op.outputs[0], event), run.place(op)
+    region = _unscaled(run, op, culprit)
     what = "the gradient" if backward else "what is cast"
     lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in float16"
     others = len({(run.ops[v.op].module, run.ops[v.op].place) for v in flushed}) - 1
@@ -337,17 +410,30 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     source = op.inputs[0].dtype if op.inputs else ""
     said = f"{lost}, whose smallest number is 6e-08"
     ends = FlowStep(site, op.op, op.module, source, "float16", "cast", said=said)
+    flow = flow_to(run, op, event, ends)
+    if region is not None:
+        culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
+        flow = FlowStep(region, "autocast", "", "float32", "float16", "autocast"), ends
     return silent_finding(
         "DT302",
         "underflow",
         At.of(op, site),
         severity="warning",
         operands=(culprit,),
-        flow=flow_to(run, op, event, ends),
+        flow=flow,
         fix=fix,
         count=worst.measured,
         notes=(f"the same happens in {others} more places",) if others else (),
     )
+
+
+def _unscaled(run: Run, op: Op, made: Operand) -> Place | None:
+    """The autocast region that decided what a backward op computes in, if it did. Then no cast of the program's is at
+    fault: the region needs a loss scaler, or another dtype."""
+    forward = run.ops[op.of] if op.phase == "backward" and op.of >= 0 else None
+    if forward is None or made.origin.kind not in ("cast", "autocast") or op.outputs[0] not in run.autocasts:
+        return None
+    return regions.statement(run.recording.text, run.place(forward))
 
 
 # ---------------------------------------------------------------- what an op made
@@ -372,6 +458,24 @@ def made_operand(run: Run, op: Op, dtype: str, event: int) -> Operand:
     """An op's result. If a value was cast to a dtype that is right there, that cast is where it left its range."""
     origin = run.origin(event, run.dominant(op))
     return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
+
+
+def outgrows(run: Run, number: int, dtype: str) -> bool:
+    """Whether an op whose result outgrew its dtype is itself the place to change, and not the birth of that dtype.
+
+    A cast that loses values, a weight that decides what its op computes in, and a stream of another dtype than the
+    model's are mistakes of the birth. But where a model computes in the dtype of its weights, as configured, an op on
+    activations alone (a square in a norm, a sum of messages) is the cause: what goes into it fits.
+    """
+    op = run.ops[number]
+    if is_cast(op) or _narrows(op) or op.phase not in FORWARD or not op.module:
+        return False
+    return not any(run.weight_of(i) for i in op.inputs) and run.computes_in(number) == dtype
+
+
+def at_op(run: Run, op: Op, culprit: Operand) -> Operand:
+    """An op's result, born at the op."""
+    return replace(culprit, origin=Origin("factory", None, op.op, run.place(op)))
 
 
 def flow_to(run: Run, op: Op, event: int, *ends: FlowStep) -> tuple[FlowStep, ...]:

@@ -17,6 +17,7 @@ from . import (
     promotions,
     ranges,
     round_trips,
+    spot_checks,
     training,
 )
 from .run_facts import Run
@@ -32,10 +33,26 @@ class Rule:
     """Whether it estimates what a reference in higher precision measures; not needed where a reference ran."""
     measures: bool = False
     """Whether it judges what the reference measured."""
+    adds: bool = False
+    """Whether its findings are left out where another rule has found the same: see :func:`known`."""
 
     def applies(self, recording: Recording) -> bool:
         """Whether a recording has what the rule judges, and nothing that judges it better."""
         return not self.screens if recording.precisions else not self.measures
+
+
+_OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
+
+
+def known(finding: Finding, others: Iterable[Finding]) -> bool:
+    """Whether a warning about values names the line where a finding is met, or the line of its cause."""
+    lines = _lines(finding)
+    return any(f.severity != "note" and f.kind in _OF_VALUES and lines & _lines(f) for f in others)
+
+
+def _lines(finding: Finding) -> set[tuple[str, int]]:
+    places = (finding.site, finding.culprit.origin.place if finding.culprit is not None else None)
+    return {(place.file, place.line) for place in places if place is not None and place.stack}
 
 
 def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Iterable[Finding]]:
@@ -55,4 +72,5 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT203",), downcasts.find),
     Rule(("DT202", "DT205"), round_trips.find),
     Rule(("DT204",), narrow_tables.find, screens=True),
+    Rule(("DT301", "DT302", "DT308"), spot_checks.find, screens=True, adds=True),
 )

@@ -90,6 +90,32 @@ class Run:
         sizes = self._sizes.get(op.model) or self._sizes.get(self.root(op.module)) if op.module else None
         return sizes.most_common(1)[0][0] if sizes else self._of_run
 
+    def computes_in(self, number: int) -> str | None:
+        """The dtype of the weights that a model computed with when an op ran: those of its nearest op that takes one.
+
+        A model that is cast after training has weights of two dtypes in one run.
+        """
+        op = self.ops[number]
+        root = self.root(op.module) if op.module else None
+        near = min(self._weighted.get(root, ()), key=lambda n: abs(n - number), default=None)
+        return None if near is None else next(i.dtype for i in self.ops[near].inputs if i.holder == "parameter")
+
+    @cached_property
+    def _weighted(self) -> dict[str | None, list[int]]:
+        """The forward ops of each model that take a floating weight."""
+        found: dict[str | None, list[int]] = {}
+        for number, op in enumerate(self.ops):
+            weights = [i for i in op.inputs if i.holder == "parameter" and i.dtype in REAL]
+            if op.module and op.phase in FORWARD and weights:
+                found.setdefault(self.root(op.module), []).append(number)
+        return found
+
+    def weight_of(self, i: Input) -> bool:
+        """Whether an operand is a parameter, perhaps transposed."""
+        while i.holder is None and i.producer >= 0 and is_move(self.ops[i.producer]) and self.ops[i.producer].inputs:
+            i = self.ops[i.producer].inputs[0]
+        return i.holder == "parameter"
+
     def holds(self, module: str) -> bool:
         """Whether a module belongs to a model with floating parameters; a loss has none."""
         return bool(module) and self.root(module) in self._sizes
@@ -152,16 +178,13 @@ class Run:
 
     def made_like(self, i: Input, expected: str | None) -> Origin | None:
         """Where an operand was made like another tensor (``zeros_like(x)``, ``x.new_zeros(n)``): its own origin if x
-        has the expected dtype, else None."""
+        has the expected dtype or is a weight, which has the dtype that its model was cast to; else None."""
         number = i.producer
         while number >= 0:
             op = self.ops[number]
             if name_of(op) in LIKES:
-                likened = (
-                    expected in (None, i.dtype)
-                    and op.outputs[:1] == (i.dtype,)
-                    and [o.dtype for o in op.inputs] == [i.dtype]
-                )
+                right = expected in (None, i.dtype) or bool(op.inputs) and op.inputs[0].holder == "parameter"
+                likened = right and op.outputs[:1] == (i.dtype,) and [o.dtype for o in op.inputs] == [i.dtype]
                 return Origin("factory", None, op.op, self.place(op)) if likened else None
             if not (writes(op) or is_move(op)) or not op.inputs:
                 return None

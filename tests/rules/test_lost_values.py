@@ -155,3 +155,67 @@ def test_a_gradient_that_is_flushed_beside_a_large_one_is_no_loss():
     assert kinds(forked(0.1)) == []
     assert kinds(forked(1e-6)) == [("warning", "underflow")], "beside small numbers it counts"
     assert kinds(forked(0.1, summed=False)) == [("warning", "underflow")], "what is multiplied by it is lost"
+
+
+def outgrown(op: str, *, weights: str = "float16", weighted: bool = False) -> Recording:
+    """A stream that is cast to float16 (line 2) goes through a model, in which one op makes infinities of it."""
+    b = RecordingBuilder()
+    small = b.made("float16", "cast", of=b.made("float32"), explicit=True)
+    weight = b.made(weights, "parameter").as_parameter("weight")
+    operands = (small, weight) if weighted else (small,)
+    grown = b.ran(op, *operands, module="net.norm", out="float16")
+    b.ran("mul", b.ran("rsqrt", grown, module="net.norm"), weight, module="net.norm", out="float16")
+    made = value(grown.producer, made=2, first=0, bad=2, peak=3e3)
+    return replace(b.recording, modules=("net", "net.norm"), values=(made,))
+
+
+@pytest.mark.parametrize(("more", "line"), [({}, 4), ({"weights": "float32"}, 2), ({"weighted": True}, 2)])
+def test_where_a_float16_model_computes_as_configured_the_op_that_outgrows_is_to_blame(more, line):
+    (found,) = rules.find(outgrown("square", **more))
+    assert (found.code, found.severity, found.culprit.origin.line) == ("DT301", "warning", line)
+
+
+@pytest.mark.parametrize(
+    ("op", "then", "severity"),
+    [("index_add_", "exp", "warning"), ("sum", "exp", "warning"), ("sum", "clamp", "note"), ("square", "exp", "note")],
+)
+def test_a_sum_that_becomes_infinite_is_a_warning_unless_the_program_limits_it(op, then, severity):
+    b = RecordingBuilder()
+    total = b.ran(op, b.made("float16", "cast", explicit=True))
+    b.ran("tanh", b.ran(then, b.ran("neg", total)))
+    made = value(total.producer, made=2, first=0, bad=2)
+    negative = value(total.producer + 1, bad=2)
+    assert kinds(replace(b.recording, values=(made, negative))) == [(severity, "overflow")]
+
+
+def moment(**more) -> Recording:
+    """An optimizer of the program's own stores a second moment in float16 (born on line 1)."""
+    b = RecordingBuilder()
+    state, new = b.made("float16", "factory", "zeros", explicit=True), b.made("float32")
+    if more.pop("held", False):
+        state = state.as_parameter("weight")
+    stored = b.ran("copy_", state, new, aten="copy_.default", phase=more.pop("phase", "optimizer"), count=60)
+    measured = {"nonzero": 5000, "flushed": 1400, "lost_calls": 2, **more}
+    return replace(b.recording, values=(value(stored.producer, **measured),))
+
+
+def test_a_state_of_an_optimizer_that_becomes_zero_as_it_is_stored():
+    assert kinds(moment()) == [("warning", "underflow")]
+
+
+@pytest.mark.parametrize("other", [{"lost_calls": 1}, {"held": True}, {"phase": "forward"}])
+def test_a_weight_or_a_single_call_is_judged_elsewhere(other):
+    assert ("warning", "underflow") not in kinds(moment(**other))
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_total_is_born_where_it_is_made_like_another_tensor(half):
+    """``bias.new_zeros(2)`` in a model that was cast after it was trained in float32."""
+    b = RecordingBuilder()
+    bias = b.made(half, "cast", explicit=True).as_parameter("bias")
+    b.ran("linear", b.made("float32"), b.made("float32", "parameter").as_parameter("weight"), module="net")
+    total = b.ran("new_zeros", bias, aten="new_zeros.default")
+    line = len(b.lines)
+    b.ran("add_", total, b.made("int64", "factory", "sum"), aten="add_.Tensor", count=400)
+    (found,) = rules.find(b.recording)
+    assert (found.kind, found.culprit.origin.line) == ("downcast", line)

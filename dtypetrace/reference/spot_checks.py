@@ -1,0 +1,236 @@
+"""Spot checks: a reference for small tensors only, in the first steps that compute in 16 bits; on with ``numerics``.
+
+It measures the same as a whole reference (:mod:`.follow`), where that costs little: the number of calls, the size of
+their tensors and the memory are bounded, however large the program is. So probabilities, losses, schedules,
+coordinates and small models are checked; the activations of a large model are not, and what is computed from those
+begins again with the program's own values. Backward and the optimizer are not followed.
+
+A program without 16-bit tensors pays for one look-up for each operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Protocol
+
+import torch
+
+from ..capture import private
+from ..capture.calls import HALVES
+from ..records import FORWARD, Compared, Precision
+from .calls import tensors_of
+from .engine import Engine, Followed, Written
+from .errors import Errors
+from .operators import VIEW
+from .shadows import floating
+
+Tensor = torch.Tensor
+STEPS = 2
+"""Optimizer steps with ops in 16 bits that are checked."""
+CALLS = 3000
+"""Calls that are checked in a run: each costs about a tenth of a millisecond."""
+CALLS_OF_ONE = 64
+"""Calls of one op that are checked, so that a loop leaves some for what comes after it."""
+LARGEST = 1 << 18
+"""Elements of the largest tensor that is checked."""
+LARGEST_PRODUCT = 1 << 23
+"""Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
+_PRODUCTS = ("mm", "matmul", "linear", "conv", "attention", "einsum", "bilinear")
+MOST_BYTES = 1 << 26
+"""Memory of all references."""
+_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
+
+
+class Recorded(Protocol):
+    """What is used of one op of the recorder."""
+
+    phase: str
+    inputs: list[Any]
+    outputs: tuple[torch.dtype, ...]
+
+
+class Recorder(Protocol):
+    """The parts of the recorder that are used here."""
+
+    not_seen: dict[str, None]
+    broken: bool
+
+    @property
+    def ops(self) -> list[Any]: ...
+
+
+class SpotChecks:
+    """Checks the small ops of one run. recorder: its ops are checked."""
+
+    whole = False
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._errors = Errors()
+        self._engine = Engine(self._saw)
+        self._shadows = self._engine.shadows
+        self._narrow: dict[int, bool] = {}
+        """By op: whether it takes or makes 16-bit numbers."""
+        self._writes: dict[int, bool] = {}
+        self._calls: dict[int, int] = {}
+        self._written: Written | None = None
+        self._left = CALLS
+        self._bytes = 0
+        """Bytes of the references that were given since they were last counted."""
+        self._steps = 0
+        self._met = False
+        """Whether an op of this step was checked."""
+        self.on = True
+
+    # ------------------------------------------------------------ every operator
+
+    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel, with what must be known before a call that writes."""
+        writes = self._writes.get(id(func))  # by id: hashing an operator runs Python code
+        if writes is None:
+            writes = self._writes[id(func)] = bool(self._engine.kind(func).written)
+        if not writes or not self.on or private.current_graph_task_id() != -1:
+            return kernel
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            self._written = None
+            try:
+                if self._concerned((args, kwargs)) and self._small((args, kwargs)):
+                    self._written = self._engine.before(func, args, kwargs)
+            except Exception as error:
+                self._fail(error)
+            try:
+                return kernel(*args, **kwargs)
+            except BaseException:
+                for t in self._written.tensors if self._written is not None else ():
+                    self._shadows.forget(t)
+                raise
+
+        return checked
+
+    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """After a call that was recorded under op ``number``."""
+        if not self.on:
+            return
+        narrow = self._narrow.get(number)
+        if narrow is None:
+            narrow = self._narrow[number] = _narrow(self._recorder.ops[number])
+        if not narrow and not len(self._shadows):
+            return
+        written, self._written = self._written, None
+        try:
+            if self._due(number, func, narrow, args, kwargs, out):
+                self._engine.after(number, func, args, kwargs, out, written)
+            else:
+                self._engine.forget_written(func, args, kwargs or {})
+        except Exception as error:
+            self._fail(error)
+
+    def _due(
+        self, number: int, func: Any, narrow: bool, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any
+    ) -> bool:
+        """Whether a call is checked: it is in forward, small, not one of too many, and has 16-bit numbers or references
+        among its operands."""
+        if self._recorder.ops[number].phase not in FORWARD:
+            return False
+        if self._engine.kind(func).how is VIEW:
+            return True
+        if not narrow and not self._concerned((args, kwargs)):
+            return False
+        if not self._small((args, kwargs, out)) or _work(func, args, out) > LARGEST_PRODUCT or self._full(out):
+            return False
+        calls = self._calls[number] = self._calls.get(number, 0) + 1
+        if calls > CALLS_OF_ONE:
+            return False
+        self._left -= 1
+        self._met = True
+        if self._left < 0:
+            self.stop()
+        return self._left >= 0
+
+    def _concerned(self, value: Any) -> bool:
+        """Whether any tensor of a call has 16 bits or a reference."""
+        return any(
+            t.dtype in HALVES or len(self._shadows) and _memory(t) and self._shadows.of_memory(t) is not None
+            for t in tensors_of(value)
+        )
+
+    def _small(self, value: Any) -> bool:
+        """Whether all tensors of a call, with all of their memory, are small, and none is being captured in a graph."""
+        for t in tensors_of(value):
+            if t.numel() > LARGEST or not _memory(t) or t.untyped_storage().nbytes() > LARGEST * t.dtype.itemsize:
+                return False
+            if t.is_cuda and torch.cuda.is_current_stream_capturing():
+                return False
+        return True
+
+    def _full(self, out: Any) -> bool:
+        """Whether the references would need too much memory."""
+        self._bytes += sum(8 * t.numel() for t in tensors_of(out))
+        if self._bytes > MOST_BYTES:
+            self._bytes = self._shadows.nbytes
+        return self._bytes > MOST_BYTES
+
+    def _saw(self, number: int, followed: list[Followed]) -> None:
+        self._errors.saw(number, followed)
+
+    def _fail(self, error: Exception) -> None:
+        """An error of ours ends the checks, not the run."""
+        self._recorder.not_seen[f"spot checks, after an internal error: {type(error).__name__}: {error}"] = None
+        self.stop()
+
+    # ------------------------------------------------------------ the rest of what the hooks call
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """After a torch function: memory that is shared with code outside torch has no reference."""
+        if self.on and func in _EXPORTS and floating(args[0].dtype):
+            self._shadows.export(args[0])
+
+    def outermost(self, module: torch.nn.Module) -> None:
+        """Nothing is done to modules."""
+
+    def step_begins(self, optimizer: Any, place: int) -> None:
+        """What the step changes is not followed."""
+        self._shadows.clear()
+
+    def step_ends(self, optimizer: Any) -> None:
+        """Counts the steps in which something was checked."""
+        self._shadows.clear()
+        self._steps += self._met
+        self._met = False
+        if self._steps >= STEPS:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends the checks; drops every tensor."""
+        self.on = False
+        self._shadows.clear()
+        self._written = None
+
+    def close(self) -> None:
+        """The trace ends."""
+        self.stop()
+
+    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
+        """The errors, by op. This waits for the device."""
+        return self._errors.read(), ()
+
+
+def _narrow(op: Recorded) -> bool:
+    return any(d in HALVES for d in op.outputs) or any(i.dtype in HALVES for i in op.inputs)
+
+
+def _memory(tensor: Tensor) -> bool:
+    """Whether a tensor has plain memory."""
+    return tensor.layout is torch.strided and tensor.device.type != "meta"
+
+
+def _work(func: Any, args: tuple[Any, ...], out: Any) -> int:
+    """About the multiplications of a matmul, a convolution or an attention; 0 for other ops."""
+    name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+    sizes = [t.shape for t in tensors_of(args) if t.dim() > 1]
+    if not any(part in name for part in _PRODUCTS) or len(sizes) < 2 or not isinstance(out, Tensor):
+        return 0
+    left, right = sizes[-2:]
+    return out.numel() * (prod(right[1:]) if "conv" in name else left[-1])

@@ -1,0 +1,48 @@
+"""Losses that spot checks measured: small ops of the first steps that were also computed in higher precision.
+
+They are judged as a whole reference is (:mod:`.measured`), with three differences. Only results of the forward pass
+count: what the program reads, returns or decides by. A result has to be off by a quarter. And only the first of several
+losses on one way is shown, because what is computed from it is lost as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..records import Finding
+from ..tables.dtypes import HALF
+from . import measured
+from .losses import Cause, Losses
+from .run_facts import Run
+
+LEAST = 0.25
+"""Twice what a whole reference takes for damage: one batch of small tensors shows less than a run."""
+
+
+def find(run: Run) -> Iterable[Finding]:
+    """DT301, DT302 and DT308 for results that lost what they should hold."""
+    recording = replace(run.recording, precisions=run.recording.spot_checks)
+    losses = Losses(Run(recording))
+    causes = _first(run, measured.causes(recording, losses, least=LEAST))
+    for finding in measured.of_causes(recording, losses, causes):
+        if finding.culprit is not None and finding.culprit.dtype in HALF:  # float32 in between rounds no digit away
+            yield finding
+
+
+def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:
+    """The causes whose operands no other cause has spoilt."""
+    ops = {cause.op for cause in causes}
+    return {cause: number for cause, number in causes.items() if not _above(run, cause.op) & ops}
+
+
+def _above(run: Run, number: int) -> set[int]:
+    """The ops that an op's operands were made by, without itself."""
+    found: set[int] = set()
+    waiting = [i.producer for i in run.ops[number].inputs]
+    while waiting:
+        at = waiting.pop()
+        if at >= 0 and at not in found:
+            found.add(at)
+            waiting += [i.producer for i in run.ops[at].inputs]
+    return found - {number}

@@ -1,0 +1,81 @@
+"""Spot checks: which calls are computed in higher precision too, and that nothing stale is compared."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+import torch
+
+from dtypetrace.reference import spot_checks
+
+
+def checked(tmp_path, text: str, **options) -> dict[str, float]:
+    """The error of each op that was checked, by its name."""
+    program = programs.run(tmp_path, text, numerics=True, **options)
+    assert program.error is None, program.error
+    assert not [n for n in program.recording.not_seen if "spot" in n], program.recording.not_seen
+    assert not program.recording.precisions
+    return {program.recording.ops[p.op].op: p.total for p in program.recording.spot_checks}
+
+
+def test_digits_that_a_cast_rounds_away_and_a_difference_needs(tmp_path):
+    text = """
+    torch.manual_seed(0)
+    points = (1500 + torch.randn(64, 3)).half()
+    offset = points - points.mean(0)
+    wide = offset.float() * 2
+    """
+    errors = checked(tmp_path, text)
+    assert errors["half"] < 1e-3 and min(errors["sub"], errors["float"], errors["mul"]) > 0.2
+
+
+def test_float32_programs_large_tensors_backward_and_the_optimizer_are_left_alone(tmp_path):
+    text = """
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    """
+    assert checked(tmp_path, text) == {}
+    large = f"x = torch.ones({spot_checks.LARGEST + 1}).half() * 3"
+    assert checked(tmp_path, large) == {}
+    half = "w = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)\n(w * w).sum().backward()"
+    assert set(checked(tmp_path, half)) == {"ones", "mul", "sum"}
+
+
+def test_what_a_call_that_is_not_checked_writes_to_has_no_reference_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(spot_checks, "CALLS_OF_ONE", 2)
+    text = """
+    x = torch.full((8,), 1 / 3).half()
+    for _ in range(4):
+        x.add_(1000)
+    y = x - 4000
+    """
+    errors = checked(tmp_path, text)
+    assert errors["sub"] == 0, "its operand was written to unseen: the program's own values are its reference"
+
+
+def test_after_two_steps_with_half_tensors_nothing_is_checked(tmp_path):
+    text = """
+    w = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    optimizer = torch.optim.SGD([w], 0.1)
+    for step in range(4):
+        (w.tanh() if step < 2 else w.sin()).sum().backward()
+        optimizer.step()
+    """
+    errors = checked(tmp_path, text)
+    assert "tanh" in errors and "sin" not in errors
+
+
+@pytest.mark.parametrize(("name", "most", "left"), [("CALLS", 1, {"half"}), ("MOST_BYTES", 100, {"half"})])
+def test_the_number_of_calls_and_the_memory_are_bounded(name, most, left, tmp_path, monkeypatch):
+    monkeypatch.setattr(spot_checks, name, most)
+    assert set(checked(tmp_path, "x = torch.ones(64).half() * 3")) == left
+
+
+def test_the_values_are_those_of_an_unwatched_run(tmp_path):
+    torch.manual_seed(0)
+    plain = (torch.randn(16).half().cumsum(0) - 3).tanh_()
+    text = "torch.manual_seed(0)\nresult = (torch.randn(16).half().cumsum(0) - 3).tanh_()"
+    program = programs.run(tmp_path, text, numerics=True)
+    assert torch.equal(program.names["result"], plain) and program.recording.spot_checks

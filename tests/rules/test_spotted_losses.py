@@ -1,0 +1,100 @@
+"""Losses that spot checks measured, on recordings made by hand: which of them are warnings, and which line is blamed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from recordings import Made, RecordingBuilder
+
+from dtypetrace import rules
+from dtypetrace.records import Finding, Precision, Recording
+
+
+def precision(op: int, **more) -> Precision:
+    known = {
+        "calls": 2, "elements": 64, "size": 1.0, "introduced": 0.0, "total": 0.0, "lost": 0.0, "lost_in_all": 0.0,
+        "flushed": 0.0, "infinite": 0, "spoiled": 0, "lost_calls": 0,
+    }  # fmt: skip
+    return Precision(op=op, **{**known, **more})
+
+
+def warnings(recording: Recording) -> list[Finding]:
+    return [f for f in rules.find(recording) if f.severity == "warning"]
+
+
+def said(recording: Recording) -> list[tuple[str, int]]:
+    """Kind and line of birth of each warning."""
+    return [(f.kind, f.culprit.origin.line) for f in warnings(recording) if f.culprit is not None]
+
+
+def cast(b: RecordingBuilder, dtype: str = "float16") -> Made:
+    """A float32 value and its cast, as an event and as an op."""
+    wide = b.made("float32", "conversion")
+    small = b.made(dtype, "cast", of=wide, explicit=True)
+    made = b.ran("to", wide, out=dtype, aten="_to_copy.default", at=b.events[small.event].place)
+    return replace(made, event=small.event)
+
+
+def centred(total: float, *, dtype: str = "float16") -> Recording:
+    """Coordinates that are cast (line 2), then centred and read."""
+    b = RecordingBuilder()
+    small = cast(b, dtype)
+    offset = b.ran("sub", small, small)
+    b.ran("item", offset, out="", aten="_local_scalar_dense.default")
+    checks = (precision(small.producer, introduced=3e-4, total=3e-4), precision(offset.producer, total=total))
+    return replace(b.recording, spot_checks=checks)
+
+
+def test_a_difference_that_loses_what_a_cast_rounded_blames_the_cast():
+    assert said(centred(0.9)) == [("precision-loss", 2)]
+
+
+@pytest.mark.parametrize(("total", "dtype"), [(0.2, "float16"), (0.9, "float32")])
+def test_a_smaller_loss_or_one_without_a_half_dtype_is_no_warning(total, dtype):
+    assert said(centred(total, dtype=dtype)) == []
+
+
+def test_only_the_first_of_two_losses_on_one_way_is_shown():
+    b = RecordingBuilder()
+    small = cast(b)
+    offset = b.ran("sub", small, small)
+    again = b.ran("sub", offset, b.ran("mul", offset, b.made("float16", explicit=True)))
+    for each in (offset, again):
+        b.ran("item", each, out="", aten="_local_scalar_dense.default")
+    checks = (
+        precision(small.producer, introduced=3e-4, total=3e-4),
+        precision(offset.producer, total=0.9),
+        precision(again.producer, total=4.0, introduced=3.0, lost=0.9, lost_in_all=0.9),
+    )
+    assert said(replace(b.recording, spot_checks=checks)) == [("precision-loss", 2)]
+
+
+def test_numbers_that_vanish_a_few_at_a_time_in_a_loop_are_an_underflow():
+    """No round loses most of what is lost, and what is left has ordinary errors: the rest was too small."""
+    b = RecordingBuilder()
+    small = cast(b)
+    path = b.ran("mul", small, small, count=23)
+    total = b.ran("sum", path)
+    b.ran("item", total, out="", aten="_local_scalar_dense.default")
+    checks = (
+        precision(small.producer, introduced=2e-4, total=2e-4),
+        precision(path.producer, total=3e-4, lost=0.2, lost_in_all=0.7, flushed=0.2, lost_calls=1),
+        precision(total.producer, size=1e-23, total=1.0, lost_in_all=1.0, lost_calls=2),
+    )
+    assert said(replace(b.recording, spot_checks=checks)) == [("underflow", 2)]
+
+
+def test_what_another_rule_found_on_that_line_is_not_said_again():
+    b = RecordingBuilder()
+    total, count = b.made("float16", explicit=True), b.made("int64", "factory", "bincount")
+    added = b.ran("add_", total, count, aten="add_.Tensor", count=600)
+    b.ran("item", added, out="", aten="_local_scalar_dense.default")
+    checked = (precision(added.producer, total=0.9, introduced=0.9, lost=0.9, lost_in_all=0.9),)
+    assert said(replace(b.recording, spot_checks=checked)) == said(b.recording) == [("downcast", 1)]
+
+
+def test_a_reference_of_the_whole_run_leaves_nothing_to_spot_checks():
+    recording = centred(0.9)
+    whole = tuple(replace(p, total=0.0, introduced=0.0) for p in recording.spot_checks)
+    assert said(replace(recording, precisions=whole)) == []

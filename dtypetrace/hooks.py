@@ -59,7 +59,11 @@ class Watch:
         self.recorder = Recorder(user, numerics and not private.off(private.NUMERICS))
         needs = private.REFERENCE, private.NUMERICS, private.BACKWARD
         if reference is not None and not any(map(private.off, needs)):
-            self.recorder.reference = reference(self.recorder)
+            made = reference(self.recorder)
+            if made.whole:
+                self.recorder.reference = made
+            else:
+                self.recorder.checks = made
         self.healer: Healer | None = None
         self.running = False
         self.attached = False

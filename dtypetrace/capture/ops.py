@@ -111,6 +111,11 @@ class GrowingOp:
         return self.peak
 
 
+def in_16_bits(op: GrowingOp) -> bool:
+    """Whether an op takes or makes 16-bit floating numbers."""
+    return any(d in HALVES for d in op.outputs) or any(i.dtype in HALVES for i in op.inputs)
+
+
 # ---------------------------------------------------------------- decided once in a process
 
 

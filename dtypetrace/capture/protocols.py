@@ -105,6 +105,8 @@ class Reference(Protocol):
 
     whole: bool
     """Whether it follows everything; False for spot checks (``reference.spot_checks``)."""
+    on: bool
+    """Whether it has not ended."""
 
     def outermost(self, module: nn.Module) -> None:
         """A module is called from outside."""

@@ -31,6 +31,7 @@ from .ops import (
     Operator,
     RawInput,
     form_of,
+    in_16_bits,
     is_parameter,
     made_by,
     operator,
@@ -94,6 +95,8 @@ class Recorder:
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None
         """What computes in higher precision, if a reference was asked for."""
+        self.checks: Reference | None = None
+        """Spot checks: they become the reference with the first op in 16 bits, and cost nothing before and after."""
         self.plans: list[Plan] = []
         self.thread = get_ident()
         self.threads: dict[int, Thread] = {}
@@ -110,9 +113,9 @@ class Recorder:
         self.origins.clear()
         self.threads.clear()
         self.running_steps.clear()
-        if self.reference is not None:
-            self.reference.close()
-        self.reference = self.values = None  # their results have been read, and they hold tensors
+        for reference in filter(None, (self.reference, self.checks)):
+            reference.close()
+        self.reference = self.checks = self.values = None  # their results have been read, and they hold tensors
         self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:
@@ -358,6 +361,8 @@ class Recorder:
         op.number, op.count = len(self.ops), 1
         self._op_of[name] = op
         self.ops.append(op)
+        if self.checks is not None and self.reference is None and self.checks.on and in_16_bits(op):
+            self.reference = self.checks
         return op
 
     def _raw_inputs(self, func: Any, inputs: Sequence[Tensor], place: int, forward_op: int) -> list[RawInput]:

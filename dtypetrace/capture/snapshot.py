@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Event, Op, Parameter, Place, Precision, Read, Recording, Unchanged
+from ..records import Event, Op, Parameter, Place, Read, Recording, Unchanged
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
@@ -65,10 +65,9 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
     if not whole:
         return lambda: Recording(places, events, ops(), refused, names, meta=facts, text=text)
     values = recorder.values.read() if recorder.values is not None else ()
-    precisions, compared = recorder.reference.read() if recorder.reference is not None else ((), ())
-    checked: tuple[Precision, ...] = ()
-    if recorder.reference is not None and not recorder.reference.whole:
-        precisions, checked = (), precisions
+    whole_reference = recorder.reference if recorder.checks is None else None
+    precisions, compared = whole_reference.read() if whole_reference is not None else ((), ())
+    checked = recorder.checks.read()[0] if recorder.checks is not None else ()
     parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
     updates, unchanged = recorder.updates.read(), tuple(_unchanged(recorder, module))
     ran = run_line(recorder.started)

@@ -5,7 +5,7 @@ their tensors and the memory are bounded, however large the program is. So proba
 coordinates and small models are checked; the activations of a large model are not, and what is computed from those
 begins again with the program's own values. Backward and the optimizer are not followed.
 
-A program without 16-bit tensors pays for one look-up for each operator.
+They begin with the first op in 16 bits: a program without such ops pays nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 
 from ..capture import private
 from ..capture.calls import HALVES
+from ..capture.ops import in_16_bits
 from ..records import FORWARD, Compared, Precision
 from .calls import tensors_of
 from .engine import Engine, Followed, Written
@@ -29,7 +30,7 @@ Tensor = torch.Tensor
 STEPS = 2
 """Optimizer steps with ops in 16 bits that are checked."""
 CALLS = 3000
-"""Calls that are checked in a run: each costs about a tenth of a millisecond."""
+"""Calls that are checked in a run: each costs a few tenths of a millisecond on a CPU."""
 CALLS_OF_ONE = 64
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
 LARGEST = 1 << 18
@@ -42,19 +43,11 @@ MOST_BYTES = 1 << 26
 _EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
 
 
-class Recorded(Protocol):
-    """What is used of one op of the recorder."""
-
-    phase: str
-    inputs: list[Any]
-    outputs: tuple[torch.dtype, ...]
-
-
 class Recorder(Protocol):
     """The parts of the recorder that are used here."""
 
     not_seen: dict[str, None]
-    broken: bool
+    reference: Any
 
     @property
     def ops(self) -> list[Any]: ...
@@ -115,7 +108,7 @@ class SpotChecks:
             return
         narrow = self._narrow.get(number)
         if narrow is None:
-            narrow = self._narrow[number] = _narrow(self._recorder.ops[number])
+            narrow = self._narrow[number] = in_16_bits(self._recorder.ops[number])
         if not narrow and not len(self._shadows):
             return
         written, self._written = self._written, None
@@ -205,6 +198,8 @@ class SpotChecks:
     def stop(self) -> None:
         """Ends the checks; drops every tensor."""
         self.on = False
+        if self._recorder.reference is self:
+            self._recorder.reference = None
         self._shadows.clear()
         self._written = None
 
@@ -215,10 +210,6 @@ class SpotChecks:
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
         """The errors, by op. This waits for the device."""
         return self._errors.read(), ()
-
-
-def _narrow(op: Recorded) -> bool:
-    return any(d in HALVES for d in op.outputs) or any(i.dtype in HALVES for i in op.inputs)
 
 
 def _memory(tensor: Tensor) -> bool:

@@ -74,7 +74,7 @@ docs: $(VENV)/test.stamp
 	@echo "built: build/site/index.html"
 
 benchmark: $(VENV)/test.stamp
-	@status=0; for script in overhead always_on start; do $(IN_VENV) benchmarks/$$script.py || status=1; done; exit $$status
+	@status=0; for script in overhead always_on start scale; do $(IN_VENV) benchmarks/$$script.py || status=1; done; exit $$status
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

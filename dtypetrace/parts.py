@@ -7,6 +7,7 @@ library only.
 
 from __future__ import annotations
 
+import gc
 import os
 import traceback
 from collections.abc import Callable, Iterator
@@ -60,3 +61,16 @@ def _sentence(part: str, failure: Exception) -> str:
     text = seen(" ".join(str(failure).split()))[:_LONGEST]
     why = f"{type(failure).__name__}{at}{': ' if text else ''}{text}"
     return f"{part}: dtypetrace itself failed here ({why}). Please report this"
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """A block that makes many objects and no garbage: with all of torch's in memory, one look at every object takes as
+    long as all of dtypetrace's imports."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

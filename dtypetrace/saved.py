@@ -11,13 +11,14 @@ import json
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from . import report
+from .parts import collector_paused
 from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources, schema
 from .terminal import seen
 
@@ -55,7 +56,8 @@ def load(path: str | os.PathLike[str]) -> Results:
     """Reads a saved trace. Raises TraceFileError for a file that is not one, OSError where the file cannot be read."""
     name = seen(os.fsdecode(path))
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        with collector_paused():
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise TraceFileError(
             f"{name} is no saved trace, or only a part of one: {_short(error)}. Save it again with "
@@ -67,8 +69,9 @@ def load(path: str | os.PathLike[str]) -> Results:
         )
     _check_format(name, data.get("format"))
     try:
-        reader = _Reader(data["fields"], data["frames"], data["places"])
-        return reader.results(data)
+        with collector_paused():
+            reader = _Reader(data["fields"], data["frames"], data["places"])
+            return reader.results(data)
     except (LookupError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
         raise TraceFileError(f"{name} is damaged: {_short(error)}. Save it again with dtypetrace run --save") from None
 
@@ -145,16 +148,23 @@ class _Table:
         return self._frames[frame]
 
 
+_Make = Callable[[Any], Any]
+"""Makes a value of one type from JSON's data."""
+
+
 class _Reader:
     """Unpacks values by the types that records declare, and refuses what does not fit them.
 
     ``names`` are the fields that the file has for each kind of record. A field that was added later gets its default; a
-    field that no longer exists is ignored.
+    field that no longer exists is ignored. What a type asks for is found once: a trace has a hundred thousand values.
     """
 
     def __init__(self, names: Any, frames: list[Any], places: list[Any]) -> None:
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._makes: dict[Any, _Make] = {}
         _expect(names, dict)
-        self._names = {kind: self.unpack(tuple[str, ...], own) for kind, own in names.items()}
+        self._names.update({kind: self.unpack(tuple[str, ...], own) for kind, own in names.items()})
+        self._makes.clear()
         self._frames = [self.unpack(Frame, f) for f in frames]
         self._places = [Place(tuple(self._frames[_index(i, self._frames)] for i in place)) for place in places]
 
@@ -166,43 +176,114 @@ class _Reader:
         return Results(recording, tuple(replace(f, sources=recording.sources) for f in findings), fixes, diff)
 
     def unpack(self, kind: Any, data: Any) -> Any:
+        return self._make(kind)(data)
+
+    def _make(self, kind: Any) -> _Make:
+        made = self._makes.get(kind)
+        if made is None:
+            # a record may hold records of its own kind, so its name is known before its parts are
+            self._makes[kind] = lambda data: self._makes[kind](data)
+            made = self._makes[kind] = self._find(kind)
+        return made
+
+    def _find(self, kind: Any) -> _Make:
         if kind is Place:
-            return self._places[_index(data, self._places)]
+            return lambda data: self._places[_index(data, self._places)]
         if is_dataclass(kind):
-            return self._record(kind, data)
+            return self._record(kind)
         origin, args = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
-            if data is None and type(None) in args:
-                return None
-            return self.unpack(next(a for a in args if a is not type(None)), data)
+            inner, none = self._make(next(a for a in args if a is not type(None))), type(None) in args
+            return lambda data: None if data is None and none else inner(data)
         if origin is tuple:
-            return self._tuple(args, data)
+            return self._tuple(args)
         if origin is not None:  # a mapping
+            return self._mapping(self._make(args[1]))
+        return _SCALARS.get(kind) or partial(_scalar, kind)
+
+    def _mapping(self, value: _Make) -> _Make:
+        def make(data: Any) -> dict[str, Any]:
             _expect(data, dict)
-            return {key: self.unpack(args[1], item) for key, item in data.items()}
-        if kind is float and type(data) is int:
-            data = float(data)
-        if kind is not Any:
-            _expect(data, kind)
-        return data
+            return {key: value(item) for key, item in data.items()}
 
-    def _record(self, kind: Any, data: Any) -> Any:
-        own = _names(kind)
+        return make
+
+    def _record(self, kind: Any) -> _Make:
+        own, hints = _names(kind), _hints(kind)
         names = self._names.get(kind.__name__, own)
-        hints = _hints(kind)
-        if not isinstance(data, list) or len(data) != len(names):
-            raise ValueError(f"a {kind.__name__} of {len(names)} fields was expected")
-        if names == own:
-            return kind(*(self.unpack(hint, item) for hint, item in zip(hints.values(), data)))
-        return kind(**{name: self.unpack(hints[name], item) for name, item in zip(names, data) if name in hints})
+        size, same = len(names), names == own
+        parts = [(name, self._make(hints[name]) if name in hints else None) for name in names]
+        makes = [make for _, make in parts if make is not None]
+        whole = [n for n, name in enumerate(names) if same and hints[name] is int]
+        deep = [(n, makes[n]) for n, name in enumerate(names) if same and hints[name] not in _BY_TYPE]
+        known: set[tuple[type, ...]] = (
+            set()
+        )  # types of fields that were read before: texts among them need no second look
 
-    def _tuple(self, args: tuple[Any, ...], data: Any) -> tuple[Any, ...]:
-        _expect(data, list)
+        def make(data: Any) -> Any:
+            if type(data) is not list or len(data) != size:
+                raise ValueError(f"a {kind.__name__} of {size} fields was expected")
+            if same:
+                types = tuple(map(type, data))
+                if types not in known:
+                    made = kind(*[part(item) for part, item in zip(makes, data)])
+                    known.add(types)
+                    return made
+                values = data[:]
+                for n in whole:
+                    if not -schema.LARGEST <= values[n] <= schema.LARGEST:
+                        _integer(values[n])
+                for n, part in deep:
+                    values[n] = part(values[n])
+                return kind(*values)
+            return kind(**{name: part(item) for (name, part), item in zip(parts, data) if part is not None})
+
+        return make
+
+    def _tuple(self, args: tuple[Any, ...]) -> _Make:
         if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(self.unpack(args[0], item) for item in data)
-        if len(data) != len(args):
-            raise ValueError(f"{len(args)} values were expected")
-        return tuple(self.unpack(a, item) for a, item in zip(args, data))
+            item = self._make(args[0])
+
+            def every(data: Any) -> tuple[Any, ...]:
+                _expect(data, list)
+                return tuple([item(one) for one in data])
+
+            return every
+        items = [self._make(a) for a in args]
+
+        def each(data: Any) -> tuple[Any, ...]:
+            _expect(data, list)
+            if len(data) != len(items):
+                raise ValueError(f"{len(items)} values were expected")
+            return tuple([make(one) for make, one in zip(items, data)])
+
+        return each
+
+
+def _scalar(kind: Any, data: Any) -> Any:
+    _expect(data, kind)
+    return data
+
+
+def _text(data: Any) -> Any:
+    if type(data) is not str:
+        _expect(data, str)
+    return data
+
+
+def _integer(data: Any) -> Any:
+    if type(data) is not int or not -schema.LARGEST <= data <= schema.LARGEST:
+        _expect(data, int)
+    return data
+
+
+def _number(data: Any) -> Any:
+    return _scalar(float, float(data) if type(data) is int else data)
+
+
+_BY_TYPE = (Any, str, bool, int, str | None)
+"""Types of fields of which nothing has to be made."""
+_SCALARS: dict[Any, _Make] = {Any: lambda data: data, str: _text, int: _integer, float: _number}
 
 
 @cache

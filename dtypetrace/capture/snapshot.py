@@ -40,6 +40,10 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
     """Makes the snapshot when it is called. What needs live tensors, modules, devices and files is read before; the
     rest costs as much again, and a program that closes a trace without a look at it need not wait for that."""
     places = recorder.places.resolve(recorder.user)
+    if recorder.places.full:
+        recorder.not_seen[f"the places of operators after {len(places):,} distinct ones: new code in every step?"] = (
+            None
+        )
     text = _text(recorder, places) if whole else LIVE
     names = recorder.modules.names(places, text)
 

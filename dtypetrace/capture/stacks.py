@@ -40,6 +40,9 @@ class Places:
     """Numbers distinct stacks. A place may continue in an ``outer`` one: the place where the enclosing module was
     called."""
 
+    most = 200_000
+    """Places that are distinguished."""
+
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._entries: list[tuple[int, tuple[tuple[CodeType, int] | Frame, ...]]] = []
@@ -95,7 +98,15 @@ class Places:
             number = self._add(tuple(key), start, boundary, outer)
         return number
 
+    @property
+    def full(self) -> bool:
+        """Whether new places are no longer distinguished: a program that compiles new code in each step makes new
+        ones without end."""
+        return len(self._entries) >= self.most
+
     def _add(self, key: tuple[int, ...], frame: FrameType | None, boundary: int, outer: int) -> int:
+        if self.full:
+            return -1
         frames = []
         while frame is not None and id(frame) != boundary:
             code = frame.f_code
@@ -121,6 +132,8 @@ class Places:
         if len(key) == 1:
             return outer
         number = self._numbers.get(tuple(key))
+        if number is None and self.full:
+            return -1
         if number is None:
             number = self._numbers[tuple(key)] = len(self._entries)
             self._entries.append((outer, tuple(frames)))

@@ -32,6 +32,9 @@ _STATE_FIRST, _STATE_EACH = 4, 8
 """Steps after which the optimizer's state is examined: what is lost or infinite there stays so."""
 _FACTS_ONLY = 3
 """Steps that are measured without numerics: dtypes seldom change after the first."""
+_MOST_CHANGES = 64
+"""Steps that may begin with new parameters: a program that makes them anew in each step has no end of them."""
+_TOO_MANY = f"an optimizer's parameters that were new after {_MOST_CHANGES} steps that began with new ones"
 SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
 _OFF = 0.1
 """How far a change may be from that of weight decay alone, relative to it, and still count as decay."""
@@ -125,6 +128,8 @@ class _Optimizer:
         self.known: dict[int, _Tracked] = {}
         self.samples: list[_Samples] = []
         self.steps = 0
+        self.learned = 0
+        """Steps that began with new parameters."""
         self.measuring = False
         self.closure = False
         self.unnamed: list[_Tracked] = []
@@ -181,6 +186,9 @@ class _Optimizer:
                     continue
                 if not isinstance(parameter, Tensor) or not parameter.dtype.is_floating_point or parameter.is_meta:
                     continue
+                if self.learned >= _MOST_CHANGES:
+                    self.recorder.not_seen[_TOO_MANY] = None
+                    continue
                 name = f"param_groups[{number}]['params'][{index}]"
                 tracked = _Tracked(parameter, group, name, self.recorder.event_of(parameter))
                 self.known[id(parameter)] = tracked
@@ -188,6 +196,7 @@ class _Optimizer:
                 local = _local(parameter)
                 if local is not None:
                     new.setdefault((local.device, local.dtype), []).append((tracked, parameter))
+        self.learned += bool(self.unnamed)
         if self.numerics:
             self.samples += [_Samples(*key, pairs) for key, pairs in new.items()]
 

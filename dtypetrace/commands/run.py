@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import shlex
 import sys
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..parts import collector_paused
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
 from ..terminal import seen_lines
 from . import arguments, dry_run, rank_parts
@@ -401,19 +401,6 @@ def _write(trace: Any, files: Sequence[Output], stream: Any) -> None:
 
 _PATH = tuple(sys.path[1:])
 _OWN_FAULT = "dtypetrace: internal error; the script itself ran as it would. Please report this:\n"
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """A block that makes many objects and no garbage: with all of torch's in memory, one look at every object takes as
-    long as all of dtypetrace's imports."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -108,11 +108,15 @@ def _test(kind: Any, name: str, leaves: set[Any]) -> Test | None:
     if int in leaves:
         if name in TABLES:
             table, first = TABLES[name], 0 if (kind, name) in _ALWAYS else -1
-            return lambda value, sizes: all(first <= n < sizes[table] for n in _numbers(value))
+            return lambda value, sizes: (
+                first <= value < sizes[table]
+                if type(value) is int
+                else all(first <= n < sizes[table] for n in _numbers(value))
+            )
         if name == "shape":
-            return lambda value, sizes: all(n >= -1 for n in value) and math.prod(value) <= LARGEST
+            return lambda value, sizes: not value or min(value) >= -1 and math.prod(value) <= LARGEST
         if name == "count" or kind is Frame:
-            return lambda value, sizes: all(n >= 0 for n in _numbers(value))
+            return lambda value, sizes: value >= 0 if type(value) is int else all(n >= 0 for n in _numbers(value))
         return None
     if name == "phase":
         return lambda value, sizes: value in PHASES

@@ -145,3 +145,31 @@ def test_twenty_steps_need_no_memory():
         tracemalloc.stop()
     assert sizes[-1] - sizes[2] < 4_096, sizes
     whole(trace)
+
+
+def test_new_parameters_in_every_step_are_followed_for_some_steps_only(monkeypatch):
+    monkeypatch.setattr("dtypetrace.capture.updates._MOST_CHANGES", 4)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    kept = []
+    with dtypetrace.trace(numerics=True) as t:
+        for _ in range(8):
+            kept.append(torch.ones(2, 2, requires_grad=True))
+            optimizer.param_groups[0]["params"] = [kept[-1]]
+            kept[-1].sum().backward()
+            optimizer.step()
+            (followed,) = t._watch.recorder.updates._optimizers
+        assert len(followed.samples) == len(followed.known) == 4
+    assert any("parameters that were new" in line for line in t.recording.not_seen)
+
+
+def test_new_code_in_every_step_gets_no_places_without_end(monkeypatch):
+    from dtypetrace.capture.stacks import Places
+
+    monkeypatch.setattr(Places, "most", 40)
+    x = torch.ones(2)
+    with dtypetrace.trace() as t:
+        for number in range(200):
+            exec(compile("y = x * 2.0 + 1.0", f"<made {number}>", "exec"), {"x": x})
+    assert len(t.recording.places) == 40 and len(t.recording.ops) < 60
+    assert any("places of operators after 40" in line for line in t.recording.not_seen)
+    assert sum(op.count for op in t.recording.ops) == 400

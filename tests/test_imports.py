@@ -209,7 +209,7 @@ _run_command(["run", {str(tmp_path / "script.py")!r}])
 """
     modules = loaded(code)
     assert "torch" in modules and "dtypetrace.capture.recorder" in modules
-    late = ("rules", "autofix", "repair", "saved", "foresight", "healing", "reference", "lora", "commands.fix")
+    late = ("rules", "autofix", "repair", "saved", "foresight", "healing", "lora", "commands.fix")
     assert not {"rich", "networkx", "pandas", "jinja2"} & modules
     assert not {f"dtypetrace.{name}" for name in late} & modules
 

@@ -125,7 +125,7 @@ def _not_moved(u: Update) -> Mechanism | None:
     lost = lost_state(u)
     if not u.written and u.moved == 0:
         name = "state underflow" if lost else "untouched"
-        return Mechanism(name, (f"step() ran {u.steps} times and wrote to no weight", *lost))
+        return Mechanism(name, (f"step() wrote to no weight in {u.steps} measured steps", *lost))
     if lost and u.moved == 0:
         return Mechanism("state underflow", (*facts, *lost))
     return Mechanism("below resolution", (*facts, *_resolution(u)))

@@ -208,7 +208,7 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         )
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))
         edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
-        lines = f" ({optimizers.in_words(edit)})" if edit is not None else ""
+        lines = f": {optimizers.in_words(edit)}" if edit is not None else ""
         change = f"let autocast compute in {dtype}{lines}, or load the weights in float32"
         yield _finding(recording, plan, case, said, change)
 

@@ -735,11 +735,9 @@ def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_pat
             "{name: value.to(torch.bfloat16) if value.is_floating_point() else value for name, value in kept.items()}",
         )
     ]
-    _, f = found(
-        tmp_path,
-        text.replace("net, kept, (x,)", "net, (kept, {}), (x,)").replace("<birth>", "#!").replace("<passed>", ""),
-    )
-    assert not f.fix.edits  # several dictionaries: it is unclear which one
+    several = text.replace("net, kept, (x,)", "net, (kept, {}), (x,)")
+    _, f = found(tmp_path, several.replace("<passed>", "#!").replace("<birth>", ""))
+    assert [e.before for e in f.fix.edits] == ["kept"]  # the others are buffers
 
 
 def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):

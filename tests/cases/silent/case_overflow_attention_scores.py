@@ -14,7 +14,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = (self.qkv(x) * self.scale).chunk(3, dim=-1)
-        scores = q @ k.transpose(-1, -2)
+        scores = q @ k.transpose(-1, -2)  # BORN
         return scores.softmax(dim=-1) @ v
 
 

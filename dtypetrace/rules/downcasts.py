@@ -53,9 +53,10 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         return None
     target, value = op.inputs[at], op.inputs[index]
     expected = _of_the_written(run, op) if target.holder == "parameter" else run.dominant(op)
-    why = _harm(run, number, op, target, expected)
+    master = _was_narrow(run, op, index)
+    why = _harm(run, number, target, expected, master=master)
     counts = value.dtype not in REAL
-    if not why and (counts or _was_narrow(run, op, index)):
+    if not why and (counts or master):
         return None  # a stored count, or how master copies of the weights are copied back
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
@@ -177,13 +178,16 @@ def _computed(run: Run, value: Input) -> bool:
     return False
 
 
-def _harm(run: Run, number: int, op: Op, target: Input, expected: str | None) -> str:
-    """What is lost beyond a single rounding; empty where nothing is."""
+def _harm(run: Run, number: int, target: Input, expected: str | None, *, master: bool) -> str:
+    """What is lost beyond a single rounding; empty where nothing is. ``master``: the wide value is a master copy, which
+    keeps its digits."""
+    op = run.ops[number]
     if _adds(op) and _lasts(run, op, target):
         return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
         return f"the rest computes in {expected}, so digits are lost that everything else keeps"
-    again = _widened_again(run, number, target.dtype) if target.holder == "parameter" and not op.module else None
+    loaded = target.holder == "parameter" and not op.module and not master
+    again = _widened_again(run, number, target.dtype) if loaded else None
     if again is not None:
         at = f" at {short(run.place(again))}" if run.place(again).stack else ""
         return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"

@@ -179,14 +179,20 @@ def _own_parameters(module: nn.Module, meaning: Refusal, deep: bool, known: set[
     return [(name, p) for name, p in own if id(p) not in known]
 
 
-def from_traceback(recorder: Recorder, error: BaseException) -> None:
+def recognised(recorder: Recorder, error: BaseException) -> tuple[Exception, Refusal, Stack] | None:
+    """What an exception says of a refusal, and its frames without our own; None where it is none."""
+    meaning = refusals.recognise(str(error), type(error).__name__) if isinstance(error, Exception) else None
+    if meaning is None or not isinstance(error, Exception):
+        return None
+    return error, meaning, [(f, i) for f, i in frames_of(error) if not recorder.places.own(f.f_code.co_filename)]
+
+
+def from_traceback(recorder: Recorder, raised: BaseException) -> None:
     """Records a refusal that no hook saw, from its text and the locals of the frame that raised."""
-    if not isinstance(error, Exception):
+    found = recognised(recorder, raised)
+    if found is None:
         return
-    meaning = refusals.recognise(str(error), type(error).__name__)
-    if meaning is None:
-        return
-    stack = [(f, i) for f, i in frames_of(error) if not recorder.places.own(f.f_code.co_filename)]
+    error, meaning, stack = found
     place = recorder.places.of_frames(whole_stack(stack))
     thread = recorder.thread_state()
     with private.DisableTorchFunction():

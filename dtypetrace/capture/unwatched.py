@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..tables import refusals
 from ..tables.refusals import Refusal
 from . import private, refused_calls
 from .calls import dtype_name
 from .running import ModuleCall
-from .searched_frames import Named, Stack, frames_of
+from .searched_frames import Named, Stack
 
 if TYPE_CHECKING:
     from .ops import GrowingOp
@@ -52,13 +51,11 @@ def leaves(recorder: Recorder, error: BaseException, step: int) -> None:
     recorder.refusals.ended_by(error, lambda unknown: _from_traceback(recorder, unknown, step))
 
 
-def _from_traceback(recorder: Recorder, error: BaseException, step: int) -> None:
-    if not isinstance(error, Exception):
+def _from_traceback(recorder: Recorder, raised: BaseException, step: int) -> None:
+    found = refused_calls.recognised(recorder, raised)
+    if found is None:
         return
-    meaning = refusals.recognise(str(error), type(error).__name__)
-    if meaning is None:
-        return
-    stack = [(f, i) for f, i in frames_of(error) if not recorder.places.own(f.f_code.co_filename)]
+    error, meaning, stack = found
     thread = recorder.thread_state()
     with private.DisableTorchFunction():
         modules = list(_modules(stack))

@@ -31,8 +31,8 @@ class Nodes:
     def __init__(self) -> None:
         self.first = 0
         """The first sequence number that can belong to a watched op."""
-        self._ops = array("q", b"\xff" * (8 * (_SLOTS + 1)))
-        """For each sequence number, in its slot: number << _BITS | number of its op."""
+        self._ops = array("q", (0,)) * (_SLOTS + 1)
+        """For each sequence number, in its slot: (number + 1) << _BITS | number of its op."""
 
     def begin(self) -> int:
         """Starts watching nodes; returns the sequence number of the next one."""
@@ -44,8 +44,11 @@ class Nodes:
 
         One operator may make several: CopySlices, a custom Function around it.
         """
-        for sequence in range(max(thread.sequence, risen - _MOST_NODES), risen):
-            self._ops[sequence & _SLOTS] = sequence << _BITS | op
+        last = risen - 1
+        self._ops[last & _SLOTS] = risen << _BITS | op
+        if thread.sequence != last:
+            for sequence in range(max(thread.sequence, risen - _MOST_NODES), last):
+                self._ops[sequence & _SLOTS] = (sequence + 1) << _BITS | op
         thread.sequence = risen
 
     def forward_op(self) -> int:
@@ -57,7 +60,7 @@ class Nodes:
         if sequence == private.ACCUMULATE_SEQUENCE:
             return ACCUMULATES
         known = self._ops[sequence & _SLOTS]
-        return known & _NUMBERS if known >> _BITS == sequence else -1
+        return known & _NUMBERS if known >> _BITS == sequence + 1 else -1
 
     def variable(self) -> tuple[torch.Tensor | None, bool]:
         """A parameter that the running node leads to, and whether the node was made before watching began."""

@@ -104,9 +104,8 @@ class Modules:
         """Number of the outermost module that a module's number belongs to, -1 for none."""
         return self._entries[number][0].number if number >= 0 else -1
 
-    def names(self, places: Sequence[Place], text: ProgramText) -> tuple[str, ...]:
-        """The name of each number: the root's variable in the frame that called it, then the path below it."""
-        prefixes = self.prefixes(places, text)
+    def names(self, prefixes: Mapping[Root, str]) -> tuple[str, ...]:
+        """The name of each number: that of the outermost module (:meth:`prefixes`), then the path below it."""
         return tuple(".".join(p for p in (prefixes[root], path) if p) for root, path in self._entries)
 
     def prefixes(self, places: Sequence[Place], text: ProgramText) -> dict[Root, str]:

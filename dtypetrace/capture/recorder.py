@@ -240,7 +240,7 @@ class Recorder:
         for i in form.tensors:
             if args[i].dtype is not dtype:
                 return None
-        made = made_by(out, makes)
+        made = (out,) if makes is Tensor else made_by(out, makes)
         for o in made:
             if o is not None and o.dtype is not dtype:
                 return None

@@ -36,7 +36,7 @@ def plan_of(
         named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
         modules = [(clean_name(n, model), m) for n, m in model.named_modules()]
         floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
-        quantised = [n for n, m in modules if any(_is_quantised(p) for p in m.parameters(recurse=False))]
+        quantised = list(dict.fromkeys(n.rpartition(".")[0] for n, p in named if _is_quantised(p)))
         trained = [(n, p) for n, p in floating if p.requires_grad]
         # not the program's request: another thread may be writing the gradients that this optimizer does not hold
         held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()

@@ -6,15 +6,15 @@ Made when a recording is read, not while it grows.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from ..records import Event, Op, Parameter, Place, Read, Recording, Unchanged
+from ..records import Event, Parameter, Place, Plan, Read, Recording, Unchanged
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
@@ -24,7 +24,9 @@ from .module_names import clean_name
 from .run_line import run_line
 
 if TYPE_CHECKING:
+    from .module_names import Root
     from .recorder import Recorder
+    from .stacks import CodeFile
 
 _UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", "load"})
@@ -38,27 +40,13 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
 
 def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[], Recording]:
     """Makes the snapshot when it is called. What needs live tensors, modules, devices and files is read before; the
-    rest costs as much again, and a program that closes a trace without a look at it need not wait for that."""
-    places = recorder.places.resolve(recorder.user)
+    rest costs more, and a program that closes a trace without a look at it need not wait for that."""
+    files = recorder.places.files(recorder.user)
+    text = _text(recorder, files) if whole else LIVE
     if recorder.places.full:
-        recorder.not_seen[f"the places of operators after {len(places):,} distinct ones: new code in every step?"] = (
-            None
-        )
-    text = _text(recorder, places) if whole else LIVE
-    names = recorder.modules.names(places, text)
-
-    def module(number: int) -> str:
-        return names[number] if 0 <= number < len(names) else ""
-
-    events = tuple([_loaded(places, text, _event(s, module(s.module))) for s in recorder.origins.events])
-
-    def ops() -> tuple[Op, ...]:
-        return tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops])
-
-    refused = tuple(
-        replace(r, module=module(number)) if isinstance(number := r.module, int) else r
-        for r in recorder.refusals.records
-    )
+        recorder.not_seen[
+            f"the places of operators after {len(recorder.places):,} distinct ones: new code in every step?"
+        ] = None
     facts = {
         "torch": torch.__version__,
         "python": sys.version.split()[0],
@@ -66,32 +54,73 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
         "steps": recorder.steps_done,
         "trains": recorder.trains,
     }
-    if not whole:
-        return lambda: Recording(places, events, ops(), refused, names, meta=facts, text=text)
+    live = _live(recorder, {**facts, **run_line(recorder.started), **meta}) if whole else _Live(facts)
+
+    def recording() -> Recording:
+        places = recorder.places.resolve(files, text)
+        prefixes = recorder.modules.prefixes(places, text)
+        names = recorder.modules.names(prefixes)
+
+        def module(number: int) -> str:
+            return names[number] if 0 <= number < len(names) else ""
+
+        return Recording(
+            places,
+            tuple([_loaded(places, text, _event(s, module(s.module))) for s in recorder.origins.events]),
+            tuple([o.record(module(o.module), recorder.modules.model_of(o.module)) for o in recorder.ops]),
+            tuple(
+                replace(r, module=module(number)) if isinstance(number := r.module, int) else r
+                for r in recorder.refusals.records
+            ),
+            names,
+            tuple([replace(p, name=f"{prefixes[root]}.{p.name}") for root, p in live.parameters]),
+            live.not_seen,
+            live.facts,
+            live.values,
+            live.updates,
+            live.plans,
+            live.precisions,
+            live.compared,
+            unchanged=tuple(_unchanged(recorder, module)) if whole else (),
+            spot_checks=live.checked,
+            text=text,
+        )
+
+    return recording
+
+
+@dataclass(frozen=True)
+class _Live:
+    """What is read when a trace ends, from tensors, modules and devices."""
+
+    facts: dict[str, Any]
+    parameters: tuple[tuple[Root, Parameter], ...] = ()
+    """Named within their outermost module."""
+    not_seen: tuple[str, ...] = ()
+    values: Any = ()
+    updates: Any = ()
+    plans: tuple[Plan, ...] = ()
+    precisions: Any = ()
+    compared: Any = ()
+    checked: Any = ()
+
+
+def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
     values = recorder.values.read() if recorder.values is not None else ()
     whole_reference = recorder.reference if recorder.checks is None else None
     precisions, compared = whole_reference.read() if whole_reference is not None else ((), ())
     checked = recorder.checks.read()[0] if recorder.checks is not None else ()
-    parameters, not_seen, plans = _parameters(recorder, places, text), tuple(recorder.not_seen), tuple(recorder.plans)
-    updates, unchanged = recorder.updates.read(), tuple(_unchanged(recorder, module))
-    ran = run_line(recorder.started)
-    return lambda: Recording(
-        places,
-        events,
-        ops(),
-        refused,
-        names,
+    parameters = _parameters(recorder)
+    return _Live(
+        facts,
         parameters,
-        not_seen,
-        {**facts, **ran, **meta},
+        tuple(recorder.not_seen),
         values,
-        updates,
-        plans,
+        recorder.updates.read(),
+        tuple(recorder.plans),
         precisions,
         compared,
-        unchanged=unchanged,
-        spot_checks=checked,
-        text=text,
+        checked,
     )
 
 
@@ -120,11 +149,11 @@ def _event(raw: RawEvent, module: str) -> Event:
     )
 
 
-def _text(recorder: Recorder, places: Sequence[Place]) -> ProgramText:
-    """The text of every file that a place names, and the bytes of files that a patch could change."""
+def _text(recorder: Recorder, files: Mapping[int, CodeFile]) -> ProgramText:
+    """The text of every file that a place is in, and the bytes of files that a patch could change."""
     healed = any(r.healed for r in recorder.refusals.records)
-    own = {f.file for p in places for f in p.stack if f.user} if healed else ()
-    return ProgramText.taken(recorder.places.files, own)
+    own = {f.file for f in files.values() if f.user} if healed else ()
+    return ProgramText.taken({f.file for f in files.values()} | recorder.places.given_files, own)
 
 
 def _loaded(places: Sequence[Place], text: ProgramText, event: Event) -> Event:
@@ -142,12 +171,11 @@ def _loaded(places: Sequence[Place], text: ProgramText, event: Event) -> Event:
     return replace(event, how="load", op="from_pretrained", reads=(), default=-1, explicit=named)
 
 
-def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) -> tuple[Parameter, ...]:
+def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
     """The floating parameters and buffers of every model that was called and is still alive."""
-    found: dict[int, Parameter] = {}
-    prefixes = recorder.modules.prefixes(places, text)
+    found: dict[int, tuple[Root, Parameter]] = {}
     with private.DisableTorchFunction():
-        for root, prefix in prefixes.items():
+        for root in recorder.modules.roots:
             module = root.ref()
             for name, tensor in (*module.named_parameters(), *module.named_buffers()) if module is not None else ():
                 if (
@@ -155,7 +183,7 @@ def _parameters(recorder: Recorder, places: Sequence[Place], text: ProgramText) 
                     and id(tensor) not in found
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
-                    full = f"{prefix}.{clean_name(name, module)}"
                     dtype, event = dtype_name(tensor.dtype), recorder.event_of(tensor)
-                    found[id(tensor)] = Parameter(full, dtype, tensor.numel(), event, tensor.requires_grad)
+                    parameter = Parameter(clean_name(name, module), dtype, tensor.numel(), event, tensor.requires_grad)
+                    found[id(tensor)] = root, parameter
     return tuple(found.values())

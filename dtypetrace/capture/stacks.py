@@ -12,15 +12,16 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 from ..records import Frame, Place
-from ..records.text import LIVE, lines_of, universal
+from ..records.text import LIVE, ProgramText, lines_of, universal
 from ..source import expressions
 from .private import TORCH_FOLDER
 
@@ -48,8 +49,6 @@ class Places:
         self._entries: list[tuple[int, tuple[tuple[CodeType, int] | Frame, ...]]] = []
         self._given: dict[tuple[Frame, ...], int] = {}
         self._hidden: dict[str, bool] = {}
-        self.files: frozenset[str] = frozenset()
-        """The files of the resolved places."""
         # ids of code objects are keys, so the objects must stay alive as long as the table
         self._codes: dict[int, CodeType] = {}
 
@@ -181,7 +180,7 @@ class Places:
     @staticmethod
     def callee(code: CodeType, lasti: int) -> str:
         """The name of the function that an instruction calls, else of the function that it is in."""
-        called = expressions.callee(LIVE, _frame(code, lasti, True, _position(code, lasti))) or code.co_name
+        called = expressions.callee(LIVE, _live_frame(code, lasti, True)) or code.co_name
         return called.rpartition(".")[2]
 
     def frames(self, number: int, is_user: Callable[[str], bool]) -> tuple[Frame, ...]:
@@ -189,9 +188,7 @@ class Places:
         found: tuple[Frame, ...] = ()
         while number >= 0:
             number, frames = self._entries[number]
-            found += tuple(
-                f if isinstance(f, Frame) else _frame(*f, is_user(f[0].co_filename), _position(*f)) for f in frames
-            )
+            found += tuple(f if isinstance(f, Frame) else _live_frame(*f, is_user(f[0].co_filename)) for f in frames)
         return found
 
     def given(self, frames: tuple[Frame, ...]) -> int:
@@ -202,8 +199,28 @@ class Places:
             self._entries.append((-1, frames))
         return number
 
-    def resolve(self, is_user: Callable[[str], bool]) -> tuple[Place, ...]:
-        """Every place as files, lines and columns. ``is_user(filename)``: whether a file is the user's own code."""
+    def files(self, is_user: Callable[[str], bool]) -> dict[int, CodeFile]:
+        """The file of each code object that a place is in, by the code's id. ``is_user(filename)``: whether a file is
+        the user's own code. Asked when a trace ends: later, the working directory or a notebook's names may differ."""
+        known: dict[str, CodeFile] = {}
+        found = {}
+        for number, code in self._codes.items():
+            filename = code.co_filename
+            file = known.get(filename)
+            if file is None:
+                file = CodeFile(_file(code), is_user(filename))
+                if filename != "<string>":  # several programs' code has this name
+                    known[filename] = file
+            found[number] = file
+        return found
+
+    @property
+    def given_files(self) -> set[str]:
+        """The files of places that came from other processes."""
+        return {f.file for frames in self._given for f in frames}
+
+    def resolve(self, files: Mapping[int, CodeFile], text: ProgramText) -> tuple[Place, ...]:
+        """Every place as files, lines and columns. ``files``: from :meth:`files`; ``text``: that of these files."""
         places: list[Place] = []
         # by id: code objects compare equal even if their files differ (a copied file)
         known: dict[tuple[int, int], Frame] = {}
@@ -216,16 +233,22 @@ class Places:
                     positions[id(code)] = tuple(code.co_positions())
                 of_code = positions[id(code)]
                 position = of_code[lasti // 2] if 0 <= lasti // 2 < len(of_code) else (None,) * 4
-                found = known[id(code), lasti] = _frame(code, lasti, is_user(code.co_filename), position)
+                found = known[id(code), lasti] = _frame(code, files[id(code)], position, text)
             return found
 
         for outer, frames in self._entries:
             own = tuple(f if isinstance(f, Frame) else frame(*f) for f in frames)
             rest = places[outer].stack if outer >= 0 else ()
             places.append(Place(own + rest))
-        given = {f.file for frames in self._given for f in frames}
-        self.files = frozenset(f.file for f in known.values()) | given
         return tuple(places)
+
+
+class CodeFile(NamedTuple):
+    """Where a code object comes from."""
+
+    file: str
+    user: bool
+    """Whether the file is the user's own code."""
 
 
 def _instruction(code: CodeType, lasti: int) -> int:
@@ -246,19 +269,26 @@ def _position(code: CodeType, lasti: int) -> _Position:
     return next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
 
 
-def _frame(code: CodeType, lasti: int, user: bool, position: _Position) -> Frame:
+def _live_frame(code: CodeType, lasti: int, user: bool) -> Frame:
+    return _frame(code, CodeFile(_file(code), user), _position(code, lasti), LIVE)
+
+
+def _frame(code: CodeType, origin: CodeFile, position: _Position, text: ProgramText) -> Frame:
     line, end_line, column, end_column = position
-    file = _cell(code.co_filename) or _command(code) or _absolute(code.co_filename)
     line = line or code.co_firstlineno
     return Frame(
-        file=file,
+        file=origin.file,
         line=line,
         function=code.co_qualname,
-        user=user,
-        column=_characters(file, line, column),
+        user=origin.user,
+        column=_characters(text, origin.file, line, column),
         end_line=end_line,
-        end_column=_characters(file, end_line, end_column),
+        end_column=_characters(text, origin.file, end_line, end_column),
     )
+
+
+def _file(code: CodeType) -> str:
+    return _cell(code.co_filename) or _command(code) or _absolute(code.co_filename)
 
 
 def _cell(filename: str) -> str | None:
@@ -314,14 +344,14 @@ def _absolute(filename: str) -> str:
     return filename if filename.startswith("<") else os.path.abspath(filename)
 
 
-def _characters(filename: str, line: int | None, column: int | None) -> int | None:
+def _characters(text: ProgramText, file: str, line: int | None, column: int | None) -> int | None:
     """A 0-based UTF-8 byte column as a 1-based character column."""
     if line is None or column is None:
         return None
-    text = linecache.getline(filename, line)
-    if text.isascii():
+    found = text.line(file, line)
+    if found.isascii():
         return column + 1
-    return len(text.encode()[:column].decode(errors="replace")) + 1
+    return len(found.encode()[:column].decode(errors="replace")) + 1
 
 
 class UserCode:

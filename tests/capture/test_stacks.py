@@ -14,6 +14,7 @@ import torch
 
 from dtypetrace.capture import stacks
 from dtypetrace.capture.stacks import Places, UserCode
+from dtypetrace.records.text import LIVE
 
 
 def everything(_file: str) -> bool:
@@ -123,7 +124,7 @@ def test_a_place_continues_in_its_outer_one():
     frame = sys._getframe(0)
     outer = places.here(frame)
     number = inner(frame, outer)
-    resolved = places.resolve(everything)
+    resolved = places.resolve(places.files(everything), LIVE)
     assert resolved[number].stack[0].function.endswith("inner")
     assert resolved[number].stack[1:] == resolved[outer].stack
 
@@ -163,7 +164,7 @@ def test_a_place_without_text_has_no_column_but_a_line(tmp_path):
     places, numbers = Places(), []
     code = compile("\n\nhere()", "<generated>", "exec")
     exec(code, {"here": lambda: numbers.append(places.here(sys._getframe(1)))})
-    frame = places.resolve(everything)[numbers[0]].stack[0]
+    frame = places.resolve(places.files(everything), LIVE)[numbers[0]].stack[0]
     assert (frame.file, frame.line) == ("<generated>", 3)
     assert frame.column == 1  # ASCII or unknown: a byte is a character
 
@@ -172,7 +173,7 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places, numbers = Places(), []
     run("here()", "relative.py", here=lambda: numbers.append(places.here(sys._getframe(1))))
-    assert places.resolve(everything)[numbers[0]].file == str(tmp_path / "relative.py")
+    assert places.resolve(places.files(everything), LIVE)[numbers[0]].file == str(tmp_path / "relative.py")
 
 
 def test_equal_code_in_two_files(tmp_path):
@@ -182,7 +183,7 @@ def test_equal_code_in_two_files(tmp_path):
     for name in ("one.py", "two.py"):
         places, numbers = Places(), []
         run(text, tmp_path / name, here=lambda: numbers.append(places.here(sys._getframe(1))))
-        found.append(Path(places.resolve(everything)[numbers[0]].file).name)
+        found.append(Path(places.resolve(places.files(everything), LIVE)[numbers[0]].file).name)
     assert found == ["one.py", "two.py"]
 
 
@@ -194,7 +195,7 @@ def test_equal_code_in_two_files_of_one_run(tmp_path):
             tmp_path / name,
             here=lambda: numbers.append(places.here(sys._getframe(1))),
         )
-    assert [Path(places.resolve(everything)[n].file).name for n in numbers] == ["one.py", "two.py"]
+    assert [Path(places.resolve(places.files(everything), LIVE)[n].file).name for n in numbers] == ["one.py", "two.py"]
 
 
 def test_a_traceback_s_frames(tmp_path):
@@ -209,7 +210,10 @@ def test_a_traceback_s_frames(tmp_path):
             frames.append((tb.tb_frame.f_code, tb.tb_lasti))
             tb = tb.tb_next
     number = places.of_frames(frames[::-1])
-    assert [(f.function, f.line) for f in places.resolve(everything)[number].stack] == [("f", 2), ("<module>", 3)]
+    assert [(f.function, f.line) for f in places.resolve(places.files(everything), LIVE)[number].stack] == [
+        ("f", 2),
+        ("<module>", 3),
+    ]
     assert places.of_frames(frames[::-1]) == number
     assert places.of_frames([]) == -1
 

@@ -40,7 +40,7 @@ def frame_of(text: str, tmp_path, name: str = "program.py") -> Frame:
             found.append(places.here(sys._getframe(1)))
 
     exec(compile(text, str(file), "exec"), {"here": here, "thing": Anything()})
-    return places.resolve(lambda _file: True)[found[-1]].stack[0]
+    return places.resolve(places.files(lambda _file: True), LIVE)[found[-1]].stack[0]
 
 
 def call(text: str, tmp_path) -> str:

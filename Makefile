@@ -8,6 +8,7 @@
 # make torch-tests TORCH_TESTS=/path/to/pytorch/test    PyTorch's own tests, plain and traced
 # make matrix        the demo and quick tests under PYTHONS and TORCHES, several GB of downloads
 # make docs          the documentation site in build/site, built strictly; open build/site/index.html
+# make dist          a wheel and a source distribution in dist, installed and tested in an environment outside the checkout
 # make benchmark, make clean
 #
 # The first two work on a machine that has nothing but Python 3.11 and make: what they need goes
@@ -16,7 +17,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test fast exhaustive fuzz matrix torch-tests lint dtype-rules docs benchmark clean
+.PHONY: demo test fast exhaustive fuzz matrix torch-tests lint dtype-rules docs dist benchmark clean
 
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
@@ -72,6 +73,9 @@ dtype-rules: $(VENV)/test.stamp
 docs: $(VENV)/test.stamp
 	NO_MKDOCS_2_WARNING=1 $(IN_VENV) -m mkdocs build --strict
 	@echo "built: build/site/index.html"
+
+dist: $(VENV)/test.stamp
+	$(IN_VENV) -m tools.distribution --jobs $(PYTEST_JOBS)
 
 benchmark: $(VENV)/test.stamp
 	@status=0; for script in overhead always_on start scale; do $(IN_VENV) benchmarks/$$script.py || status=1; done; exit $$status

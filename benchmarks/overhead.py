@@ -199,9 +199,14 @@ NUMERICS_STEPS = 20
 """Steps over which the cost of numerics is averaged: values need not be looked at in all of them."""
 
 
-def short_race(work: Work, rounds: int, clock: Callable[[], float], numerics: bool) -> dict[str, float]:
-    """Seconds a step of what is opened and closed within the timing: ``cold`` round one step, ``numerics`` round many."""
-    best: dict[str, float] = {}
+def short_race(
+    work: Work, rounds: int, clock: Callable[[], float], numerics: bool, steps: dict[str, Times]
+) -> dict[str, float]:
+    """Seconds a step of what is opened and closed within the timing: ``cold`` round one step, ``numerics`` round many.
+
+    ``steps``: the times of :func:`race`. A step with nothing or the empty pair is the same there.
+    """
+    best = {name: steps[name].step for name in ("nothing", "empty pair")}
 
     def note(name: str, contestant: Contestant, steps: int) -> None:
         gc.collect()
@@ -223,18 +228,23 @@ def short_race(work: Work, rounds: int, clock: Callable[[], float], numerics: bo
 # ---------------------------------------------------------------- memory
 
 
+_SWEEP = 10
+"""Steps within which the table of live tensors is swept at least once: it grows until then."""
+
+
 @dataclass(frozen=True)
 class Growth:
     """What ``steps`` more identical steps added to a trace after its first."""
 
     steps: int
     size: int
-    """Bytes of Python memory after garbage collection."""
+    """Bytes of Python memory after garbage collection: the least after the last ten steps less the least of the ten
+    from the second on."""
     records: int
     """Ops, events and places."""
 
 
-def memory_growth(make: Callable[[], Work], steps: int = 20) -> Growth:
+def memory_growth(make: Callable[[], Work], steps: int = 30) -> Growth:
     """Watches one step of new work, then ``steps`` more, and compares.
 
     tracemalloc begins before the work is made: it does not see freed what is older, and would count as growth whatever
@@ -251,13 +261,15 @@ def memory_growth(make: Callable[[], Work], steps: int = 20) -> Growth:
 
     tracemalloc.start()
     try:
-        work = make()
+        work, sizes = make(), []
         with dtypetrace.trace(work.model) as trace:
             for step in range(1 + steps):  # one line calls them all: a call from another line is another place
                 work.step()
                 if step == 0:
-                    before, first = records(), size()
-            return Growth(steps, size() - first, records() - before)
+                    before = records()
+                else:
+                    sizes.append(size())
+            return Growth(steps, min(sizes[-_SWEEP:]) - min(sizes[:_SWEEP]), records() - before)
     finally:
         tracemalloc.stop()
 
@@ -413,7 +425,11 @@ def short_rows(times: dict[str, float]) -> list[Row]:
 def growth_rows(growth: Growth) -> list[Row]:
     return [
         Row(
-            f"Python memory: growth over {growth.steps} steps after the first", growth.size, kilobytes, 64 * KILOBYTE, 0
+            f"Python memory: growth over {growth.steps} steps from the second on",
+            growth.size,
+            kilobytes,
+            64 * KILOBYTE,
+            0,
         ),
         Row(f"new records in {growth.steps} steps after the first", growth.records, count, 0, 0),
     ]
@@ -475,16 +491,17 @@ def main(argv: list[str] | None = None) -> int:
         print(table(title, rows), flush=True)
 
     work = meta_work()
+    times = race(work, rounds, slow_rounds, time.process_time, steps=3)
     show(
         f"{work.name}: {work.ops} ops",
-        cost_rows(work, race(work, rounds, slow_rounds, time.process_time))
-        + short_rows(short_race(work, rounds, time.process_time, numerics=False)),
+        cost_rows(work, times) + short_rows(short_race(work, rounds, time.process_time, numerics=False, steps=times)),
     )
     work = cpu_work()
+    times = race(work, rounds, slow_rounds, time.process_time, steps=3)
     show(
         f"{work.name}: {work.ops} ops",
-        cost_rows(work, race(work, rounds, slow_rounds, time.process_time, steps=3), bars=False)
-        + short_rows(short_race(work, rounds, time.process_time, numerics=True))
+        cost_rows(work, times, bars=False)
+        + short_rows(short_race(work, rounds, time.process_time, numerics=True, steps=times))
         + growth_rows(memory_growth(cpu_work)),
     )
     if torch.cuda.is_available():

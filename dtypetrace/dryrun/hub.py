@@ -113,23 +113,34 @@ def _keep_wide(model: torch.nn.Module, names: Iterable[str]) -> None:
             parameter.data = parameter.data.to(torch.float32)
 
 
-_HEADER_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+_HEADER_DTYPES = {
+    "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64, "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2": torch.float8_e5m2, "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "BOOL": torch.bool,
+    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8,
+}  # fmt: skip
+"""The names of dtypes in the header of a safetensors file."""
 
 
 def _of_files(name: Any, subfolder: str | None) -> torch.dtype | None:
     """The dtype of the first floating weight in a local folder's safetensors files, from their headers."""
     folder = Path(str(name)) / (subfolder or "")
     for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
-        for entry in header(file).values():
-            if entry.get("dtype") in _HEADER_DTYPES:
-                return _HEADER_DTYPES[entry["dtype"]]
+        for dtype, _ in header(file).values():
+            if dtype.is_floating_point:
+                return dtype
     return None
 
 
-def header(file: Path) -> dict[str, dict[str, Any]]:
-    """The header of a safetensors file: dtype and shape of each tensor."""
+def header(file: Path) -> dict[str, tuple[torch.dtype, list[int]]]:
+    """Dtype and shape of each tensor in a safetensors file. Tensors in a dtype that torch has no name for are left
+    out."""
     with file.open("rb") as stream:
         (size,) = struct.unpack("<Q", stream.read(8))
         found: dict[str, dict[str, Any]] = json.loads(stream.read(size))
-    found.pop("__metadata__", None)
-    return found
+    return {
+        name: (_HEADER_DTYPES[entry["dtype"]], entry["shape"])
+        for name, entry in found.items()
+        if entry.get("dtype") in _HEADER_DTYPES
+    }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from . import devices
+from .hub import header
 from .prediction import tensors_in
 from .pretend import Replace
 from .values import NeedsValueError
@@ -67,6 +69,9 @@ def safetensors(module: Any, replace: Replace) -> None:
     def load_file(filename: Any, device: Any = "cpu", **kwargs: Any) -> Any:
         if (saved := written.get(_name(filename))) is not None:
             return saved
+        if os.path.getsize(filename) > _MOST_BYTES:
+            empty = {n: torch.empty(shape, dtype=d, device="meta") for n, (d, shape) in header(Path(filename)).items()}
+            return {name: devices.placed(t, cuda=False).to(device) for name, t in empty.items()}
         return {name: tensor.to(device) for name, tensor in read(filename, **kwargs).items()}
 
     replace(module, "save_file", save_file)

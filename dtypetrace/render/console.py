@@ -107,6 +107,8 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     steps = [f"What it means: dtypetrace explain {findings[0].code}"]
     if not program:
         return steps
+    if any(f.predicted for f in findings):  # `fix` would run the program for real
+        return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.left for refused in recording.refused):
         steps.append(f"More may follow: dtypetrace run --autofix {program}")
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):

@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 
 from dtypetrace.commands import dry_run
 from dtypetrace.dryrun.hub import NotPretendedError
@@ -166,6 +168,44 @@ def test_what_values_decide_is_answered_so_that_the_program_goes_on(dry):
     assert ended.status == 0, ended.err
     assert ended.out.split("\n")[0] == "3 torch.Size([16]) [1, 1] (2, 8)"
     assert any("train.py:7" in note for note in ended.not_seen)
+
+
+def test_of_a_large_checkpoint_only_dtypes_and_shapes_are_read(dry, tmp_path):
+    """Its values are never read: those of one file are no numbers, and a part of the other is missing."""
+    large = torch.full((2048, 2300), torch.nan)
+    torch.save({"weight": large.to(torch.bfloat16), "scale": large}, tmp_path / "old.pt")
+    safetensors.torch.save_file({"weight": large.half(), "scale": large}, tmp_path / "new.safetensors")
+    with (tmp_path / "new.safetensors").open("r+b") as file:
+        file.truncate(1 << 24 | 1)
+    ended = dry("""
+        import torch
+        from safetensors.torch import load_file
+        for state in (torch.load("old.pt"), load_file("new.safetensors")):
+            print({name: (str(t.dtype), tuple(t.shape), t.isnan().any().item()) for name, t in sorted(state.items())})
+        model = torch.nn.Linear(2300, 2048, bias=False).cuda()
+        model.weight.data = load_file("new.safetensors", device="cuda")["weight"]
+        model(torch.randn(2, 2300, device="cuda"))
+        """)
+    assert ended.status == 0, ended.err
+    shape = (2048, 2300)
+    assert ended.out.splitlines()[:2] == [
+        str({"scale": ("torch.float32", shape, False), "weight": ("torch.bfloat16", shape, False)}),
+        str({"scale": ("torch.float32", shape, False), "weight": ("torch.float16", shape, False)}),
+    ]
+    assert len(ended.findings) == 1 and ended.findings[0]["predicted"]
+    assert ended.err.splitlines()[-1].startswith("After the change, check again: dtypetrace run --dry-run ")
+
+
+def test_a_program_that_needs_values_ends_in_one_line(dry):
+    ended = dry("""
+        import io, torch
+        model = torch.nn.Linear(2048, 2048).cuda()
+        torch.save(model.state_dict(), io.BytesIO())
+        """)
+    assert ended.status == 2 and "Traceback" not in ended.err
+    last = ended.err.strip().splitlines()[-1]
+    assert last.startswith("dtypetrace: error: the dry run stopped at train.py:4 after 0 optimizer steps")
+    assert "the program needs values" in last and "--steps" in last
 
 
 def test_an_operator_without_a_meta_kernel_ends_in_one_line(dry):

@@ -113,8 +113,8 @@ def _get_grad(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict
     if isinstance(grad, Tensor) and not recorder.broken:
         try:
             origins = recorder.origins
-            origins.gradient(grad, args[0])
-            if origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
+            new = origins.gradient(grad, args[0])
+            if new and origins.of(grad) is None and (owner := origins.of(args[0])) is not None:
                 with private.DisableTorchFunction():
                     if grad.dtype is args[0].dtype:
                         origins.mark(grad, owner.event, -1)

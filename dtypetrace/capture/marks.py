@@ -234,11 +234,13 @@ class Origins:
                 self.replaced.setdefault(mark.event, set()).add(own.event)
                 moved.was = own.event
 
-    def gradient(self, gradient: torch.Tensor, owner: torch.Tensor) -> None:
-        """A watched thread has read or written a tensor's ``.grad``."""
+    def gradient(self, gradient: torch.Tensor, owner: torch.Tensor) -> bool:
+        """A watched thread has read or written a tensor's ``.grad``. Returns whether this gradient is new."""
         known = self._gradients.get(id(owner))
-        if known is None or known[0]() is not gradient or known[1]() is not owner:
-            self._gradients[id(owner)] = Ref(gradient), Ref(owner)
+        if known is not None and known[0]() is gradient and known[1]() is owner:
+            return False
+        self._gradients[id(owner)] = Ref(gradient), Ref(owner)
+        return True
 
     def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The gradients that watched threads have read or written, each with the tensor that owns it.

@@ -60,8 +60,9 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
 
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
     fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
-    out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``."""
-    from .render import census
+    out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``;
+    ``modules``, each with ``name`` and ``calls``."""
+    from .render import census, listings
 
     with collected() as failed:
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
@@ -72,6 +73,7 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
         "not_seen": [*recording.not_seen, *failed],
         "findings": [f for f in plain if f is not None],
         "operators": operators,
+        "modules": [{"name": name, "calls": calls} for name, calls in listings.module_calls(recording).items()],
     }
 
 

@@ -65,6 +65,15 @@ def schema() -> _Schema:
         "not_seen": {"type": "array", "items": {"type": "string"}, "description": "What limits this report."},
         "findings": {"type": "array", "items": made.of(Finding), "description": "The most serious one comes first."},
         "operators": {"type": "array", "items": made.of(OperatorRow), "description": "What ran in which dtype."},
+        "modules": {
+            "type": "array",
+            "description": "How often the program called each module's forward; a checkpoint's recompute is no call.",
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "calls": {"type": "integer", "minimum": 0}},
+                "required": ["name", "calls"],
+            },
+        },
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

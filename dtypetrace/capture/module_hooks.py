@@ -79,6 +79,8 @@ class ModuleHooks:
                 name = type(module).__name__
                 recorder.not_seen[f"{name}'s fused fast path: it is off while hooks or modes are on"] = None
             number = recorder.modules.number(module, root)
+            if not backward:
+                recorder.modules.calls[number] += 1
             modules.append(ModuleCall(module, number, id(frame), place, backward, root, id(frame.f_back)))
             return self.healer.module_input(module, args, thread) if self.healer is not None else None
         except Exception:
@@ -168,6 +170,7 @@ class ModuleHooks:
             self._follow(lambda: self._plan(optimizer, step.place))
         self._follow(lambda: measuring.after_step(recorder, optimizer))
         recorder.steps_done += 1
+        recorder.stepping.done(recorder.steps_done, len(recorder.ops))
         if self.windows is not None:
             self.windows.step_ended(optimizer)
         elif self.steps is not None and recorder.steps_done >= self.steps:

@@ -51,6 +51,8 @@ class Modules:
         self._root_of: dict[int, Root] = {}
         self._last_at: dict[tuple[str, int], Root] = {}
         self._entries: list[tuple[Root, str]] = []
+        self.calls: list[int] = []
+        """For each number: how often the program called the module's forward; a checkpoint's recompute is no call."""
 
     def root(self, module: nn.Module, place: int) -> Root:
         known = self._root_of.get(id(module))
@@ -97,6 +99,7 @@ class Modules:
         if number is None:
             number = root.paths[path] = len(self._entries)
             self._entries.append((root, path))
+            self.calls.append(0)
         entry = root.numbers[id(module)] = (weakref.ref(module), number)
         return entry
 

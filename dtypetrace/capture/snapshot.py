@@ -84,6 +84,8 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             unchanged=tuple(_unchanged(recorder, module)) if whole else (),
             spot_checks=live.checked,
             text=text,
+            module_calls=tuple(recorder.modules.calls),
+            step_ends=tuple(recorder.stepping.ends_at),
         )
 
     return recording

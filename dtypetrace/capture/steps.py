@@ -38,6 +38,14 @@ class Steps:
     def __init__(self, places: Places) -> None:
         self._places = places
         self.running: list[Running] = []
+        self.ends_at: list[tuple[int, int]] = []
+        """(step, how many distinct ops had been seen at its end), for the steps that showed a new one."""
+
+    def done(self, number: int, ops: int) -> None:
+        """A step has ended; ``ops``: the distinct ops so far. A step without a new one is not kept, so the list is
+        never longer than that of the ops."""
+        if not self.ends_at or self.ends_at[-1][1] < ops:
+            self.ends_at.append((number, ops))
 
     def begins(
         self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, place: int, depth: int

@@ -286,6 +286,12 @@ class Recording:
     """The error of small ops in the first steps, where only those were also run in higher precision."""
     sources: Sources = field(default_factory=Sources)
     """The lines that views show; empty until the trace is judged."""
+    module_calls: tuple[int, ...] = ()
+    """For each of ``modules``: how often its forward was called in watched steps, without a checkpoint's recompute;
+    empty in a trace that an older version saved."""
+    step_ends: tuple[tuple[int, int], ...] = ()
+    """(number of an optimizer step from 1 on, how many of ``ops`` had been seen at its end); steps that showed no new
+    op are left out."""
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
     """The program's whole text while the recording is still to be judged; views do not have it."""
 

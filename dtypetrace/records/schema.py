@@ -37,6 +37,9 @@ _META: dict[str, Any] = {
 }  # fmt: skip
 """The entries of a recording's ``meta`` that views read."""
 
+_COUNTS = frozenset({"count", "module_calls", "step_ends"})
+"""Fields whose numbers are never negative."""
+
 Test = Callable[[Any, Mapping[str, int]], bool]
 """Whether a field may hold a value, given how many records each table has."""
 
@@ -115,7 +118,7 @@ def _test(kind: Any, name: str, leaves: set[Any]) -> Test | None:
             )
         if name == "shape":
             return lambda value, sizes: not value or min(value) >= -1 and math.prod(value) <= LARGEST
-        if name == "count" or kind is Frame:
+        if name in _COUNTS or kind is Frame:
             return lambda value, sizes: value >= 0 if type(value) is int else all(n >= 0 for n in _numbers(value))
         return None
     if name == "phase":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,9 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     learning_rate. Values need ``numerics=True``.
 
     ``backward``: what each module's backward ops made: module, dtype, parameters (dtypes of its own), ops, count.
+
+    ``modules``, indexed by name: calls (how often the program called its forward), parameters (numbers of its own),
+    dtypes (of these), ops (calls of ops in it, not in the modules inside).
 
     Phase and severity are ordered categories, so sorting puts forward before backward and note before error; modules,
     ops and dtypes are plain categories.
@@ -106,7 +110,7 @@ _CATEGORIES = frozenset(
     ]
 )
 _NUMBERS = frozenset(
-    ["count", "line", "user_line", "born_line", "size", "bytes", "ops", "steps", "absent", "zero", "broken"]
+    ["count", "calls", "line", "user_line", "born_line", "size", "bytes", "ops", "steps", "absent", "zero", "broken"]
 )
 _SHARES = frozenset(["peak", "subnormal", "moved", "magnitude", "change", "learning_rate"])
 
@@ -206,6 +210,25 @@ def _backward(recording: Recording, findings: Sequence[Finding]) -> Any:
     )
 
 
+def _modules(recording: Recording, findings: Sequence[Finding]) -> Any:
+    import pandas as pd
+
+    calls, own, ran = listings.module_calls(recording), listings.parameters(recording), Counter[str]()
+    for op in recording.ops:
+        ran[op.module] += op.count
+    numbers, dtypes = Counter[str](), defaultdict[str, set[str]](set)
+    for row in own:
+        numbers[row.module] += row.size
+        dtypes[row.module].add(row.dtype)
+    columns: dict[str, list[Any]] = {
+        "calls": list(calls.values()),
+        "parameters": [numbers[name] for name in calls],
+        "dtypes": [", ".join(sorted(dtypes[name])) for name in calls],
+        "ops": [ran[name] for name in calls],
+    }
+    return _frame(columns, pd.Index(list(calls), name="name", dtype="str"))
+
+
 _FRAMES: dict[str, Callable[[Recording, Sequence[Finding]], Any]] = {
     "ops": _ops,
     "findings": _findings,
@@ -213,4 +236,5 @@ _FRAMES: dict[str, Callable[[Recording, Sequence[Finding]], Any]] = {
     "parameters": _parameters,
     "gradients": _gradients,
     "backward": _backward,
+    "modules": _modules,
 }

@@ -205,3 +205,13 @@ def user_line(where: Place) -> tuple[str, int]:
     """File and line of the user's own innermost frame; of the innermost frame where none is the user's."""
     frame = where.user_frame
     return (frame.file, frame.line) if frame is not None else ("", 0)
+
+
+def module_calls(recording: Recording) -> dict[str, int]:
+    """How often each module's forward was called, by name; modules that the program gives the same name count
+    together. Empty where that was not recorded."""
+    calls: dict[str, int] = {}
+    for name, count in zip(recording.modules, recording.module_calls):
+        if name:
+            calls[name] = calls.get(name, 0) + count
+    return calls

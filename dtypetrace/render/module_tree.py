@@ -13,6 +13,7 @@ from typing import Any
 from ..records import FORWARD, Finding, Input, Op, Recording, Refused, Witness
 from ..tables.dtypes import FLOATING
 from ..tables.operators import result_bytes
+from . import listings
 
 _OPEN = 40
 """The most lines that are unfolded at first."""
@@ -40,6 +41,10 @@ class Module:
     error: float | None = None
     """The largest error that one of its ops added, relative to its result, where there is a reference."""
     ops: int = 0
+    """Calls of the ops in it and below."""
+    calls: tuple[int, int] | None = None
+    """How often its forward was called: the fewest and the most of the modules that this line includes; None where
+    that was not recorded."""
     findings: list[str] = field(default_factory=list)
     """Findings that name it."""
     touched: list[str] = field(default_factory=list)
@@ -86,10 +91,12 @@ def tree(
     """The outermost modules that ran, with the modules inside them; ``anchors``: names of the findings to link to."""
     known: dict[str, Module] = {}
     roots: list[Module] = []
+    calls = listings.module_calls(recording)
     ran = {o.module for o in recording.ops if o.module}
     for full in (*recording.modules, *sorted(ran - set(recording.modules))):
         if full:
-            _enter(known, roots, full)
+            module = _enter(known, roots, full)
+            module.calls = (calls[full], calls[full]) if full in calls else None
     _fill(recording, known, anchors)
     used = [m for m in roots if m.ops or m.weights]
     for module in used:
@@ -270,9 +277,14 @@ def _add_amounts(one: Module, other: Module) -> None:
     one.weights.update(other.weights)
     one.computed.update(other.computed)
     one.gradients.update(other.gradients)
+    one.calls = _range(one.calls, other.calls)
     one.error = max(filter(None, (one.error, other.error)), default=one.error)
     for ours, theirs in zip(one.children, other.children):
         _add_amounts(ours, theirs)
+
+
+def _range(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    return (min(one[0], other[0]), max(one[1], other[1])) if one and other else one or other
 
 
 def _bound(roots: list[Module], most: int) -> None:

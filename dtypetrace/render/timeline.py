@@ -29,6 +29,8 @@ _HEIGHT = 40
 _PEAK = 60
 """Height of the drawing of bytes."""
 _MOST_MARKS = 12
+_NARROWEST = 0.06
+"""Share of the axis that the label of a step needs."""
 
 
 @dataclass
@@ -56,6 +58,18 @@ class Mark:
     more: int = 0
 
 
+@dataclass(frozen=True)
+class StepMark:
+    """A part of the axis: the ops that first ran in one optimizer step, or in a few that are too narrow for a mark
+    each. ``at`` and ``width`` in percent; ``to``: its last op."""
+
+    label: str
+    title: str
+    at: float
+    width: float
+    to: int
+
+
 @dataclass
 class Timeline:
     """Everything on the axis. ``ops``: how many distinct ops it has, ``columns``: into how many it is cut."""
@@ -64,6 +78,7 @@ class Timeline:
     columns: int = 0
     strips: list[Strip] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    steps: list[StepMark] = field(default_factory=list)
     live: str = ""
     """The drawing of the bytes that later ops still use; empty where no shapes were recorded."""
     live_words: str = ""
@@ -75,7 +90,13 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
         return Timeline()
     live, words = _live(recording, min(_COLUMNS, len(rows)))
     return Timeline(
-        len(rows), min(_COLUMNS, len(rows)), strips(rows), _marks(recording, findings, len(rows)), live, words
+        len(rows),
+        min(_COLUMNS, len(rows)),
+        strips(rows),
+        _marks(recording, findings, len(rows)),
+        step_marks(recording),
+        live,
+        words,
     )
 
 
@@ -189,6 +210,41 @@ def _number(recording: Recording, f: Finding) -> int:
             return r.after
     there = [n for n, op in enumerate(recording.ops) if listings.place(recording, op.place) == f.site]
     return next((n for n in there if recording.ops[n].op == f.op), there[0] if there and f.site.stack else -1)
+
+
+# ---------------------------------------------------------------- steps
+
+
+def step_marks(recording: Recording) -> list[StepMark]:
+    """Where the ops of each optimizer step begin: the first step at the first op inside a module. Neighbours that are
+    too narrow share a mark; none without an optimizer step."""
+    ops = len(recording.ops)
+    first = next((n for n, op in enumerate(recording.ops) if op.module), 0)
+    parts: list[tuple[list[int], int, int]] = []  # steps, first op, end
+    begin = first
+    for number, end in recording.step_ends:
+        if end <= begin:
+            continue
+        narrow = parts and (parts[-1][2] - parts[-1][1] < _NARROWEST * ops or end - begin < _NARROWEST * ops)
+        if narrow and len(parts) > 1:  # the first step is by itself: it shows most ops
+            parts[-1] = ([*parts[-1][0], number], parts[-1][1], end)
+        else:
+            parts.append(([number], begin, end))
+        begin = end
+    return [
+        StepMark(_steps(steps), f"{_steps(steps)}: ops {begin:,} to {end - 1:,}", *_span(begin, end, ops), end - 1)
+        for steps, begin, end in parts
+    ]
+
+
+def _steps(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"step {numbers[0]}"
+    return f"steps {numbers[0]} to {numbers[-1]}"
+
+
+def _span(begin: int, end: int, ops: int) -> tuple[float, float]:
+    return round(100 * begin / ops, 2), round(100 * (end - begin) / ops, 2)
 
 
 # ---------------------------------------------------------------- bytes

@@ -170,3 +170,20 @@ def test_steps_that_exceptions_left_are_forgotten():
         assert not trace._watch.recorder.running_steps
         torch.ones(2) * 2
     assert {op.phase for op in trace.recording.ops if op.op == "mul"} == {"other"}
+
+
+def test_a_step_is_kept_where_new_ops_were_first_seen():
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with dtypetrace.trace() as t:
+        for n in range(5):
+            out = net(torch.ones(1, 2))
+            if n == 3:
+                out = out.double()
+            out.sum().backward()
+            optimizer.step()
+    ends = dict(t.recording.step_ends)
+    assert {1, 4} <= set(ends) <= {1, 2, 4}, "steps without a new op are left out"
+    assert ends[4] == len(t.recording.ops) > ends[1]
+    first = next(n for n, op in enumerate(t.recording.ops) if "float64" in op.outputs)
+    assert ends[1] <= first < ends[4]

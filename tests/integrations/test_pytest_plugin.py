@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -223,5 +224,7 @@ def test_findings_come_back_from_the_workers_of_xdist(ran):
 
 
 def test_the_entry_point_is_declared():
-    assert "pytest11 =\n    dtypetrace = dtypetrace.integrations.pytest\n" in (ROOT / "setup.cfg").read_text("utf-8")
+    declared = ConfigParser()  # setuptools writes setup.cfg anew in a source distribution, with tabs
+    declared.read(ROOT / "setup.cfg", "utf-8")
+    assert declared["options.entry_points"]["pytest11"].strip() == "dtypetrace = dtypetrace.integrations.pytest"
     assert plugin.__doc__

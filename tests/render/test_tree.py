@@ -7,8 +7,9 @@ from dataclasses import replace
 import programs
 import recordings
 
+from dtypetrace import report
 from dtypetrace.records import Input, Op, Parameter, Precision, Recording, Refused, Witness
-from dtypetrace.render import module_tree
+from dtypetrace.render import listings, module_tree
 
 BLOCKS = """
 class Block(nn.Module):
@@ -166,3 +167,51 @@ def test_every_module_whose_parameter_is_an_operand_has_the_badge():
     (root,) = module_tree.tree(recording, [("DT304-1", replace(finding, module="a", operands=operands))])
     first, second = root.children
     assert (first.findings, first.touched, second.findings, second.touched) == (["DT304-1"], [], [], ["DT304-1"])
+
+
+TWICE = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.lin(self.lin(x))
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.never = Block(), Block(), nn.Linear(4, 4)
+    def forward(self, x):
+        x = checkpoint(self.a, x, use_reentrant=False)
+        return self.b(x)
+
+from torch.utils.checkpoint import checkpoint
+unet = UNet()
+for _ in range(2):
+    unet(torch.ones(2, 4)).sum().backward()
+"""
+
+
+def test_calls_of_a_module_are_those_of_its_forward(tmp_path):
+    """Not of its ops, and a checkpoint's recompute is no call of the program's."""
+    trace = programs.run(tmp_path, TWICE).trace
+    recording = trace.recording
+    calls = listings.module_calls(recording)
+    assert calls == {"unet": 2, "unet.a": 2, "unet.a.lin": 4, "unet.b": 2, "unet.b.lin": 4, "unet.never": 0}
+    (unet,) = module_tree.tree(recording)
+    assert unet.calls == (2, 2) and unet.ops > 8
+    frame = trace.to_dataframe("modules")
+    assert frame.calls.to_dict() == calls and frame.ops["unet.a"] == 0 < frame.ops["unet.a.lin"]
+    assert {"name": "unet.b.lin", "calls": 4} in report.to_json(recording, ())["modules"]
+
+
+def test_a_line_for_similar_siblings_has_the_fewest_and_the_most_calls():
+    recording = Recording(
+        modules=("m", "m.0", "m.1", "m.2", "n"),
+        module_calls=(3, 1, 5, 2, 0),
+        ops=tuple(Op("x", "x.default", "forward", f"m.{n}", -1, (), ("float16",), 1) for n in range(3)),
+    )
+    (m,) = module_tree.tree(recording)
+    assert m.calls == (3, 3) and [(c.label, c.calls) for c in m.children] == [("0 … 2", (1, 5))]
+    (old,) = module_tree.tree(replace(recording, module_calls=()))
+    assert old.calls is None and listings.module_calls(replace(recording, module_calls=())) == {}

@@ -70,7 +70,7 @@ class Table {
     });
     this.body = make("tbody");
     const table = make("table", { "aria-label": spec.title }, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
-    section.append(controls, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": spec.title }, table));
+    section.append(controls, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": spec.title + ", rows" }, table));
   }
   ask(text) {
     this.input.value = text;

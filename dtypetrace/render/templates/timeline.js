@@ -4,13 +4,18 @@ const lanes = one(".lanes"), scrub = one("#scrub");
 function column(label, kind) {
   return tables.ops.columns.find((each) => each.label === label && (!kind || each.kind === kind));
 }
+function stepOf(row) { // ops after the last step belong to none, ops before the first to none as well
+  const parts = all(".steps span", lanes), part = parts.find((each) => row <= Number(each.dataset.to));
+  const early = parts.length && row / Number(lanes.dataset.ops) < parseFloat(parts[0].style.left) / 100 - 1e-4;
+  return part && !early ? part.textContent : "";
+}
 function read(row) { // one op in words
   const value = (label, kind) => {
     const found = column(label, kind);
     return found ? (found.values ? found.values[found.at[row]] : found.at[row]) : "";
   };
   const dtypes = [value("in", "dtypes"), value("out", "dtypes")].filter(Boolean).join(" → ");
-  return [`op ${row.toLocaleString("en")}: ${value("op")}`, dtypes, value("your line") || value("in", "text"), value("module"), value("phase")].filter(Boolean).join(" · ");
+  return [`op ${row.toLocaleString("en")}: ${value("op")}`, dtypes, value("your line") || value("in", "text"), value("module"), value("phase"), stepOf(row)].filter(Boolean).join(" · ");
 }
 function around(row) { // the ops of the column that an op is drawn in
   const ops = Number(lanes.dataset.ops), columns = Number(lanes.dataset.columns);

@@ -6,6 +6,9 @@ change was rounded away. Only tensors that one kind of call changes repeatedly a
 optimizer (whose steps ``updates`` judges as a whole). A value that is written to only once, such as a residual stream,
 may round as it does.
 
+The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
+a long sum drifts away from its terms.
+
 A program may also make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such a
 call is recognised because the same op made one of its operands the time before, perhaps scaled since then.
 """
@@ -61,12 +64,14 @@ _NOISE = 1e-6
 
 
 class Changed(NamedTuple):
-    """For one call: how many sampled numbers it should have changed, how many of those it did, and the index of the
-    operand that the program keeps (None: the one it writes to)."""
+    """For one call: how many sampled numbers it should have changed, how many of those it did, the index of the
+    operand that the program keeps (None: the one it writes to), and the sum of its errors so far, relative to the
+    tensor's size (None where they are not added up)."""
 
     due: Tensor
     done: Tensor
     kept: int | None = None
+    drift: Tensor | None = None
 
 
 class _Rehearsed(NamedTuple):
@@ -77,6 +82,16 @@ class _Rehearsed(NamedTuple):
     look: Callable[[], Sequence[Tensor]]
     samples: Sequence[Tensor]
     exact: Sequence[Tensor]
+    decay: Callable[[Tensor], Tensor] | None = None
+    """What the call does to an error that was there before; None where errors are not added up."""
+
+
+class _Drift(NamedTuple):
+    """The errors that were added up in one tensor: its sample after the last call, and the sum."""
+
+    memory: Any
+    last: Tensor
+    error: Tensor
 
 
 class Kept(NamedTuple):
@@ -87,6 +102,8 @@ class Kept(NamedTuple):
     """A sample of what the op made, where this tensor is a multiple of it; None where this tensor is what the op
     made."""
     factor: Any = 1.0
+    error: Tensor | None = None
+    """The errors that its sums have added up, before the factor."""
 
 
 class Increments:
@@ -94,11 +111,13 @@ class Increments:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Any] = {}
+        self._drifts: dict[tuple[Any, ...], _Drift] = {}
+        self._target: Tensor | None = None
         self._waiting: _Rehearsed | None = None
 
     def rest(self) -> None:
         """Drops the references to tensors."""
-        self._waiting = None
+        self._waiting = self._target = None
 
     def follows(self, args: tuple[Any, ...]) -> bool:
         """Whether an in-place call may change tensors that are judged: narrow ones, outside backward."""
@@ -121,6 +140,7 @@ class Increments:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 rehearse = self._indexed if func in _INDEXED else self._rehearse
                 self._waiting = rehearse(func, args, kwargs or {}, targets)
+                self._target = targets[0]
 
     def _changed_before(self, func: Any, target: Tensor) -> bool:
         """Whether the same kind of call has changed a tensor before; from now on it counts as changed.
@@ -136,6 +156,7 @@ class Increments:
         self._known[key] = memory
         if len(self._known) > _MOST_KNOWN:
             self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
+            self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
         return False
 
     def _rehearse(
@@ -149,7 +170,8 @@ class Increments:
             return None
         exact = IN_PLACE[func](*wide, **named)
         samples = [sample(t).clone() for t in targets]
-        return _Rehearsed(func, lambda: [sample(t) for t in targets], samples, exact if listed else [exact])
+        decay = None if listed else _decay(func, wide)
+        return _Rehearsed(func, lambda: [sample(t) for t in targets], samples, exact if listed else [exact], decay)
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
         """An argument for the rehearsal: float32 samples of tensors that have the target's shape, numbers as they
@@ -223,8 +245,9 @@ class Increments:
             return None
         kept: list[Kept | None] = [getattr(origins.of(t), "kept", None) for t in tensors]
         if func in _ADDS:
-            mark.kept = Kept(number)
-            return self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
+            changed, error = self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
+            mark.kept = Kept(number, error=error)
+            return changed
         if kept[0] is not None and (len(tensors) == 1 or tensors[1].dim() == 0 and kept[1] is None):
             mark.kept = self._scaled(func, args, kept[0], tensors[0])
         return None
@@ -232,14 +255,15 @@ class Increments:
     @staticmethod
     def _arrived(
         number: int, sign: float, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
-    ) -> Changed | None:
-        """How much of a sum arrived in ``out``, where the same op made one of the operands the time before."""
+    ) -> tuple[Changed | None, Tensor | None]:
+        """How much of a sum arrived in ``out``, where the same op made one of the operands the time before, and the
+        errors so far."""
         index = next(
             (n for n, k in enumerate(kept) if k is not None and k.number == number and tensors[n].shape == out.shape),
             None,
         )
         if index is None or len(tensors) != 2 or tensors[1 - index].shape not in (out.shape, ()):
-            return None
+            return None, None
         old, other = kept[index], tensors[1 - index]
         assert old is not None, "the index is that of a kept tensor"
         base = sample(tensors[index]) if old.base is None else old.base
@@ -247,7 +271,11 @@ class Increments:
         mine = base.float() * old.factor
         exact = mine + sign * other if index == 0 else other + sign * mine
         due = (exact - base.float()).abs() > _NOISE * base.float().abs()
-        return Changed(due.sum(), (due & (sample(out) != base)).sum(), index)
+        now = sample(out).float()
+        error = exact - now
+        if old.error is not None:
+            error = error + old.error * old.factor * (1 if index == 0 else sign)
+        return Changed(due.sum(), (due & (now != base)).sum(), index, _share(error, now)), error
 
     def _scaled(self, func: Any, args: tuple[Any, ...], kept: Kept, tensor: Tensor) -> Kept | None:
         factor = args[1] if args[0] is tensor else args[0]
@@ -255,7 +283,8 @@ class Increments:
         if func is _aten.div.Tensor and not isinstance(factor, torch.Tensor) and not factor:
             return None  # after a division by zero it is no longer followed
         base = sample(tensor).clone() if kept.base is None else kept.base
-        return Kept(kept.number, base, kept.factor * factor if func is _aten.mul.Tensor else kept.factor / factor)
+        factor = kept.factor * factor if func is _aten.mul.Tensor else kept.factor / factor
+        return Kept(kept.number, base, factor, kept.error)
 
     def after(self, func: Any) -> Changed | None:
         """How much of the call just made arrived."""
@@ -263,8 +292,43 @@ class Increments:
         if waiting is None or waiting.func is not func:
             return None
         due = [e != s.float() for e, s in zip(waiting.exact, waiting.samples)]
-        done = [d & (now != s) for d, now, s in zip(due, waiting.look(), waiting.samples)]
-        return Changed(_total(due), _total(done))
+        looked = waiting.look()
+        done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
+        drift = self._drifted(waiting, looked[0]) if waiting.decay is not None else None
+        return Changed(_total(due), _total(done), drift=drift)
+
+    def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
+        """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
+        else has written to it."""
+        target, self._target = self._target, None
+        if target is None or call.decay is None:
+            return None
+        now = looked.float()
+        error = call.exact[0] - now
+        memory = private.StorageWeakRef(target.untyped_storage())
+        key = memory.cdata, target.storage_offset(), target.shape
+        known = self._drifts.get(key)
+        if known is not None and not known.memory.expired():
+            same = (known.last == call.samples[0].float()).all()
+            error = error + torch.where(same, call.decay(known.error), 0.0)
+        self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
+        return _share(error, now)
+
+
+def _decay(func: Any, wide: list[Any]) -> Callable[[Tensor], Tensor]:
+    """What an in-place call does to an error of what it changes. wide: its arguments, in float32."""
+    packet = func.overloadpacket
+    if packet in (_aten.mul_, _aten.div_):
+        return lambda error: IN_PLACE[func](error, wide[1])
+    if packet is _aten.lerp_:
+        return lambda error: error * (1 - wide[2])
+    return lambda error: error
+
+
+def _share(error: Tensor, of: Tensor) -> Tensor:
+    """The root mean square of an error, relative to that of what it is an error of; 0 where that is not finite."""
+    share = error.norm() / of.norm()
+    return torch.where(torch.isfinite(share), share, 0.0)
 
 
 def _total(masks: Sequence[Tensor]) -> Tensor:

@@ -26,7 +26,9 @@ def before(
     if values is None or not values.increments.follows(args):
         return
     thread = recorder.thread_state()
-    if recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
+    listed = bool(args) and isinstance(args[0], (list, tuple))
+    # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor
+    if not listed or recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
         try:
             values.increments.before(func, args, kwargs)
         except Exception as error:

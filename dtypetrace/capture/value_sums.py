@@ -62,6 +62,8 @@ class Sums:
         """The greatest number of an op among the measurements that wait."""
         self._casts: list[tuple[Any, ...]] = []
         self._changes: list[tuple[Any, ...]] = []
+        self._drifts: list[tuple[Any, ...]] = []
+        self._integers: list[tuple[Any, ...]] = []
         self._ring = torch.zeros(RING + 1, dtype=torch.bool, device=device)  # the last one means "no operand"
         self._room = 0
         self._make_tables()
@@ -86,9 +88,18 @@ class Sums:
         if self._count >= _BATCH:
             self.fold()
 
-    def changed(self, op: int, due: Tensor, done: Tensor) -> None:
-        """An op was to change ``due`` sampled numbers of a tensor that the program keeps, and changed ``done``."""
+    def changed(self, op: int, due: Tensor, done: Tensor, drift: Tensor | None = None) -> None:
+        """An op was to change ``due`` sampled numbers of a tensor that the program keeps, and changed ``done``; its
+        errors so far add up to ``drift`` of the tensor's size."""
         self._changes.append((op, due, done))
+        if drift is not None:
+            self._drifts.append((op, drift))
+
+    def integers(self, op: int, exact: Tensor, spoilt: Tensor) -> None:
+        """Of ``exact`` integers that an op had to keep, it changed ``spoilt``."""
+        self._integers.append((op, exact, spoilt))
+        if len(self._integers) >= _BATCH:
+            self.fold()
 
     def vanished(self, op: int, alive: Tensor, result: Tensor) -> None:
         """Counts numbers that are zero in an op's result although they are ``alive``."""
@@ -120,7 +131,8 @@ class Sums:
     def _fold(self) -> None:
         batches = [batch for batch in self._batches.values() if batch.count]
         rows = [torch.frombuffer(batch.rows, dtype=torch.long).view(-1, _WIDTH) for batch in batches]
-        self._make_room(max([self._highest, *(c[0] for c in self._casts), *(c[0] for c in self._changes)]) + 1)
+        lists = self._casts, self._changes, self._integers
+        self._make_room(max([self._highest, *(c[0] for waiting in lists for c in waiting)]) + 1)
         if rows:
             self._fold_ranges(batches, torch.cat(rows).to(self.device, non_blocking=True))
         if self._casts:
@@ -131,9 +143,16 @@ class Sums:
         if self._changes:
             counts = torch.stack([torch.stack([c[i] for c in self._changes]) for i in (1, 2)], 1)
             self.arrived.index_add_(0, self._there(c[0] for c in self._changes), counts.long())
+        if self._drifts:
+            drifts = torch.stack([d[1] for d in self._drifts]).float()
+            self.drift.scatter_reduce_(0, self._there(d[0] for d in self._drifts), drifts, "amax")
+        if self._integers:
+            counts = torch.stack([torch.stack([c[i] for c in self._integers]) for i in (1, 2)], 1)
+            self.spoilt.index_add_(0, self._there(c[0] for c in self._integers), counts.long())
         for batch in batches:
             batch.rows = array("q")
-        self._casts, self._changes, self._count, self._highest = [], [], 0, -1
+        self._casts, self._changes, self._drifts, self._integers = [], [], [], []
+        self._count, self._highest = 0, -1
 
     def _fold_ranges(self, batches: list[_Batch], rows: Tensor) -> None:
         all_bad, all_nan, peaks = [], [], []
@@ -159,10 +178,10 @@ class Sums:
     def _make_room(self, needed: int) -> None:
         if needed <= self._room:
             return
-        olds = (self.sums, self.first, self.peak, self.lost, self.arrived)
+        olds = self._tables()
         room, self._room = self._room, max(_LEAST_ROOM, 2 * needed)
         self._make_tables()
-        for new, old in zip((self.sums, self.first, self.peak, self.lost, self.arrived), olds):
+        for new, old in zip(self._tables(), olds):
             new[:room] = old[:room]
 
     def _make_tables(self) -> None:
@@ -177,6 +196,11 @@ class Sums:
         self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
         self.lost = torch.zeros(rows, 5, dtype=torch.long, device=device)
         self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
+        self.drift = torch.zeros(rows, dtype=torch.float32, device=device)
+        self.spoilt = torch.zeros(rows, 2, dtype=torch.long, device=device)
+
+    def _tables(self) -> tuple[Tensor, ...]:
+        return self.sums, self.first, self.peak, self.lost, self.arrived, self.drift, self.spoilt
 
     def extremes(self) -> Iterator[tuple[int, float, bool]]:
         """For each op that was measured: the greatest magnitude, and whether values were infinite, NaN or lost to zero.
@@ -193,7 +217,7 @@ class Sums:
         self.fold()
         if not self._room:
             return {}
-        rows = zip(*(table[:-1].tolist() for table in (self.sums, self.first, self.peak, self.lost, self.arrived)))
+        rows = zip(*(table[:-1].tolist() for table in self._tables()))
         return {
             op: Value(
                 op,
@@ -211,9 +235,12 @@ class Sums:
                 due=arrived[0],
                 done=arrived[1],
                 lost_calls=lost[4],
+                drift=drift,
+                exact=spoilt[0],
+                spoilt=spoilt[1],
             )  # fmt: skip
-            for op, (s, first, peak, lost, arrived) in enumerate(rows)
-            if s[0] or lost[0] or arrived[0]
+            for op, (s, first, peak, lost, arrived, drift, spoilt) in enumerate(rows)
+            if s[0] or lost[0] or arrived[0] or spoilt[0]
         }
 
 

@@ -16,7 +16,7 @@ import torch
 
 from ..records import Value
 from ..tables.dtypes import DTYPES
-from . import private
+from . import integers, private
 from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments
 from .marks import Mark, Origins
 from .value_sums import OPERANDS, RING, Sums
@@ -75,6 +75,8 @@ class Values:
         self._stepped: frozenset[int] = frozenset()
         self._vanished: dict[int, float] = {}
         self._kept: dict[int, int] = {}
+        self._of_integers: dict[int, int] = {}
+        """Calls of each op in which integers were looked at."""
         self.increments = Increments()
 
     # ------------------------------------------------------------ every call
@@ -93,6 +95,8 @@ class Values:
         """Measures one call of op ``number``; ``origins`` holds the marks of live tensors."""
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             self._follow(number, func, args, kwargs, inputs, outputs, origins, phase)
+            if id(func) in integers.FOLLOWED_IDS and outputs and phase not in ("backward", "optimizer"):
+                self._look_at_integers(number, func, args, kwargs, outputs[0])
             kind = self._kind(func)
             if kind == _VIEW:
                 self.pass_on(inputs[0] if inputs else None, outputs, origins.marks)
@@ -105,7 +109,7 @@ class Values:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
-        if dtype in NARROW and phase in _FOLLOWED_PHASES and id(func) in _FOLLOWED_IDS:
+        if dtype in NARROW and _followed(func, phase):
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
             return UNMEASURED
@@ -216,9 +220,22 @@ class Values:
             changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
         sums = self._sums_of(changed.due) if changed is not None else None
         if changed is not None and sums is not None:
-            sums.changed(number, changed.due, changed.done)
+            sums.changed(number, changed.due, changed.done, changed.drift)
             if changed.kept is not None:
                 self._kept[number] = changed.kept
+
+    def _look_at_integers(
+        self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
+        """Counts integers that a call did not keep."""
+        calls = self._of_integers.get(number, 0)
+        if calls >= integers.CALLS or not _plain(out) or not all(_plain(a) for a in args if isinstance(a, Tensor)):
+            return
+        counts = integers.measured(func, args, kwargs, out)
+        sums = self._sums_of(out) if counts is not None else None
+        if counts is not None and sums is not None:
+            self._of_integers[number] = calls + 1
+            sums.integers(number, *counts)
 
     def _kind(self, func: Any) -> int:
         kind = self._kinds.get(id(func))  # by id: hashing an operator runs Python code
@@ -334,6 +351,11 @@ def _is_followed(op: GrowingOp) -> bool:
     return narrow and op.phase in _FOLLOWED_PHASES and id(op.func) in _FOLLOWED_IDS
 
 
+def _followed(func: Any, phase: str) -> bool:
+    """Whether a call may change a kept tensor; an optimizer's calls only in place."""
+    return id(func) in (_FOLLOWED_IDS if phase in _FOLLOWED_PHASES else WATCHED_IDS if phase == "optimizer" else ())
+
+
 def _kind_of(func: Any) -> int:
     packet = getattr(func, "overloadpacket", None)
     if packet is None or packet.__name__.startswith(_NOT_ARITHMETIC):
@@ -380,6 +402,6 @@ def _joined(a: Value, b: Value) -> Value:
     summed = {
         f.name: getattr(a, f.name) + getattr(b, f.name)
         for f in fields(Value)
-        if f.name not in ("op", "first", "peak", "vanished", "kept")
+        if f.name not in ("op", "first", "peak", "vanished", "kept", "drift")
     }
-    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), **summed)
+    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), drift=max(a.drift, b.drift), **summed)

@@ -9,6 +9,9 @@ from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
 from .training import birth
 
+DRIFT = 0.0625
+"""The error of a sum, relative to it: sixteen roundings of bfloat16."""
+
 
 def find(run: Run) -> list[Finding]:
     """One finding for each place where such a tensor's dtype was decided and each line that changes it."""
@@ -16,7 +19,12 @@ def find(run: Run) -> list[Finding]:
     for v in run.recording.values:
         op = run.ops[v.op]
         target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF), None)
-        if target is not None and _lost(op, v) and not _streams(run.recording, op, v.kept):
+        if (
+            target is not None
+            and (_lost(op, v) or _drifted(op, v))
+            and _judged(run, op, target)
+            and not _streams(run.recording, op, v.kept)
+        ):
             f = _finding(run, op, v, target)
             origin = f.culprit.origin.place.stack[:3] if f.culprit else ()
             found.setdefault((origin, f.site.file, f.site.line), f)
@@ -26,6 +34,18 @@ def find(run: Run) -> list[Finding]:
 def _lost(op: Op, v: Value) -> bool:
     """Whether fewer numbers changed than should have, in more calls than the first few."""
     return bool(v.due) and v.done < LEAST_MOVED * v.due and op.count > LEAST_STEPS
+
+
+def _drifted(op: Op, v: Value) -> bool:
+    """Whether the roundings of many calls, each of which arrives, add up to an error that one call never has."""
+    return v.drift >= DRIFT and op.count > LEAST_STEPS
+
+
+def _judged(run: Run, op: Op, target: Input) -> bool:
+    """An optimizer's own state is judged here only where it is narrower than all weights: else what its steps do to
+    the weights shows more."""
+    narrow = any(p.dtype == target.dtype for p in run.recording.parameters)
+    return op.phase != "optimizer" or target.holder is None and not narrow
 
 
 def _streams(recording: Recording, op: Op, kept: int) -> bool:
@@ -52,7 +72,11 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     origin = run.made_like(target, run.dominant(op)) or run.origin(target.event, dtype, target.name or None)
     name = target.name or origin.name or f"what {op.op} changes"
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
-    said = f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
+    said = (
+        f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
+        if _lost(op, v)
+        else f"the roundings of all calls of {op.op} add up to {v.drift:.0%} of the result"
+    )
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
     return silent_finding(
         "DT307",

@@ -10,6 +10,7 @@ from ..records import Finding, Recording
 from . import (
     averages,
     downcasts,
+    integers,
     measured,
     narrow_tables,
     no_gradient,
@@ -72,5 +73,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT203",), downcasts.find),
     Rule(("DT202", "DT205"), round_trips.find),
     Rule(("DT204",), narrow_tables.find, screens=True),
+    Rule(("DT203", "DT204", "DT301"), integers.find),
     Rule(("DT301", "DT302", "DT308"), spot_checks.find, screens=True, adds=True),
 )

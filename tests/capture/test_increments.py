@@ -23,6 +23,40 @@ STANDS = {
     "index_put_": "kept.index_put_((at,), one, accumulate=True)",
     "in place, gradients on": "kept.data.add_(one)",
 }
+LONG = "kept = torch.zeros(8, dtype=torch.bfloat16)\nfor n in range(%d):\n    "
+
+
+@pytest.mark.parametrize("how", ["kept += one * 0.3", "kept = kept + one * 0.3", "kept.data.add_(one, alpha=0.3)"])
+def test_a_long_sum_whose_terms_all_arrive_but_roughly(how, tmp_path):
+    """Each term changes the sum, but by a step that is up to half too long or too short; a short sum does not drift."""
+    for count, codes in ((140, ["DT307"]), (8, [])):
+        program = programs.run(tmp_path, SETUP + LONG % count + how, numerics=True)
+        assert program.error is None and not program.trace._watch.recorder.broken
+        assert [f.code for f in program.findings] == codes, program.trace
+
+
+STEP = """
+class Lean(torch.optim.Optimizer):
+    def __init__(self, parameters): super().__init__(parameters, {})
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            power = self.state[p].setdefault("power", torch.zeros_like(p, dtype=torch.bfloat16))
+            power.mul_(DECAY).add_(p.grad.square().to(power.dtype), alpha=1 - DECAY)
+            p -= 0.01 * p.grad / (power.float().sqrt() + 1e-3)
+model = nn.Linear(8, 8)
+optimizer = Lean(model.parameters())
+for _ in range(6):
+    model(torch.ones(8)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("decay", "codes"), [(0.999, ["DT307"]), (0.9, [])])
+def test_a_state_that_is_narrower_than_its_weights_and_never_decays(decay, codes, tmp_path):
+    program = programs.run(tmp_path, STEP.replace("DECAY", str(decay)), numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken
+    assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace
 
 
 @pytest.mark.parametrize("how", STANDS)

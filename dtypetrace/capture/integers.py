@@ -1,0 +1,121 @@
+"""Integers that lose their values: arithmetic that wraps, fractions that a write cuts off, casts after which different
+numbers are equal.
+
+Each is measured on a sample of one call: the same arithmetic in int64, the same write in floating point, neighbours of
+the sorted numbers before and after the cast. Nothing is read on the host. Integers of 32 bits and more may wrap on
+purpose, as in a hash, so only arithmetic of the smaller ones is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .updates import sample
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+_SMALL = frozenset({torch.uint8, torch.int8, torch.int16})
+"""Images, sounds and quantised numbers; their arithmetic wraps at a few hundred or thousand."""
+_LARGE = frozenset({torch.int32, torch.int64})
+"""Integers beyond those that float32 holds."""
+_ADDS = {
+    _aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add_.Tensor: 1, _aten.sub_.Tensor: -1, _aten.rsub.Scalar: -1,
+}  # fmt: skip
+_POWERS = frozenset({_aten.mul.Tensor, _aten.pow.Tensor_Scalar})
+_CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
+FOLLOWED = frozenset((*_ADDS, *_POWERS, *_CASTS))
+FOLLOWED_IDS = frozenset(map(id, FOLLOWED))
+"""By id: hashing an operator runs Python code."""
+CALLS = 48
+"""Calls of one op that are measured."""
+
+
+def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
+    """How many sampled numbers a call had to keep, and how many of those it did not; None where it can lose none."""
+    if func not in _CASTS:
+        return _wrapped(func, args, kwargs, out) if out.dtype in _SMALL else None
+    source = args[1] if func is _aten.copy_.default else args[0]
+    if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
+        return None
+    if source.dtype in _LARGE and out.dtype is torch.float32:
+        return _merged(source)
+    if not source.dtype.is_floating_point or out.dtype.is_floating_point or out.dtype.is_complex:
+        return None
+    if out.dtype is torch.bool:
+        return None
+    numbers = sample(source.detach())
+    if out.dtype in _LARGE and func is not _aten.copy_.default:
+        return _coarse(numbers) if source.dtype is torch.float32 else None
+    if func is _aten.copy_.default:  # a cast cuts off fractions as it was asked to
+        known = torch.isfinite(numbers)
+        return known.sum(), (known & (numbers.trunc() != numbers)).sum()
+    return _outside(numbers, out.dtype) if out.dtype in _SMALL else None
+
+
+def _outside(numbers: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Floating numbers beyond the range of the integers to which they are cast."""
+    limits, known, whole = torch.iinfo(dtype), torch.isfinite(numbers), numbers.double().trunc()
+    return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
+
+
+_FINEST = 2.0**24
+"""From here on float32 holds only every second integer."""
+
+
+def _coarse(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Floating numbers that are cast to integers, and those so large that not every integer could be one of them."""
+    known = torch.isfinite(numbers)
+    return known.sum(), (known & (numbers.abs() > _FINEST)).sum()
+
+
+def _merged(integers: Tensor) -> tuple[Tensor, Tensor]:
+    """Different integers, and how many of them are equal to the next smaller one in float32."""
+    ordered = sample(integers).sort().values
+    apart = ordered[1:] != ordered[:-1]
+    cast = ordered.to(torch.float32)
+    return apart.sum(), (apart & (cast[1:] == cast[:-1])).sum()
+
+
+def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Integer results that differ from the same arithmetic in int64."""
+    operands = [_wide(a, out) for a in args[:2]]
+    if len(operands) != 2 or operands[0] is None or operands[1] is None:
+        return None
+    (first, second), made = operands, sample(out).long()
+    if func in _ADDS:
+        scale = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+        if type(scale) is not int:
+            return None
+        change = second * (_ADDS[func] * scale)
+        if func is _aten.rsub.Scalar:  # the second number less the first
+            first, change = second, -first * scale
+        elif func in (_aten.add_.Tensor, _aten.sub_.Tensor):
+            if isinstance(args[1], Tensor) and args[1].untyped_storage()._cdata == out.untyped_storage()._cdata:
+                return None  # it was changed too
+            first = (made - change).to(out.dtype).long()  # what was there before the call
+        true = first + change
+    elif func is _aten.mul.Tensor:
+        true = first * second
+    else:
+        if type(args[1]) is not int or not 0 <= args[1] <= _HIGHEST:
+            return None
+        true = first**second
+    wrapped = (true != made).sum()
+    return torch.full_like(wrapped, made.numel()), wrapped
+
+
+_HIGHEST = 3
+"""A power of a 16-bit integer that int64 holds."""
+
+
+def _wide(value: Any, out: Tensor) -> Any:
+    """An operand in int64, sampled as the result is; None where it is no integer."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.dtype.is_complex:
+        return None
+    if value.dim() == 0:
+        return value.long()
+    return sample(value if value.shape == out.shape else value.expand(out.shape)).long()

@@ -1,0 +1,217 @@
+"""Integers that lose their values, measured on samples of the calls (``capture.integers``).
+
+Wrapped (DT301): the result of 8- or 16-bit arithmetic is outside its dtype's range, and what came out is used as a
+quantity: it becomes floating point, is divided, or is compared by size. Bytes that are masked, shifted or taken modulo
+a number may wrap on purpose. A floating number outside the range of the integers to which it is cast has no right
+result at all.
+
+Cut off (DT203): a write stores floating numbers in a tensor of integers, which loses their fractions, and that tensor
+is computed with as floating point afterwards. A cast that the program asks for is its own decision, and so are numbers
+that serve as indices.
+
+Merged (DT204): different integers are equal after a cast to float32, which cannot distinguish neighbours above 2**24;
+or numbers beyond that come from data in float32 and are taken for integers again.
+"""
+
+from __future__ import annotations
+
+from .. import graph
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
+from ..tables.dtypes import REAL
+from ..tables.operators import LIKES, is_cast, is_move, name_of
+from .making import At, silent_finding
+from .run_facts import Run
+
+_FRACTIONS = 0.1
+"""Share of the numbers written that lose a fraction."""
+_MERGED = 0.1
+"""Share of neighbours that become equal."""
+_MOSTLY = 0.5
+_BITS = frozenset(
+    "bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __lshift__ __rshift__ bitwise_left_shift "
+    "bitwise_right_shift remainder fmod eq ne".split()
+)
+"""After these a wrapped integer is a pattern of bits or a remainder, and no quantity."""
+_SIZES = frozenset("floor_divide div gt lt ge le".split())
+"""These take integers for quantities."""
+_BY_INDEX = frozenset("index gather embedding index_select scatter index_add scatter_add index_put take".split())
+_FINEST = 1 << 24
+_FAR = 64
+"""How many ops after a wrap are examined."""
+
+
+def find(run: Run) -> list[Finding]:
+    """One finding for each code and place where the integers' dtype was decided, or where they wrapped."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for v in run.recording.values:
+        if not v.spoilt or run.ops[v.op].phase not in FORWARD:
+            continue
+        f = _judged(run, v)
+        if f is not None and f.culprit is not None:
+            found.setdefault((f.code, f.culprit.origin.place.stack[:1] or f.site.stack[:1]), f)
+    return list(found.values())
+
+
+def _judged(run: Run, v: Value) -> Finding | None:
+    op = run.ops[v.op]
+    made = op.outputs[0]
+    floats = [i for i in op.inputs if i.dtype in REAL]
+    if made in REAL:
+        return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
+    if not floats:
+        return _wrapped(run, v, op) if _quantities(run, [v.op]) else None
+    if not is_cast(op):
+        below = _base(run, op)
+        lost = v.spoilt >= _FRACTIONS * v.exact
+        return _cut_off(run, v, op) if lost and _quantities(run, below, apart=_above(run, v.op)) else None
+    if made in ("int32", "int64"):
+        return _coarse(run, v, op) if v.spoilt >= _MOSTLY * v.exact and _given(run, op) else None
+    return _wrapped(run, v, op)
+
+
+def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset()) -> bool:
+    """Whether what ops made goes on as quantities: floating point, or integers that are divided or compared by size.
+
+    apart: ops that do not count, such as those by which an average of integers is computed from itself.
+    """
+    seen, waiting = set(numbers), list(numbers)
+    while waiting and len(seen) < _FAR:
+        for user in run.users[waiting.pop(0)]:
+            op = run.ops[user]
+            name = name_of(op)
+            if user in seen or name in _BITS or name in LIKES or not op.outputs:
+                continue
+            if name in _BY_INDEX and any(i.dtype in REAL for i in op.inputs):
+                continue
+            if user not in apart and (op.outputs[0] in REAL or name in _SIZES):
+                return True
+            seen.add(user)
+            if op.outputs[0] != "bool" and user not in apart:
+                waiting.append(user)
+    return False
+
+
+def _above(run: Run, number: int) -> frozenset[int]:
+    """The ops that made what an op writes, and itself."""
+    found, waiting = {number}, [i.producer for i in run.ops[number].inputs[1:]]
+    while waiting:
+        at = waiting.pop()
+        if at >= 0 and at not in found:
+            found.add(at)
+            waiting += [i.producer for i in run.ops[at].inputs]
+    return frozenset(found)
+
+
+def _base(run: Run, op: Op) -> list[int]:
+    """The ops that made the tensor into which an op writes, through views."""
+    found: list[int] = []
+    number = op.inputs[0].producer
+    while number >= 0 and number not in found:
+        found.append(number)
+        above = run.ops[number]
+        if not is_move(above) or not above.inputs:
+            break
+        number = above.inputs[0].producer
+    return found
+
+
+def _given(run: Run, op: Op) -> bool:
+    """Whether the numbers that an op casts are data as they were given: only moved since."""
+    number = op.inputs[0].producer
+    while number >= 0:
+        above = run.ops[number]
+        if not above.inputs:
+            return name_of(above) == "lift_fresh"
+        if not is_move(above):
+            return False
+        number = above.inputs[0].producer
+    return True
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _wrapped(run: Run, v: Value, op: Op) -> Finding:
+    made, place = op.outputs[0], run.place(op)
+    source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
+    origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
+    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
+    why = f"limit the numbers to the range of {made} first" if is_cast(op) else "cast to int32 or float32 first"
+    return silent_finding(
+        "DT301",
+        "overflow",
+        At.of(op, place),
+        severity="warning",
+        operands=(culprit,),
+        flow=(FlowStep(place, op.op, op.module, source, made, "value", said=said),),
+        fix=Fix("dtype", place, (), False, why, ()),
+        count=op.count,
+    )
+
+
+def _cut_off(run: Run, v: Value, op: Op) -> Finding:
+    place, target = run.place(op), op.inputs[0]
+    value = next(i for i in op.inputs if i.dtype in REAL)
+    written = run.operand(op, 0, None)
+    like = _made_like(run, op)
+    if like is not None:
+        written = Operand(0, written.name, target.dtype, target.shape, op.device, None, like, written.written)
+    said = f"{v.spoilt:,} of {v.exact:,} sampled numbers had a fraction, which {target.dtype} cuts off"
+    ends = FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy", said=said)
+    return silent_finding(
+        "DT203",
+        "downcast",
+        At.of(op, place),
+        severity="warning",
+        operands=(written,),
+        flow=(*graph.flow(run.recording, target.event, None), ends),
+        fix=Fix("dtype", written.origin.place, (), False, f"give it dtype=torch.{value.dtype} where it is made", ()),
+        count=op.count,
+    )
+
+
+def _made_like(run: Run, op: Op) -> Origin | None:
+    """The factory that made what an op writes to, with the dtype of another tensor."""
+    made = run.ops[_base(run, op)[-1]] if _base(run, op) else None
+    if made is None or name_of(made) not in LIKES:
+        return None
+    return Origin("factory", None, made.op, run.place(made))
+
+
+def _merged(run: Run, v: Value, op: Op) -> Finding:
+    source, made = op.inputs[-1].dtype, op.outputs[0]
+    what = f"{v.spoilt:,} of {v.exact:,} sampled {source} neighbours are equal in {made}"
+    origin = Origin("cast", None, op.op, run.place(op), True)
+    culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    return _indistinct(run, op, culprit, what, ())
+
+
+def _coarse(run: Run, v: Value, op: Op) -> Finding:
+    culprit = run.operand(op, 0, None)
+    what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are taken for integers are above {_FINEST:,}"
+    return _indistinct(run, op, culprit, what, graph.flow(run.recording, op.inputs[0].event, None))
+
+
+def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:
+    place = run.place(op)
+    ends = FlowStep(place, op.op, op.module, op.inputs[-1].dtype, op.outputs[0], "cast", said=what)
+    return silent_finding(
+        "DT204",
+        "downcast",
+        At.of(op, place),
+        severity="warning",
+        operands=(culprit,),
+        flow=(*flow, ends),
+        fix=Fix(
+            "dtype",
+            culprit.origin.place,
+            (),
+            False,
+            "keep these numbers as integers, apart from the floating ones",
+            ("float64 holds integers up to 2**53",),
+        ),
+        count=op.count,
+        title="different integers are equal in float32",
+        notes=(what, f"float32 holds every integer up to {_FINEST:,}, and beyond that only some"),
+    )

@@ -1,0 +1,109 @@
+"""Integers that wrap, lose their fractions or become equal: on recordings made by hand, then from programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import programs
+import pytest
+from recordings import RecordingBuilder
+
+from dtypetrace import rules
+from dtypetrace.records import Recording, Value
+
+
+def kinds(recording: Recording) -> list[tuple[str, str]]:
+    return [(f.code, f.kind) for f in rules.find(recording) if f.severity != "note"]
+
+
+def spoilt(b: RecordingBuilder, op: int, share: float = 0.5) -> Recording:
+    row = Value(op=op, measured=0, made=0, first=-1, made_nan=0, nans=0, bad=0, peak=0.0)
+    return replace(b.recording, values=(replace(row, exact=1000, spoilt=int(1000 * share)),))
+
+
+def summed(*after: str, out: str = "uint8", dtype: str = "uint8") -> Recording:
+    """A sum of integers that wraps, and what the program does with it."""
+    b = RecordingBuilder()
+    pixels = b.made(dtype)
+    made = total = b.ran("add", pixels, pixels, aten="add.Tensor")
+    for n, op in enumerate(after):
+        made = b.ran(op, made, out=out if n == len(after) - 1 else dtype)
+    return spoilt(b, total.producer)
+
+
+@pytest.mark.parametrize(
+    "after", [("floor_divide",), ("view", "to"), ("sum", "to"), ("gt",), ("floor_divide", "stack", "to")]
+)
+def test_a_wrapped_sum_that_is_used_as_a_quantity(after):
+    assert kinds(summed(*after, out="float32")) == [("DT301", "overflow")]
+
+
+@pytest.mark.parametrize("after", [(), ("bitwise_and", "to"), ("remainder", "to"), ("eq",), ("zeros_like",)])
+def test_bytes_that_may_wrap(after):
+    assert kinds(summed(*after, out="float32")) == []
+
+
+def written(share: float = 0.9, after: str = "to", *, out: str = "float32", itself: bool = False) -> Recording:
+    """Floating numbers that a write stores in a tensor of integers, and what the program does with that tensor."""
+    b = RecordingBuilder()
+    kept = b.ran("zeros_like", b.made("int64"), aten="zeros_like.default")
+    if itself:
+        value = b.ran("mul", kept, out="float32", aten="mul.Tensor")
+    else:
+        value = b.ran("mul", b.made("float32"), aten="mul.Tensor")
+    part = b.ran("getitem", kept, aten="select.int")
+    write = b.ran("setitem", part, value, aten="copy_.default")
+    if not itself:
+        b.ran(after, kept, out=out)
+    return spoilt(b, write.producer, share)
+
+
+def test_fractions_that_a_write_into_integers_cuts_off():
+    recording = written()
+    assert kinds(recording) == [("DT203", "downcast")]
+    culprit = rules.find(recording)[0].culprit
+    assert culprit.origin.op == "zeros_like"
+
+
+@pytest.mark.parametrize(
+    "other", [{"share": 0.01}, {"after": "add", "out": "int64"}, {"after": "zeros_like"}, {"itself": True}]
+)
+def test_writes_into_integers_that_lose_nothing_that_is_used(other):
+    """The last is an average of weights that averages a counter too."""
+    assert kinds(written(**other)) == []
+
+
+FOUND = {
+    "wraps": ("pixels = torch.full((8,), 200, dtype=torch.uint8)\nmean = (pixels + pixels) // 2", "DT301"),
+    "wraps in place": ("a = torch.full((8,), 200, dtype=torch.uint8)\na -= 210\nb = a.float()", "DT301"),
+    "wraps below zero": ("a = torch.full((8,), 200, dtype=torch.uint8)\nb = (100 - a) / 2", "DT301"),
+    "a square": ("a = torch.full((8,), 100, dtype=torch.int8)\nb = (a ** 2).float()", "DT301"),
+    "a float that is out of range": ("a = (torch.full((8,), 300.5)).to(torch.uint8)", "DT301"),
+    "a fraction": ("a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5)\nb = a.float()", "DT203"),
+    "large numbers": ("a = torch.arange(4) + 2**25\nb = a.float()", "DT204"),
+    "large numbers taken back": ("a = torch.tensor([2.0**25 + 2])\nb = a[:1].long()", "DT204"),
+}
+FINE = {
+    "in range": "pixels = torch.full((8,), 100, dtype=torch.uint8)\nmean = (pixels + pixels) // 2",
+    "in range, in place": "a = torch.full((8,), 200, dtype=torch.uint8)\na -= 10\na += a // 10\nb = a.float()",
+    "a hash": "a = torch.full((8,), 2**31 - 1, dtype=torch.int32)\nb = (a * 31).float()",
+    "cut off openly": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5).long()\nb = a.float()",
+    "whole numbers": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(3.0)\nb = a.float()",
+    "numbers that float32 tells apart": "a = torch.arange(4) * 4096 + 2**25\nb = a.float()",
+    "computed numbers": "a = torch.rand(3) * 2.0**30\nb = a.long()",
+    "not finite": "a = torch.tensor([float('nan')]).to(torch.uint8)",
+}
+
+
+@pytest.mark.parametrize("how", FOUND)
+def test_programs_that_lose_integers(how, tmp_path):
+    lines, code = FOUND[how]
+    program = programs.run(tmp_path, lines, numerics=True)
+    assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
+    assert [f.code for f in program.findings if f.severity != "note"] == [code]
+
+
+def test_programs_that_lose_none(tmp_path):
+    program = programs.run(tmp_path, "\n".join(FINE.values()), numerics=True)
+    assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
+    assert [f.title for f in program.findings if f.severity != "note"] == []

@@ -1,5 +1,5 @@
 """Integers that lose their values: arithmetic that wraps, fractions that a write cuts off, casts after which different
-numbers are equal.
+numbers are equal. And factors close to 1 that a cast makes 1.
 
 Each is measured on a sample of one call: the same arithmetic in int64, the same write in floating point, neighbours of
 the sorted numbers before and after the cast. Nothing is read on the host. Integers of 32 bits and more may wrap on
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .calls import HALVES
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -39,6 +40,8 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     source = args[1] if func is _aten.copy_.default else args[0]
     if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
         return None
+    if out.dtype in HALVES:
+        return _ones(source, out) if source.dtype in _WIDE and out.numel() <= _FACTORS else None
     if source.dtype in _LARGE and out.dtype is torch.float32:
         return _merged(source)
     if not source.dtype.is_floating_point or out.dtype.is_floating_point or out.dtype.is_complex:
@@ -58,6 +61,18 @@ def _outside(numbers: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Floating numbers beyond the range of the integers to which they are cast."""
     limits, known, whole = torch.iinfo(dtype), torch.isfinite(numbers), numbers.double().trunc()
     return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
+
+
+_WIDE = frozenset({torch.float32, torch.float64})
+_FACTORS = 4096
+"""Elements of the largest tensor of factors: activations of that size are not looked at."""
+
+
+def _ones(source: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers that are not 1, and how many of them a cast made 1."""
+    before, after = sample(source.detach()), sample(out.detach())
+    other = torch.isfinite(before) & (before != 1)
+    return other.sum(), (other & (after == 1)).sum()
 
 
 _FINEST = 2.0**24

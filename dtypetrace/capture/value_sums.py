@@ -138,7 +138,8 @@ class Sums:
         if self._casts:
             counts = torch.stack([torch.stack([c[i] for c in self._casts]) for i in range(1, 5)], 1)
             whole = (counts[:, 0] >= _FEWEST) & (counts[:, 1] >= counts[:, 0] * _NEARLY_ALL)
-            counts = torch.cat([counts.long(), whole.long().unsqueeze(1)], 1)
+            empty = (counts[:, 0] > 1) & (counts[:, 1] == counts[:, 0])
+            counts = torch.cat([counts.long(), whole.long().unsqueeze(1), empty.long().unsqueeze(1)], 1)
             self.lost.index_add_(0, self._there(c[0] for c in self._casts), counts.long())
         if self._changes:
             counts = torch.stack([torch.stack([c[i] for c in self._changes]) for i in (1, 2)], 1)
@@ -194,7 +195,7 @@ class Sums:
         """Columns: measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
         self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
         self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
-        self.lost = torch.zeros(rows, 5, dtype=torch.long, device=device)
+        self.lost = torch.zeros(rows, 6, dtype=torch.long, device=device)
         self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
         self.drift = torch.zeros(rows, dtype=torch.float32, device=device)
         self.spoilt = torch.zeros(rows, 2, dtype=torch.long, device=device)
@@ -235,6 +236,7 @@ class Sums:
                 due=arrived[0],
                 done=arrived[1],
                 lost_calls=lost[4],
+                emptied=lost[5],
                 drift=drift,
                 exact=spoilt[0],
                 spoilt=spoilt[1],

@@ -55,6 +55,8 @@ class Value:
     """A Python scalar among its operands that is not zero but becomes zero in the result's dtype."""
     lost_calls: int = 0
     """Calls in which nearly all of the nonzero elements, and more than a few, came out as zero."""
+    emptied: int = 0
+    """Calls in which all nonzero elements, and more than one, came out as zero."""
     drift: float = 0.0
     """In a call that adds to a narrow tensor repeatedly: the greatest error that its roundings added up to, as root
     mean square relative to the tensor."""

@@ -11,13 +11,16 @@ that serve as indices.
 
 Merged (DT204): different integers are equal after a cast to float32, which cannot distinguish neighbours above 2**24;
 or numbers beyond that come from data in float32 and are taken for integers again.
+
+One (DT204): a cast to a half dtype makes factors 1 that are only close to it, and they are multiplied again and again,
+as the decay of a state is: n times a factor that was rounded once are off by n roundings.
 """
 
 from __future__ import annotations
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
-from ..tables.dtypes import REAL
+from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.operators import LIKES, is_cast, is_move, name_of
 from .making import At, silent_finding
 from .run_facts import Run
@@ -27,6 +30,9 @@ _FRACTIONS = 0.1
 _MERGED = 0.1
 """Share of neighbours that become equal."""
 _MOSTLY = 0.5
+_ONES = 0.05
+"""Share of a tensor of factors."""
+_OFF = 0.25
 _BITS = frozenset(
     "bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __lshift__ __rshift__ bitwise_left_shift "
     "bitwise_right_shift remainder fmod eq ne".split()
@@ -56,6 +62,8 @@ def _judged(run: Run, v: Value) -> Finding | None:
     op = run.ops[v.op]
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
+    if made in HALF:
+        return _undecayed(run, v, op) if v.spoilt >= _ONES * v.exact and _repeated(run, v.op) else None
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats:
@@ -67,6 +75,22 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if made in ("int32", "int64"):
         return _coarse(run, v, op) if v.spoilt >= _MOSTLY * v.exact and _given(run, op) else None
     return _wrapped(run, v, op)
+
+
+def _repeated(run: Run, number: int) -> bool:
+    """Whether what a cast made is multiplied so often that its rounding grows to a quarter."""
+    cast = run.ops[number]
+    most = 2.0 ** DTYPES[cast.outputs[0]].digits * _OFF
+    waiting, seen = [number], {number}
+    while waiting:
+        for user in run.users[waiting.pop()]:
+            op = run.ops[user]
+            if name_of(op) == "mul" and op.count >= most * cast.count:
+                return True
+            if user not in seen and (is_cast(op) or is_move(op)):
+                seen.add(user)
+                waiting.append(user)
+    return False
 
 
 def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset()) -> bool:
@@ -191,6 +215,24 @@ def _coarse(run: Run, v: Value, op: Op) -> Finding:
     culprit = run.operand(op, 0, None)
     what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are taken for integers are above {_FINEST:,}"
     return _indistinct(run, op, culprit, what, graph.flow(run.recording, op.inputs[0].event, None))
+
+
+def _undecayed(run: Run, v: Value, op: Op) -> Finding:
+    made, place = op.outputs[0], run.place(op)
+    origin = Origin("cast", None, op.op, place, True)
+    said = f"{v.spoilt:,} of {v.exact:,} sampled numbers close to 1 are 1 in {made}"
+    return silent_finding(
+        "DT204",
+        "downcast",
+        At.of(op, place),
+        severity="warning",
+        operands=(Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin),),
+        flow=(FlowStep(place, op.op, op.module, op.inputs[-1].dtype, made, "cast", said=said),),
+        fix=Fix("dtype", place, (), False, "keep these factors in float32", ()),
+        count=op.count,
+        title=f"factors close to 1 become 1 in {made}",
+        notes=("they are multiplied again and again, so a state that should decay does not",),
+    )
 
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:

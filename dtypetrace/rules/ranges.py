@@ -20,6 +20,7 @@ from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
 from ..tables.operators import SCALER_CHECKS, STORES, flops, is_cast, is_move, name_of
 from .making import At, silent_finding
 from .run_facts import Run
+from .zeros import POLES, feeds_pole
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""
@@ -42,8 +43,6 @@ _FEW_CALLS = 2
 """Calls in which nearly everything that a state stores becomes zero: once may be the first step's."""
 FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
-_POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
-"""Functions that are infinite at zero: there an operand that was flushed to zero does harm."""
 _MOST_ABOVE = 64
 """How many ops above such a function are examined: further up, what was flushed to zero did not stay zero."""
 _READS = ("_local_scalar_dense", "ones_like")
@@ -108,7 +107,11 @@ def _multiplied_away(run: Run, v: Value) -> bool:
     on with them."""
     op = run.ops[v.op]
     product = op.phase in FORWARD and op.outputs[:1] == ("float16",) and name_of(op) in _PRODUCTS
-    return product and v.nonzero >= FEWEST and v.flushed >= NEARLY_ALL * v.nonzero and bool(run.users[v.op])
+    if not product or not run.users[v.op]:
+        return False
+    return (
+        v.nonzero >= FEWEST and v.flushed >= NEARLY_ALL * v.nonzero or v.emptied >= MANY_CALLS and feeds_pole(run, v.op)
+    )
 
 
 def _lost_products(run: Run, v: Value) -> Finding:
@@ -189,7 +192,7 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
     multiplied = _multiplied(measured, first.op)
     summed = _summed(measured, first.op)
     harmful = bool(after or rooted or multiplied or summed) or _stays(measured, first)
-    if op.op in _POLES or op.aten.split(".")[0] in _POLES:
+    if op.op in POLES or op.aten.split(".")[0] in POLES:
         zero = _flushed_above(measured, first.op)
         if zero is not None:
             yield _pole(run, measured.values[zero], op, harmful)

@@ -64,6 +64,23 @@ def test_a_few_zeros_among_products_are_no_loss(other):
     assert kinds(products(**{"op": "square", **other})) == []
 
 
+@pytest.mark.parametrize(
+    ("after", "emptied", "found"),
+    [
+        (("sum", "clamp", "log"), 9, [("warning", "underflow")]),
+        (("sum", "clamp", "log"), 1, []),
+        (("sum", "tanh"), 9, []),
+    ],
+)
+def test_products_in_a_loop_that_end_at_zero_and_meet_a_logarithm(after, emptied, found):
+    b = RecordingBuilder()
+    made = left = b.ran("mul", b.made("float16", "cast", explicit=True), aten="mul.Tensor", count=400)
+    for op in after:
+        made = b.ran(op, made, aten=f"{op}.default")
+    row = value(left.producer, nonzero=1600, flushed=300, emptied=emptied)
+    assert kinds(replace(b.recording, values=(row,))) == found
+
+
 @pytest.mark.parametrize(("made", "calls", "severity"), [(8, 8, "warning"), (3, 8, "note"), (2, 2, "note")])
 def test_a_check_for_a_rare_infinity_that_is_there_in_every_step(made, calls, severity):
     """A loss scale that the program applies itself, in float16: it looks at the loss, and skips the step."""

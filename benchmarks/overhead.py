@@ -3,8 +3,9 @@
     python benchmarks/overhead.py [--quick]
 
 Every figure is a ratio of minima over interleaved rounds: in each round every contestant does the
-same work once, in the same process, so that a busy machine slows all of them alike. Each contestant
-runs the step once before it is timed; what only a first step costs has a row of its own.
+same work, in the same process, so that a busy machine slows all of them alike. A step is timed in parts
+(the blocks of a model; forward, backward, optimizer), and the minima of the parts are added: what disturbs
+a part in one round hardly does in all of them. The first step of a round has rows of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import platform
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import dtypetrace
@@ -41,9 +43,14 @@ class Work:
 
     name: str
     model: torch.nn.Module
-    step: Callable[[], Any]
+    parts: Sequence[Callable[[], Any]]
+    """What a step does, one after the other; each is timed for itself."""
     ops: int = 0
     """Operators that one step dispatches."""
+
+    def step(self) -> None:
+        for part in self.parts:
+            part()
 
     def __post_init__(self) -> None:
         self.step()  # makes gradients and optimizer state
@@ -61,17 +68,42 @@ def sd_unet(device: str = "meta", dtype: torch.dtype = torch.float32) -> torch.n
 
 
 def meta_work() -> Work:
-    """SD1.5's UNet forward and backward on the meta device: no arithmetic, so what is left is cost per op."""
+    """Forward and backward of SD1.5's UNet on the meta device: no arithmetic, so what is left is cost per op. Each of
+    its blocks is called with what the whole model calls it with."""
     unet = sd_unet()
-    noisy = torch.empty(2, 4, 64, 64, device="meta")
-    when = torch.empty(2, dtype=torch.int64, device="meta")
-    text = torch.empty(2, 77, 768, device="meta")
+    kinds = {"ResnetBlock2D", "Transformer2DModel", "Downsample2D", "Upsample2D", "TimestepEmbedding"}
+    whole = {"conv_in", "conv_norm_out", "conv_act", "conv_out"}
+    blocks = [m for name, m in unet.named_modules() if type(m).__name__ in kinds or name in whole]
+    calls: list[Callable[[], Any]] = []
 
-    def step() -> None:
-        unet(noisy, when, text).sample.square().mean().backward()
-        unet.zero_grad()
+    def noted(block: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        args, kwargs = tree_map_only(torch.Tensor, _leaf, (args, kwargs))
+        made: list[torch.Tensor] = []
 
-    return Work("SD1.5 UNet, meta, forward and backward", unet, step)
+        def forward() -> None:
+            made[:] = [t for t in tree_leaves(block(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+
+        def backward() -> None:
+            torch.autograd.backward(made, [torch.empty_like(t) for t in made])
+            made.clear()
+
+        calls.extend((forward, backward))
+
+    hooks = [block.register_forward_pre_hook(noted, with_kwargs=True) for block in blocks]
+    try:
+        unet(
+            torch.empty(2, 4, 64, 64, device="meta"),
+            torch.empty(2, dtype=torch.int64, device="meta"),
+            torch.empty(2, 77, 768, device="meta"),
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Work("SD1.5 UNet, meta, forward and backward of its blocks", unet, [*calls, unet.zero_grad])
+
+
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 def cpu_work() -> Work:
@@ -84,13 +116,16 @@ def cpu_work() -> Work:
     )  # fmt: skip
     optimizer = torch.optim.AdamW(unet.parameters())
     noisy, when, text = torch.randn(1, 4, 8, 8), torch.tensor([7]), torch.randn(1, 4, 32)
+    losses: list[torch.Tensor] = []
 
-    def step() -> None:
-        unet(noisy, when, text).sample.square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    def forward() -> None:
+        losses.append(unet(noisy, when, text).sample.square().mean())
 
-    return Work("small UNet, CPU, forward, backward and AdamW", unet, step)
+    def backward() -> None:
+        losses.pop().backward()
+
+    parts = [forward, backward, optimizer.step, optimizer.zero_grad]
+    return Work("small UNet, CPU, forward, backward and AdamW", unet, parts)
 
 
 def gpu_work() -> Work:
@@ -106,7 +141,7 @@ def gpu_work() -> Work:
         optimizer.step()
         optimizer.zero_grad()
 
-    return Work("SD1.5 UNet, float16 on the GPU", unet, step)
+    return Work("SD1.5 UNet, float16 on the GPU", unet, [step])
 
 
 # ---------------------------------------------------------------- the contestants
@@ -165,66 +200,70 @@ SLOW_CONTESTANTS: dict[str, Contestant] = {
 }
 
 
-@dataclass
-class Times:
-    """Seconds of a contestant's fastest step, fastest first step and fastest way out of its block."""
-
-    step: float = float("inf")
-    first: float = float("inf")
-    leaving: float = float("inf")
-
-
-def race(work: Work, rounds: int, slow_rounds: int, clock: Callable[[], float], steps: int = 1) -> dict[str, Times]:
-    """Interleaves the contestants and keeps the minima. ``clock`` is in seconds; ``steps`` are timed each round, of the
-    slow contestants one."""
-    times = {name: Times() for name in (*CONTESTANTS, *SLOW_CONTESTANTS)}
-    for turn in range(rounds):
-        for name, contestant in {**CONTESTANTS, **(SLOW_CONTESTANTS if turn < slow_rounds else {})}.items():
-            gc.collect()
-            kept = times[name]
-            with contestant(work):
-                timed = steps if name in CONTESTANTS else 1
-                for step in range(1 + timed):  # one line calls them all: a call from another line is another place
-                    start = clock()
-                    work.step()
-                    spent = clock() - start
-                    if step:
-                        kept.step = min(kept.step, spent)
-                    else:
-                        kept.first = min(kept.first, spent)
-                start = clock()
-            kept.leaving = min(kept.leaving, clock() - start)
-    return times
-
-
+STEPS = 4
+"""Steps of a contestant in a round, the first one included."""
 NUMERICS_STEPS = 20
 """Steps over which the cost of numerics is averaged: values need not be looked at in all of them."""
 
 
-def short_race(
-    work: Work, rounds: int, clock: Callable[[], float], numerics: bool, steps: dict[str, Times]
-) -> dict[str, float]:
-    """Seconds a step of what is opened and closed within the timing: ``cold`` round one step, ``numerics`` round many.
+@dataclass
+class Times:
+    """The least seconds that a contestant took: for entering and leaving its block, and for each part of each step."""
 
-    ``steps``: the times of :func:`race`. A step with nothing or the empty pair is the same there.
-    """
-    best = {name: steps[name].step for name in ("nothing", "empty pair")}
+    entering: float = float("inf")
+    leaving: float = float("inf")
+    parts: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By the step's number and the part's."""
 
-    def note(name: str, contestant: Contestant, steps: int) -> None:
-        gc.collect()
-        start = clock()
-        with contestant(work):
-            for _ in range(steps):
-                work.step()
-        best[name] = min(best.get(name, float("inf")), (clock() - start) / steps)
+    def note(self, step: int, part: int, spent: float) -> None:
+        self.parts[step, part] = min(self.parts.get((step, part), float("inf")), spent)
 
-    for _ in range(rounds):
-        note("nothing", CONTESTANTS["nothing"], 1)
-        note("empty pair", CONTESTANTS["empty pair"], 1)
-        note("cold", CONTESTANTS["dtypetrace"], 1)
-        if numerics:
-            note("numerics", CONTESTANTS["dtypetrace, numerics"], NUMERICS_STEPS)
-    return best
+    @property
+    def first(self) -> float:
+        """The first step."""
+        return sum(spent for (step, _), spent in self.parts.items() if step == 0)
+
+    @property
+    def step(self) -> float:
+        """A later step; infinite where there was none."""
+        least: dict[int, float] = {}
+        for (step, part), spent in self.parts.items():
+            if step:
+                least[part] = min(least.get(part, float("inf")), spent)
+        return sum(least.values()) if least else float("inf")
+
+    @property
+    def cold(self) -> float:
+        """A block opened and closed round one step."""
+        return self.entering + self.first + self.leaving
+
+    @property
+    def average(self) -> float:
+        """A step of a block opened and closed round all steps."""
+        return (self.entering + sum(self.parts.values()) + self.leaving) / (1 + max(step for step, _ in self.parts))
+
+
+def race(
+    work: Work, rounds: int, slow_rounds: int, clock: Callable[[], float], numerics_steps: int = STEPS
+) -> dict[str, Times]:
+    """Interleaves the contestants and keeps the minima. ``clock`` is in seconds. The slow contestants run two steps."""
+    times = {name: Times() for name in (*CONTESTANTS, *SLOW_CONTESTANTS)}
+    for turn in range(rounds):
+        for name, contestant in {**CONTESTANTS, **(SLOW_CONTESTANTS if turn < slow_rounds else {})}.items():
+            steps = 2 if name in SLOW_CONTESTANTS else numerics_steps if name.endswith("numerics") else STEPS
+            gc.collect()
+            kept = times[name]
+            start = clock()
+            with contestant(work):
+                kept.entering = min(kept.entering, clock() - start)
+                for step in range(steps):
+                    for number, part in enumerate(work.parts):  # one line calls all: a call from another is a new place
+                        start = clock()
+                        part()
+                        kept.note(step, number, clock() - start)
+                start = clock()
+            kept.leaving = min(kept.leaving, clock() - start)
+    return times
 
 
 # ---------------------------------------------------------------- memory
@@ -404,20 +443,14 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
     return rows
 
 
-def short_rows(times: dict[str, float]) -> list[Row]:
-    """The rows of :func:`short_race`."""
-    pair = times["empty pair"] - times["nothing"]
-    rows = [
-        Row(
-            "cold: a trace opened and closed round one step, over the empty pair",
-            (times["cold"] - times["nothing"]) / pair,
-            times_over,
-            3.0,
-            2.2,
-        )
-    ]
-    if "numerics" in times:
-        over = (times["numerics"] - times["nothing"]) / pair
+def short_rows(times: dict[str, Times], numerics: bool) -> list[Row]:
+    """What a short trace costs: round one step, and with numerics round twenty."""
+    plain = times["nothing"].step
+    pair = times["empty pair"].step - plain
+    cold = (times["dtypetrace"].cold - plain) / pair
+    rows = [Row("cold: a trace opened and closed round one step, over the empty pair", cold, times_over, 3.0, 2.2)]
+    if numerics:
+        over = (times["dtypetrace, numerics"].average - plain) / pair
         rows.append(
             Row(f"with numerics, averaged over {NUMERICS_STEPS} steps, over the empty pair", over, times_over, 3.0, 2.2)
         )
@@ -493,18 +526,13 @@ def main(argv: list[str] | None = None) -> int:
         print(table(title, rows), flush=True)
 
     work = meta_work()
-    times = race(work, rounds, slow_rounds, time.process_time, steps=3)
-    show(
-        f"{work.name}: {work.ops} ops",
-        cost_rows(work, times) + short_rows(short_race(work, rounds, time.process_time, numerics=False, steps=times)),
-    )
+    times = race(work, rounds, slow_rounds, time.process_time)
+    show(f"{work.name}: {work.ops} ops", cost_rows(work, times) + short_rows(times, numerics=False))
     work = cpu_work()
-    times = race(work, rounds, slow_rounds, time.process_time, steps=3)
+    times = race(work, rounds, slow_rounds, time.process_time, NUMERICS_STEPS)
     show(
         f"{work.name}: {work.ops} ops",
-        cost_rows(work, times, bars=False)
-        + short_rows(short_race(work, rounds, time.process_time, numerics=True, steps=times))
-        + growth_rows(memory_growth(cpu_work)),
+        cost_rows(work, times, bars=False) + short_rows(times, numerics=True) + growth_rows(memory_growth(cpu_work)),
     )
     if torch.cuda.is_available():
         work = gpu_work()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..records import Finding, Recording
 from . import (
     averages,
+    cancellation,
     downcasts,
     integers,
     measured,
@@ -74,5 +75,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT202", "DT205"), round_trips.find),
     Rule(("DT204",), narrow_tables.find, screens=True),
     Rule(("DT203", "DT204", "DT301"), integers.find),
+    Rule(("DT308",), cancellation.find, screens=True),
     Rule(("DT301", "DT302", "DT308"), spot_checks.find, screens=True, adds=True),
 )

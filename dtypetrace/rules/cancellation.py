@@ -56,9 +56,9 @@ def _square_of(run: Run, number: int, depth: int) -> bool:
         seen.add(at)
         op = run.ops[at]
         name = name_of(op)
-        if name in _SQUARES and len({(i.producer, i.event, i.name) for i in op.inputs}) == 1:
-            if name != "mul" or len(op.inputs) == 2:
-                return True
+        same = len({(i.producer, i.event, i.name) for i in op.inputs}) == 1
+        if name in _SQUARES and same and (name != "mul" or len(op.inputs) == 2):
+            return True
         if name in _MEANS or is_move(op) or is_cast(op):
             waiting += [(i.producer, far + 1) for i in op.inputs]
     return False

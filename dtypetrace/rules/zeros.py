@@ -15,7 +15,9 @@ _MOST_ABOVE = 64
 def feeds_pole(run: Run, number: int, also: frozenset[str] = frozenset()) -> bool:
     """Whether a function with a pole at zero takes what an op made, perhaps added up, widened or limited before.
 
-    In a loop of products each call loses a little, until one loses all that is left. also: further functions that count.
+    In a loop of products each call loses a little, until one loses all that is left.
+
+    also: further functions that count.
     """
     seen, waiting = {number}, [number]
     while waiting and len(seen) < _MOST_ABOVE:

@@ -65,6 +65,7 @@ class Trace(View):
         reference_steps: int | None = None,
         keep_wide: tuple[str, ...] = (),
         dry: bool = False,
+        progress: Callable[[Callable[[], int], int], None] | None = None,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(
@@ -88,6 +89,7 @@ class Trace(View):
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
+        self._watch.recorder.progress = progress
         self._outer: Trace | None = None
         self._recording: Recording | None = None
         self._ending: Callable[[], Recording] | None = None

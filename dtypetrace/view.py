@@ -91,8 +91,8 @@ class View(ABC):
 
     def to_dataframe(self, of: str = "ops") -> Any:
         """A ``pandas.DataFrame`` with one row for each distinct op, or, with ``of``, for each of the ``findings``,
-        ``casts``, ``parameters``, ``gradients`` or ``backward``. ``dtypetrace.render.frames.frame`` lists the columns.
-        Raises ValueError for another name."""
+        ``casts``, ``parameters``, ``gradients``, ``backward`` or ``modules``. ``dtypetrace.render.frames.frame`` lists
+        the columns. Raises ValueError for another name."""
         from .render import frames
 
         return frames.frame(*self._shown, of)

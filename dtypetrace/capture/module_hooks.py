@@ -100,6 +100,12 @@ class ModuleHooks:
             self.recorder.reference.outermost(module)
         self.recorder.stepping.forget_left()
         self.recorder.origins.tidy()
+        self._progress()
+
+    def _progress(self) -> None:
+        recorder = self.recorder
+        if recorder.progress is not None:
+            recorder.progress(lambda: sum(op.count for op in recorder.ops), recorder.steps_done)
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         """A module's forward has ended, by an exception too."""
@@ -171,6 +177,7 @@ class ModuleHooks:
         self._follow(lambda: measuring.after_step(recorder, optimizer))
         recorder.steps_done += 1
         recorder.stepping.done(recorder.steps_done, len(recorder.ops))
+        self._follow(self._progress)
         if self.windows is not None:
             self.windows.step_ended(optimizer)
         elif self.steps is not None and recorder.steps_done >= self.steps:

@@ -82,6 +82,8 @@ class Recorder:
         self.refusals = RefusalLog()
         self.not_seen: dict[str, None] = {}
         self.steps_done = 0
+        self.progress: Callable[[Callable[[], int], int], None] | None = None
+        """Is called at outermost module calls and at ends of steps with (asks for the number of ops, steps)."""
         self.trains = False
         """Whether the run has an optimizer."""
         self.stepping = Steps(self.places)

@@ -19,7 +19,8 @@ from typing import Any
 from ..parts import collector_paused
 from ..program import AfterImport, Program, UsageError, interrupts_held, show
 from ..terminal import seen_lines
-from . import arguments, dry_run, rank_parts
+from . import arguments, dry_run, progress, rank_parts
+from .progress import Progress
 from .rank_parts import Job
 from .signals import FatalSignals
 
@@ -147,7 +148,9 @@ class RunCommand:
         if options.format == "sarif" and options.output is None:
             raise UsageError("--format sarif needs --output F: on stderr it would stand among the script's own lines")
         job = rank_parts.job()
+        shown = progress.for_terminal(sys.stderr, quiet=options.quiet or (job is not None and job.rank > 0))
         watch = ScriptWatch(
+            shown,
             source=arguments.source_folder(options),
             script=Path(program.file) if program.file else None,
             ignore=frozenset(options.ignore),
@@ -260,8 +263,9 @@ class ScriptWatch:
     An error of dtypetrace's own is kept for the report, so that it cannot change the run.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, progress: Progress | None = None, **options: Any) -> None:
         self._options = options
+        self._progress = progress
         self._owner = os.getpid()
         self._trace: Any = None
         self._failure: Exception | None = None
@@ -304,10 +308,13 @@ class ScriptWatch:
     def _make(self) -> Any:
         from ..tracing import Trace
 
-        return Trace(model=None, whole_script=True, **self._options)
+        watching = self._progress.watching if self._progress is not None else None
+        return Trace(model=None, whole_script=True, progress=watching, **self._options)
 
     def stop(self, error: BaseException | None) -> None:
         """Ends the trace. ``error`` is the exception that ended the script."""
+        if self._progress is not None:
+            self._progress.clear()
         self._import.remove()
         self.stopped_early = self._dying or error is not None and not isinstance(error, SystemExit)
         try:
@@ -342,7 +349,7 @@ class ScriptWatch:
                     return ()
                 self._trace = self._make()  # an empty report is still a report
                 self._trace.stop(None)
-            with collector_paused():
+            with collector_paused(), self._said("looking for causes"):
                 findings: Sequence[Any] = self._trace.findings
         except Exception:
             say(to.stream, _OWN_FAULT + traceback.format_exc())
@@ -350,10 +357,22 @@ class ScriptWatch:
         shown = self._joined(to.job, to.stream) if to.job is not None else self._trace
         if shown is not None and to.stream is not None and not to.quiet and not self._unseen:
             self._print(shown, program, to)
-        _write(self._trace, to.own, to.stream)
-        if shown is not None:
-            _write(shown, to.files, to.stream)
+        with self._said("writing files") if to.own or to.files else nullcontext():
+            _write(self._trace, to.own, to.stream)
+            if shown is not None:
+                _write(shown, to.files, to.stream)
         return findings
+
+    @contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        """Shows on a terminal what dtypetrace is doing after a script that took a while has ended."""
+        if self._progress is not None and self._progress.late:
+            self._progress.show(f"dtypetrace: {what}")
+        try:
+            yield
+        finally:
+            if self._progress is not None:
+                self._progress.clear()
 
     def _joined(self, job: Job, stream: Any) -> Any:
         """The trace of all ranks, if this is the last process of the machine; else None."""

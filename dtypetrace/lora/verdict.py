@@ -212,7 +212,8 @@ class Retraining:
     def losses_compared(self) -> str:
         """The mean losses of both runs over the later half of the steps, in words."""
         after, untrained = (mean(self._later(losses)) for losses in (self.after.losses, self.untrained))
-        compared = f"{after - untrained:+.1e} against untrained weights on the same batches"
+        less = f"{abs(after - untrained):.1e} {'higher' if after > untrained else 'lower'}"
+        compared = f"{less} than with untrained weights on the same batches"
         return f"over the later half of {self.steps} steps the loss is {after:.5g}, {compared}"
 
 

@@ -51,6 +51,12 @@ def coincide(result: Retraining) -> bool:
     return bool(apart) and max(apart) * _HEIGHT <= _LINE_WIDTH * (max(finite) - min(finite))
 
 
+def learning_is_seen(result: Retraining) -> bool:
+    """Whether the float32 run was measured to learn, and its loss curve shows that: the one decision for "confirmed"
+    in all views."""
+    return result.confirmed and not coincide(result)
+
+
 def _drawing(result: Retraining, width: int, *parts: str) -> str:
     height = _TOP + _HEIGHT + _BOTTOM + 36
     return (
@@ -163,7 +169,8 @@ def _inked(dtype: str, what: str = "stroke") -> str:
 
 
 def _title(result: Retraining) -> str:
-    run = "learns" if result.confirmed else "is not confirmed to learn"
+    moves = "moves its weights" if result.confirmed else "is not confirmed to learn"
+    run = "learns" if learning_is_seen(result) else moves
     return f"Update sizes and losses of both runs, {result.before.dtype} and float32; the float32 run {run}"
 
 

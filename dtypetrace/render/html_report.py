@@ -27,7 +27,7 @@ class AdapterSection:
     """The result of retraining the adapters."""
 
     headline: str
-    confirmed: bool
+    tone: str
     over: str
     why: list[str]
     panels: tuple[str, ...]
@@ -113,11 +113,10 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
 
 def _retraining_alone(retraining: Retraining) -> Page:
     adapters = _adapters(retraining)
-    tone = "warning" if not adapters.confirmed else "note" if curves.coincide(retraining) else "clean"
     return Page(
         title=f"dtypetrace: {adapters.headline}",
-        action=action.Action([(f"{adapters.headline}.", False)], tone, why=[f"{adapters.over}."]),
-        tone=tone,
+        action=action.Action([(f"{adapters.headline}.", False)], adapters.tone, why=[f"{adapters.over}."]),
+        tone=adapters.tone,
         facts=[],
         not_seen=[],
         cards=[],
@@ -135,8 +134,8 @@ def _retraining_alone(retraining: Retraining) -> Page:
 
 def _adapters(r: Retraining) -> AdapterSection:
     return AdapterSection(
-        headline=retraining_views.page_headline(r),
-        confirmed=r.confirmed,
+        headline=retraining_views.headline(r),
+        tone=retraining_views.tone(r),
         over=f"{retraining_views.over(r)}, as they are and in float32",
         why=retraining_views.why(r),
         panels=curves.panels(r),

@@ -20,7 +20,7 @@ from ..lora.verdict import (
 )
 from ..records import State
 from ..terminal import seen
-from .curves import coincide, curves
+from .curves import curves, learning_is_seen
 
 NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
 """The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
@@ -31,17 +31,17 @@ _WIDTH = 108
 
 
 def headline(r: Retraining) -> str:
-    """The verdict in a few words."""
-    if r.confirmed:
+    """The verdict in a few words, on every surface. It says "confirmed" only where the loss curves show it, too."""
+    if learning_is_seen(r):
         return "Confirmed: in float32 the adapters learn"
+    if r.confirmed:
+        return f"In float32 the adapters' weights move; {r.steps} steps are too few to see it in the loss"
     return "Not confirmed: in float32 the adapters were not seen to learn"
 
 
-def page_headline(r: Retraining) -> str:
-    """The same above the loss curves: it claims nothing that they do not show."""
-    if r.confirmed and coincide(r):
-        return f"In float32 the adapters' weights move; {r.steps} steps are too few to see it in the loss"
-    return headline(r)
+def tone(r: Retraining) -> str:
+    """The class of the verdict: ``clean``, ``note`` or ``warning``."""
+    return "clean" if learning_is_seen(r) else "note" if r.confirmed else "warning"
 
 
 def over(r: Retraining) -> str:
@@ -56,7 +56,8 @@ def why(r: Retraining) -> list[str]:
     if not sentences:
         moved = min(v.after.moved for v in r.adapters)
         most = "all" if moved == 1 else f"at least {moved:.0%}"
-        who = "the one adapter learns" if len(r.adapters) == 1 else f"all {len(r.adapters)} adapters learn"
+        does = ("learns", "learn") if learning_is_seen(r) else ("is updated", "are updated")
+        who = f"the one adapter {does[0]}" if len(r.adapters) == 1 else f"all {len(r.adapters)} adapters {does[1]}"
         sentences += [
             f"with the adapters in float32 {who}: {most} of the numbers with a gradient moved, each gradient finite",
             r.losses_compared,
@@ -124,8 +125,8 @@ def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
 
 def text(r: Retraining) -> str:
     """Verdict, facts and table as text."""
-    head = "confirmed: in float32 the adapters learn" if r.confirmed else "not confirmed"
-    lines = [f"LoRA retraining, {over(r)}: {head}"]
+    head = headline(r)
+    lines = [f"LoRA retraining, {over(r)}: {head[0].lower()}{head[1:]}"]
     for sentence in why(r):
         lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as xml
+from dataclasses import replace
 
 import pytest
 
-from dtypetrace.lora.verdict import Retraining, TrainingRun
-from dtypetrace.render import curves, retraining
+from dtypetrace.lora.verdict import AdapterInRun, AdapterVerdict, Retraining, TrainingRun
+from dtypetrace.records import Recording
+from dtypetrace.render import curves, html_report, retraining
 
 NAN = float("nan")
 FALLING = tuple(1 - n / 10 for n in range(8))
@@ -40,8 +42,28 @@ def test_curves_coincide_where_they_are_closer_than_a_line_is_wide(before, after
 def test_nothing_is_confirmed_above_curves_that_coincide():
     near, apart = result(FLAT, [v - 1e-4 for v in FLAT]), result(FLAT, FALLING)
     assert near.confirmed and apart.confirmed
-    assert retraining.page_headline(near).endswith("8 steps are too few to see it in the loss")
-    assert retraining.page_headline(apart) == retraining.headline(apart)
+    assert retraining.headline(near).endswith("8 steps are too few to see it in the loss")
+    assert retraining.headline(apart) == "Confirmed: in float32 the adapters learn"
+    assert [retraining.tone(r) for r in (near, apart)] == ["note", "clean"]
+
+
+def test_every_surface_says_the_same():
+    """The console, a notebook's cell, the page and the picture's own title."""
+    side = AdapterInRun("float32", "healthy", (), 1.0, 0.0, 0.0, 0.0, 1.0, 1e-4, 1e-9, ())
+    adapter = AdapterVerdict("up", side, side)
+    for shown, seen in ((result(FLAT, [v - 1e-4 for v in FLAT]), False), (result(FLAT, FALLING), True)):
+        shown = replace(shown, adapters=(adapter,))
+        views = (
+            retraining.text(shown),
+            retraining.html(shown),
+            html_report.render(Recording(), (), retraining=shown),
+            curves.curves(shown),
+        )
+        for view in views[:3]:
+            assert ("onfirmed: in float32 the adapters learn" in view) is seen
+            assert ("too few to see it in the loss" in view) is not seen
+            assert ("the one adapter learns" in view) is seen
+        assert ("the float32 run learns" in views[3]) is seen
 
 
 def test_the_difference_of_the_losses_has_a_picture_of_its_own():

@@ -21,6 +21,7 @@ from . import (
     round_trips,
     spot_checks,
     training,
+    wide_models,
 )
 from .run_facts import Run
 
@@ -71,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT307",), averages.find, screens=True),
     Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
     Rule(("DT201",), promotions.find),
+    Rule(("DT201",), wide_models.find),
     Rule(("DT203",), downcasts.find),
     Rule(("DT202", "DT205"), round_trips.find),
     Rule(("DT204",), narrow_tables.find, screens=True),

@@ -109,6 +109,7 @@ class View(ABC):
         """
         from .rules import precision_plan
 
+        setattr(precision_plan.PrecisionPlan, "_repr_html_", _plan_html)  # noqa: B010 -- rules know no views
         if step is None:
             return precision_plan.foretold(self.recording, tolerance)
         return precision_plan.search(self.recording, self._runs_with(step), tolerance)
@@ -179,6 +180,12 @@ def _finding_html(finding: Finding) -> str:
     from .render import notebook
 
     return notebook.finding_html(finding)
+
+
+def _plan_html(plan: PrecisionPlan) -> str:
+    from .render import notebook
+
+    return notebook.plan_html(plan)
 
 
 def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:

@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..parts import attempt, collected
 from ..records import Finding, Recording
+from ..terminal import seen
 from . import cards, html_report, html_text, module_tree
 from .layout import columns
 from .pictures import Pictures
 from .svg import draw
 
+if TYPE_CHECKING:
+    from ..rules.precision_plan import PrecisionPlan
+
 MOST_BYTES = 60_000
 _MOST_FINDINGS = 5
 _MOST_MODULES = 80
 _WIDE = 110
+_BAR = 20
+"""Characters of the longest bar."""
 
 
 def trace_html(recording: Recording, findings: Sequence[Finding]) -> str:
@@ -64,6 +70,34 @@ def finding_html(finding: Finding) -> str:
         one = cards.card(recording, finding, finding.code, Pictures(), drawing=True)
     shown: dict[str, Any] = {"cards": [one], "not_seen": tuple(failed)}
     return _fragment(verdict="", tone=finding.severity, summary="", more=0, modules=[], **shown)
+
+
+def plan_html(plan: PrecisionPlan) -> str:
+    """A precision plan as a heat map: each module's share of the effect, the modules to keep wide first. The bars are
+    text, so that they are there where a page removes styles."""
+    most = max((c.share for c in plan.ranked), default=0.0)
+    kept = {c.module for c in plan.keep}
+    ranked = sorted(plan.ranked, key=lambda c: c.module not in kept)
+    rows = []
+    for c in ranked[:_MOST_MODULES]:
+        warmth = round(55 * c.share / most) if most else 0
+        bar = "█" * max(1, round(_BAR * c.share / most)) if most and c.share > 0 else ""
+        heat = f"text-align:left;background:rgba(200,60,40,.{warmth:02d})"
+        cells = (
+            f'<td style="text-align:left"><code>{escape(seen(c.module or "(the model)"))}</code></td>',
+            f'<td style="text-align:left">{"<b>float32</b>" if c.module in kept else ""}</td>',
+            f'<td style="{heat}"><code>{bar}</code> {c.share:.1%}</td>',
+            f"<td>{c.infinite:,}</td><td>{c.parameters:,}</td>",
+        )
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("module", "keep in", "share of the error", "infinities", "numbers"))
+    more = (
+        f"<p>{len(ranked) - _MOST_MODULES} more modules with smaller shares</p>" if len(ranked) > _MOST_MODULES else ""
+    )
+    return (
+        f'<div class="dtypetrace"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>{more}'
+        f"<pre>{escape(str(plan))}</pre></div>"
+    )
 
 
 def flow_html(graph: Any, title: str, words: str) -> str:

@@ -6,12 +6,14 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import programs
 import pytest
 import recordings
 
 from dtypetrace.render import notebook
+from dtypetrace.rules.precision_plan import KeptModule, PrecisionPlan, StepError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -195,3 +197,27 @@ def test_a_wrong_name_for_the_trace_is_reported_in_one_line(ran):
         outputs(ran[5], "stream")[0].text
         == "UsageError: %%dtypetrace not a name: give a variable's name for the trace, or nothing\n"
     )
+
+
+def test_a_precision_plan_is_a_heat_map_that_reads_without_style():
+    def module(name, share):
+        return KeptModule(name, share, 0, 10, 20, 30)
+
+    kept = module("net.<b>centre", 0.5)
+    plan = PrecisionPlan(
+        0.02,
+        (kept,),
+        StepError(0.2, 0.1, 0.1),
+        StepError(0.001, 0.0, 0.0),
+        (module("head", 0.1), kept, module("", 0.0)),
+    )
+    shown = notebook.plan_html(plan)
+    ElementTree.fromstring(shown)
+    text = re.sub(r"<[^>]+>", " ", shown)
+    assert "net.&lt;b&gt;centre" in shown and "(the model)" in text
+    first, second, *_ = re.findall(r"<tr><td.*?</tr>", shown)
+    assert "float32" in first and "█" * 20 in first and "50.0%" in first, "what is kept comes first"
+    assert "float32" not in second and second.count("█") == 4
+    assert "verified by running the step" in text
+    many = PrecisionPlan(0.02, (), StepError(1, 1, 1), None, tuple(module(f"m{n}", 0.01) for n in range(500)))
+    assert len(notebook.plan_html(many)) < notebook.MOST_BYTES and "420 more modules" in notebook.plan_html(many)

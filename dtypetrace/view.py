@@ -110,6 +110,7 @@ class View(ABC):
         from .rules import precision_plan
 
         setattr(precision_plan.PrecisionPlan, "_repr_html_", _plan_html)  # noqa: B010 -- rules know no views
+        setattr(precision_plan.PrecisionPlan, "_repr_pretty_", _plan_text)  # noqa: B010
         if step is None:
             return precision_plan.foretold(self.recording, tolerance)
         return precision_plan.search(self.recording, self._runs_with(step), tolerance)
@@ -186,6 +187,10 @@ def _plan_html(plan: PrecisionPlan) -> str:
     from .render import notebook
 
     return notebook.plan_html(plan)
+
+
+def _plan_text(plan: PrecisionPlan, printer: Any, cycle: bool) -> None:
+    printer.text(str(plan))
 
 
 def _finding_text(finding: Finding, printer: Any, cycle: bool) -> None:

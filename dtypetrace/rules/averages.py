@@ -44,8 +44,9 @@ def _drifted(op: Op, v: Value) -> bool:
 def _judged(run: Run, op: Op, target: Input) -> bool:
     """An optimizer's own state is judged here only where it is narrower than all weights: else what its steps do to
     the weights shows more."""
-    narrow = any(p.dtype == target.dtype for p in run.recording.parameters)
-    return op.phase != "optimizer" or target.holder is None and not narrow
+    weights = {p.dtype for p in run.recording.parameters} | {u.dtype for u in run.recording.updates}
+    own = target.holder is None and weights and target.dtype not in weights
+    return op.phase != "optimizer" or bool(own)
 
 
 def _streams(recording: Recording, op: Op, kept: int) -> bool:

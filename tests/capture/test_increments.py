@@ -52,9 +52,16 @@ for _ in range(6):
 """
 
 
-@pytest.mark.parametrize(("decay", "codes"), [(0.999, ["DT307"]), (0.9, [])])
-def test_a_state_that_is_narrower_than_its_weights_and_never_decays(decay, codes, tmp_path):
-    program = programs.run(tmp_path, STEP.replace("DECAY", str(decay)), numerics=True)
+@pytest.mark.parametrize(
+    ("decay", "weights", "codes"),
+    [(0.999, "float", ["DT307"]), (0.9, "float", []), (0.999, "bfloat16", ["DT304"])],
+)
+def test_a_state_that_is_narrower_than_its_weights_and_never_decays(decay, weights, codes, tmp_path):
+    """Where the weights are as narrow, what the steps do to them is judged instead."""
+    lines = STEP.replace("DECAY", str(decay)).replace("8, 8)", f"8, 8).{weights}()")
+    if weights != "float":
+        lines = lines.replace("torch.ones(8)", "torch.ones(8).bfloat16()").replace("0.01 *", "1e-5 *")
+    program = programs.run(tmp_path, lines, numerics=True)
     assert program.error is None and not program.trace._watch.recorder.broken
     assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import re
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -31,11 +32,31 @@ def command(name: str) -> Command:
     return made
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help no wider than the terminal: paragraphs are wrapped, indented lines stay."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap  # here, because a run does not need it
+
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(p if p.startswith(" ") else textwrap.fill(p, width) for p in paragraphs)
+
+    def _format_usage(self, *parts: Any) -> str:
+        usage = super()._format_usage(*parts)
+        if len(usage) <= self._width:
+            return usage
+        import textwrap
+
+        usage = re.sub(r"\[[^\[\]]*\]", lambda option: option[0].replace(" ", "\0"), usage)
+        filled = textwrap.fill(usage, self._width, subsequent_indent=" " * 7, break_on_hyphens=False)
+        return filled.replace("\0", " ") + "\n\n"
+
+
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong usage in one line, as UsageError; help texts keep their line breaks."""
+    """Reports wrong usage in one line, as UsageError."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+        super().__init__(formatter_class=_Formatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. See: {self.prog} --help")

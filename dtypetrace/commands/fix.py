@@ -10,15 +10,15 @@ from . import arguments
 
 
 class FixCommand:
-    """Heal a script, patch its source, prove the patch by running it, and show it as a diff.
+    """Repair a script: patch its source, prove the patch by running it, and show it as a diff.
 
-    The script runs at least twice, each time in a process of its own and with its random numbers seeded: once
-    healed, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
+    The script runs at least twice, each time in a process of its own and with its random numbers seeded: once with
+    casts inserted, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
     stdout gets the diff. Nothing is written without --write.
 
     Where adapters (LoRA and the like) in float16 or bfloat16 do not learn, it runs twice more with them in float32,
-    and both runs are compared: what kept each adapter from learning, and whether float32 cures it. Then the edits that
-    keep trained weights in float32 are run, until one is proven.
+    and both runs are compared: what kept each adapter from learning, and whether it learns in float32. Then the edits
+    that keep trained weights in float32 are run, until one is proven.
 
     The exit status is 0 when the patch is proven and adapters learn, or there is nothing to do, 1 when not, 2 for bad
     usage."""
@@ -31,7 +31,7 @@ class FixCommand:
         arguments.add_script(
             parser,
             "fix what python -m module runs",
-            "a file, or with -m a module's name; all that follows it is its own",
+            "a file, or with -m a module's name; everything after it is passed to the script",
         )
         add("--write", action="store_true", help="change the files, if the patch is proven")
         add("--force", action="store_true", help="with --write: also if it is not")

@@ -23,8 +23,9 @@ class PlanCommand:
     """Find the modules that must compute in float32, and verify that keeping those is enough.
 
     The script runs once with a reference in higher precision, and then again for every choice of modules
-    that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. It
-    should seed its random numbers: runs are compared with their own references, so they need not be equal.
+    that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. The
+    script should seed its random numbers, so that all runs see the same data. Each run is compared with its own
+    reference.
 
     The exit status is 0 when the plan is verified, or nothing needs to be kept, 1 when not, 2 for bad usage.
     """
@@ -37,7 +38,7 @@ class PlanCommand:
         arguments.add_script(
             parser,
             "plan for what python -m module runs",
-            "a file, or with -m a module's name; all that follows it is its own",
+            "a file, or with -m a module's name; everything after it is passed to the script",
         )
         add(
             "--tolerance",

@@ -69,7 +69,7 @@ class RunCommand:
         arguments.add_script(
             parser,
             "run a module, as python -m does",
-            "a file, a folder or zip file with a __main__, or with -m a module's name; all that follows it is its own",
+            "a file, a folder or zip file with a __main__, or with -m a module's name; the rest is passed to it",
         )
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
@@ -106,7 +106,7 @@ class RunCommand:
             "--watch",
             type=arguments.every,
             metavar="every=N",
-            help="stay on: watch the first 3 steps (or --trace-steps N), then one in N; between, only count them",
+            help="watch the first 3 steps (or --trace-steps N), then one step in N; the others are only counted",
         )
         arguments.add_format(parser)
         arguments.add_fail_on(parser, "exit with 1 instead of 0 if a finding is this severe or more")

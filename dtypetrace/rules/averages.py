@@ -74,7 +74,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     name = target.name or origin.name or f"what {op.op} changes"
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = (
-        f"{v.done / v.due:.0%} of the numbers that {op.op} should change, it does"
+        f"{op.op} changed only {v.done / v.due:.0%} of the numbers that it should change"
         if _lost(op, v)
         else f"the roundings of all calls of {op.op} add up to {v.drift:.0%} of the result"
     )
@@ -88,5 +88,5 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
         fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),
         count=op.count,
-        notes=(f"next to a number, {dtype} holds no change below {DTYPES[dtype].rounding:.1%} of it",),
+        notes=(f"{dtype} holds no change of a number that is smaller than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )

@@ -131,9 +131,13 @@ def _widened(f: Finding) -> str | None:
     if f.culprit is None:
         return None
     who = f"{f.culprit.dtype} {_named(f.culprit)}"
+    wide = f.flow[-1].to if f.flow and f.flow[-1].how == "promotion" else f.culprit.dtype
+    other = next((o for o in f.operands if o.dtype not in (wide, f.culprit.dtype)), None)
+    if wide != f.culprit.dtype and other is not None:  # two half dtypes that met
+        who += f" and {other.dtype} {_named(other)}"
     if f.reach is not None and f.reach.ops > 1:
-        return f"{who} made {f.reach.ops:,} ops run in {f.culprit.dtype}"
-    return f"{who} made {f.op} run in {f.culprit.dtype}"
+        return f"{who} made {f.reach.ops:,} ops run in {wide}"
+    return f"{who} made {f.op} run in {wide}"
 
 
 def _round_trip(f: Finding) -> str | None:

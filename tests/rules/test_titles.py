@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dtypetrace.records import Finding, Operand, Origin, Place
+from dtypetrace.records import Finding, FlowStep, Operand, Origin, Place
 from dtypetrace.rules import titles
 from dtypetrace.tables.codes import TITLES
 
@@ -34,6 +34,15 @@ def test_both_sides_of_a_matmul_swap_the_title():
 def test_without_weights_the_operands_are_named():
     found = finding("DT106", operand("now", "bfloat16"), operand("kept", "float32"), op="lerp_", module="")
     assert titles.specific(found) == "lerp_ got bfloat16 now and float32 kept"
+
+
+def test_two_half_dtypes_that_meet_run_in_neither():
+    half, brain = operand("hidden", "float16"), operand("residual", "bfloat16")
+    met = FlowStep(Place(), "add", "", "bfloat16 + float16", "float32", "promotion")
+    found = finding("DT201", half, brain, op="add", flow=(met,), reach=None)
+    assert titles.specific(found) == "float16 hidden and bfloat16 residual made add run in float32"
+    wide = finding("DT201", operand("gain", "float32"), brain, op="mul", flow=(met,), reach=None)
+    assert titles.specific(wide) == "float32 gain made mul run in float32"
 
 
 def test_a_scalar_is_set_against_the_floating_tensor():

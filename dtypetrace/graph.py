@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Witness
 from .tables.dtypes import FLOATING, wider
-from .tables.operators import LIKES, NAMED_CASTS, destination, is_cast, is_move
+from .tables.operators import LIKES, NAMED_CASTS, SCALER_CHECKS, destination, is_cast, is_move
 from .terminal import seen
 
 if TYPE_CHECKING:
@@ -25,6 +25,16 @@ NOWHERE = Place()
 
 def place_of(recording: Recording, number: int) -> Place:
     return recording.places[number] if 0 <= number < len(recording.places) else NOWHERE
+
+
+def scaler_check(recording: Recording) -> Op | None:
+    """The first op by which a loss scaler looked at gradients; None where none did."""
+    return next((op for op in recording.ops if op.aten.startswith(SCALER_CHECKS)), None)
+
+
+def has_scaler(recording: Recording) -> bool:
+    """Whether a loss scaler was named to the plan, or checked gradients."""
+    return any(plan.scaler for plan in recording.plans) or scaler_check(recording) is not None
 
 
 # ---------------------------------------------------------------- origins and flows

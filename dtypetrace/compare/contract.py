@@ -73,7 +73,7 @@ _Parts = dict[str, Origin | None]
 
 def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]:
     """The parts of each fact, with the event behind each."""
-    yield RUN, "loss scaler", {"on" if any(plan.scaler for plan in recording.plans) else "off": None}
+    yield RUN, "loss scaler", _scaler(recording)
     yield RUN, "optimizer", {u.optimizer: None for u in recording.updates if u.optimizer}
     held: dict[str, _Parts] = defaultdict(dict)
     for p in recording.parameters:
@@ -98,6 +98,11 @@ def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]
         yield module, "gradients", gradients.get(module, {})
         yield module, "state", state.get(module, {})
         yield module, "autocast", {op.autocast: None for op in own if op.autocast}
+
+
+def _scaler(recording: Recording) -> _Parts:
+    check = graph.scaler_check(recording)
+    return {"on" if graph.has_scaler(recording) else "off": _ran(recording, check) if check is not None else None}
 
 
 def _below(module: str, root: str) -> str:

@@ -284,7 +284,7 @@ def _autocast(recording: Recording) -> str:
 
 
 def _scaler(recording: Recording) -> str:
-    return "on" if any(plan.scaler for plan in recording.plans) else "off"
+    return "on" if graph.has_scaler(recording) else "off"
 
 
 def _without(own: tuple[Finding, ...], others: tuple[Finding, ...], roots: tuple[str, str]) -> tuple[Finding, ...]:

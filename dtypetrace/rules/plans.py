@@ -151,7 +151,7 @@ def _whose(shared: Shared) -> str:
 
 def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
     """DT404: float16 is computed or averaged in, and no gradient is scaled for it."""
-    scaled = plan.scaler or any(op.aten.startswith(SCALER_CHECKS) for op in recording.ops)
+    scaled = plan.scaler or graph.scaler_check(recording) is not None
     computes = shared.computes == "float16"
     if scaled or not computes and shared.reduces != "float16":
         return
@@ -243,7 +243,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
 
 def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
     """DT501: a loss scaler in a run in which nothing is float16."""
-    checked = next((op for op in recording.ops if op.aten.startswith(SCALER_CHECKS)), None)
+    checked = graph.scaler_check(recording)
     if checked is None or any("float16" in op.outputs for op in recording.ops):
         return
     computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"

@@ -17,7 +17,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
 from ..source import regions
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
-from ..tables.operators import SCALER_CHECKS, STORES, flops, is_cast, is_move, name_of
+from ..tables.operators import STORES, flops, is_cast, is_move, name_of
 from .making import At, silent_finding
 from .run_facts import Run
 from .zeros import POLES, feeds_pole
@@ -93,7 +93,7 @@ def find(run: Run) -> Iterator[Finding]:
 def scaled(recording: Recording) -> bool:
     """Whether gradients are checked before each step, by a loss scaler or by the program, so that infinite ones are
     skipped."""
-    checks = any(op.aten.startswith(SCALER_CHECKS) for op in recording.ops)
+    checks = graph.scaler_check(recording) is not None
     return checks or any(refused.code == "DT116" for refused in recording.refused) or looked_at(recording)
 
 

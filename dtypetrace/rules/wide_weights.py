@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import graph
 from ..records import Edit, Frame, Origin, Place, Recording
 from ..source import editing, optimizers
 from ..source.expressions import call_at
-from ..tables.operators import SCALER_CHECKS
 
 _FORWARD = ("forward", "recompute")
 
@@ -130,8 +130,7 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
 
 
 def _has_scaler(recording: Recording) -> bool:
-    checked = any(op.aten.startswith(SCALER_CHECKS) for op in recording.ops)
-    return checked or any(plan.scaler for plan in recording.plans) or any(r.code == "DT116" for r in recording.refused)
+    return graph.has_scaler(recording) or any(r.code == "DT116" for r in recording.refused)
 
 
 def _scaling(device: str, training: optimizers.Training | None) -> list[str]:

@@ -117,3 +117,22 @@ def test_a_rank_that_was_killed_is_named(tmp_path):
     status, output = torchrun(tmp_path, "ddp", "killed", 2)
     assert status and reports(output) == 1, output
     assert "not seen: rank 1: no trace was written" in output
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["fsdp", "tensor"])
+@pytest.mark.parametrize("what", ["healthy", "all", "one", "killed"])
+def test_sharded_models_on_four_ranks(tmp_path, kind, what):
+    status, output = torchrun(tmp_path, kind, what, 4)
+    assert bool(status) == (what != "healthy") and reports(output) == 1, output
+    trace = dtypetrace.load(tmp_path / "run.trace")
+    found = [f for f in trace.findings if f.severity != "note"]
+    if what in ("all", "one"):
+        assert [f.code for f in found] == ["DT101"], output
+        assert found[0].culprit.origin.line == 1 + output_line(tmp_path, "torch.ones(4, 1)")
+        assert found[0].notes[0].startswith("on rank 1 only") == (what == "one"), found[0].notes
+    else:
+        assert not found, output
+    assert ("not seen: rank 1: no trace was written" in output) == (what == "killed")
+    names = {p.name.partition(".")[2] for p in trace.recording.parameters}
+    assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}

@@ -13,6 +13,7 @@ from recordings import RecordingBuilder
 
 from dtypetrace import saved
 from dtypetrace.compare import contract
+from dtypetrace.compare.differences import compare
 from dtypetrace.records import Parameter, Plan
 from dtypetrace.records.measurements import State, Update
 from dtypetrace.render import contracts
@@ -162,6 +163,16 @@ def test_a_contract_of_few_layers_holds_for_more_of_the_same():
 def test_settings_of_the_run_are_part_of_it():
     (found,) = breaches(run("float32"), run("float32", scaler=True))
     assert (found.modules, found.key, found.wanted, found.found) == (("(run)",), "loss scaler", "off", "on")
+
+
+def test_a_loss_scaler_is_known_by_what_it_runs():
+    """A program passes its scaler to nobody; the op that checks its gradients shows it."""
+    b = RecordingBuilder()
+    gradient = b.made("float32")
+    b.ran("unscale_", gradient, aten="_amp_foreach_non_finite_check_and_unscale_.default", text="«scaler.step(o)»")
+    (found,) = breaches(RecordingBuilder().recording, b.recording)
+    assert (found.wanted, found.found, found.cause.place.line) == ("off", "on", 2)
+    assert compare(RecordingBuilder().recording, b.recording).settings == (("loss scaler", "off", "on"),)
 
 
 def test_the_shown_difference_is_golden():

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,9 +14,11 @@ import torch
 from torch import nn
 
 import dtypetrace
+from dtypetrace import graph
 from dtypetrace.integrations.watching import FirstSteps, FoundError
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 ROWS = 8
 
 
@@ -48,12 +54,30 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def loss_scaler():
+    return torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
+
+
+def was_scaled(one, other, steps):
+    """Both runs scaled their losses alike, in float16, and the watched one's report knows it."""
+    assert one.state_dict() == other.state_dict() and one.get_scale() > 2.0**10
+    assert {op.autocast for op in steps.trace.recording.ops} == {"", "cpu:float16"}
+    assert graph.has_scaler(steps.trace.recording)
+    assert not [f for f in (*steps.plan, *steps.trace.findings) if f.severity == "error"]
+    assert steps.trace.recording.meta["steps"] == 2 and not steps.watching
+
+
 # ---------------------------------------------------------------- transformers
 
 
-def hf(folder, callback=None, model=None, *, add=False, **options):
+def hf(folder, callback=None, model=None, *, add=False, scaler=None, **options):
     """Trains with the Trainer of transformers; returns the weights and the trainer."""
     from transformers import Trainer, TrainingArguments
+
+    class Own(Trainer):
+        def create_accelerator_and_postprocess(self):
+            super().create_accelerator_and_postprocess()
+            give_scaler(self.accelerator, scaler)
 
     torch.manual_seed(1)
     args = TrainingArguments(
@@ -61,7 +85,7 @@ def hf(folder, callback=None, model=None, *, add=False, **options):
         use_cpu=True, disable_tqdm=True, seed=3, **{"learning_rate": 1e-2, "max_steps": 5, **options},
     )  # fmt: skip
     callbacks = [callback] if callback is not None and not add else []
-    trainer = Trainer(model if model is not None else Net(), args, train_dataset=data(), callbacks=callbacks)
+    trainer = Own(model if model is not None else Net(), args, train_dataset=data(), callbacks=callbacks)
     if add:
         trainer.add_callback(callback)
     trainer.train()
@@ -87,6 +111,14 @@ def test_the_trainer_of_transformers_ends_bit_equal(tmp_path, hf_callback, preci
     assert dtypetrace.load(tmp_path / "watched" / "dtypetrace.trace").recording.meta["steps"] == 2
     assert any("dtypetrace/errors" in row for row in trainer.state.log_history)
     assert "no dtype problem found in 2 steps" in capfd.readouterr().err
+
+
+def test_the_trainer_of_transformers_with_a_loss_scaler_ends_bit_equal(tmp_path, hf_callback):
+    callback, one, other = hf_callback(max_steps=2), loss_scaler(), loss_scaler()
+    plain, _ = hf(tmp_path / "plain", fp16=True, scaler=one)
+    watched, _ = hf(tmp_path / "watched", callback, fp16=True, scaler=other)
+    assert same(plain, watched)
+    was_scaled(one, other, callback.steps)
 
 
 @pytest.mark.parametrize("add", [False, True])
@@ -117,7 +149,7 @@ def test_a_run_is_ended_only_where_that_was_asked(tmp_path, hf_callback):
 # ---------------------------------------------------------------- lightning
 
 
-def lit(folder, callback=None, model=None, precision="32-true", limit=5, lr=1e-2):
+def lit(folder, callback=None, model=None, precision="32-true", limit=5, lr=1e-2, plugin=None):
     pl = pytest.importorskip("lightning.pytorch")
 
     class Module(pl.LightningModule):
@@ -136,8 +168,9 @@ def lit(folder, callback=None, model=None, precision="32-true", limit=5, lr=1e-2
     loader = torch.utils.data.DataLoader(data(), batch_size=ROWS, shuffle=True)
     logger = pl.loggers.CSVLogger(str(folder))
     trainer = pl.Trainer(
-        accelerator="cpu", devices=1, max_steps=limit, precision=precision, callbacks=[callback] if callback else [], logger=logger,
+        accelerator="cpu", devices=1, max_steps=limit, callbacks=[callback] if callback else [], logger=logger,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1,
+        **({"plugins": [plugin]} if plugin is not None else {"precision": precision}),
     )  # fmt: skip
     trainer.fit(module, loader)
     return weights(module), trainer
@@ -157,6 +190,56 @@ def test_lightning_ends_bit_equal(tmp_path, precision):
     assert "dtypetrace/errors" in (Path(trainer.log_dir) / "metrics.csv").read_text()
 
 
+def test_lightning_with_a_loss_scaler_ends_bit_equal(tmp_path):
+    """Float16 autocast and a real scaler on a CPU, which Lightning allows to a plugin that is made by hand."""
+    plugins = pytest.importorskip("lightning.pytorch.plugins.precision")
+    from dtypetrace.integrations.lightning import DtypeTraceCallback
+
+    callback, one, other = DtypeTraceCallback(max_steps=2), loss_scaler(), loss_scaler()
+    plain, _ = lit(tmp_path / "a", plugin=plugins.MixedPrecision("16-mixed", "cpu", scaler=one))
+    watched, _ = lit(tmp_path / "b", callback, plugin=plugins.MixedPrecision("16-mixed", "cpu", scaler=other))
+    assert same(plain, watched)
+    was_scaled(one, other, callback.steps)
+
+
+COMMAND = """
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LightningCLI
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(torch.ones(32, 8), batch_size=8)
+
+    def training_step(self, batch, index):
+        return self.layer(batch.to(self.layer.weight.dtype)).float().pow(2).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-6)
+
+LightningCLI(Net, save_config_callback=None)
+"""
+
+
+def test_the_callback_is_added_on_the_command_line_of_lightning(tmp_path):
+    pytest.importorskip("lightning")
+    pytest.importorskip("jsonargparse", reason="Lightning's command line needs jsonargparse[signatures]")
+    (tmp_path / "cli.py").write_text(COMMAND)
+    words = ["max_steps=4", "precision=bf16-true", "accelerator=cpu", "logger=false", "enable_checkpointing=false"]
+    own = ["+=dtypetrace.integrations.lightning.DtypeTraceCallback", ".max_steps=2"]
+    ended = subprocess.run(
+        [sys.executable, "cli.py", "fit", *(f"--trainer.{w}" for w in words), *(f"--trainer.callbacks{w}" for w in own)],
+        cwd=tmp_path, env=dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path[1:]])), capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "none of 2 bfloat16 weights moved in 2 SGD steps" in ended.stderr
+    assert (tmp_path / "dtypetrace.html").exists()
+
+
 def test_an_exception_inside_lightning_gets_the_birth(tmp_path):
     pytest.importorskip("lightning")
     from dtypetrace.integrations.lightning import DtypeTraceCallback
@@ -166,6 +249,84 @@ def test_an_exception_inside_lightning_gets_the_birth(tmp_path):
         lit(tmp_path, callback, Net(lambda rows: torch.ones(rows, 8, dtype=torch.float64)), "bf16-true")
     assert any("born at" in note and "test_trainers.py" in note for note in raised.value.__notes__)
     assert callback.trace.findings[0].severity == "error" and not callback.trace.is_open
+
+
+# ---------------------------------------------------------------- accelerate
+
+
+def give_scaler(accelerator, scaler):
+    """Float16 autocast with a loss scaler, which an Accelerator leaves out on a CPU: all that follows is its own."""
+    if scaler is not None:
+        accelerator.scaler, accelerator.native_amp = scaler, True
+
+
+def accelerated(mixed="no", watch=None, model=None, lr=1e-2, scaler=None):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    torch.manual_seed(1)
+    accelerator = Accelerator(cpu=True, mixed_precision=mixed)
+    give_scaler(accelerator, scaler)
+    net = model if model is not None else Net()
+    loader = torch.utils.data.DataLoader(data(), batch_size=ROWS)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=lr), loader)
+
+    def train():
+        for batch in loader:
+            accelerator.backward(net(**batch)["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
+
+    if watch is None:
+        train()
+    else:
+        with watch(accelerator, max_steps=2) as steps:
+            train()
+        return weights(accelerator.unwrap_model(net)), steps
+    return weights(accelerator.unwrap_model(net)), None
+
+
+@pytest.mark.parametrize("mixed", ["no", "bf16"])
+def test_accelerate_ends_bit_equal(mixed):
+    pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    plain, _ = accelerated(mixed)
+    watched, steps = accelerated(mixed, watch)
+    assert same(plain, watched)
+    assert steps.trace.recording.meta["steps"] == 2 and not steps.watching
+
+
+def test_accelerate_with_a_loss_scaler_ends_bit_equal():
+    pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    one, other = loss_scaler(), loss_scaler()
+    plain, _ = accelerated("fp16", scaler=one)
+    watched, steps = accelerated("fp16", watch, scaler=other)
+    assert same(plain, watched)
+    was_scaled(one, other, steps)
+
+
+def test_an_exception_in_a_loop_of_accelerate_gets_the_birth():
+    pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    with pytest.raises(RuntimeError) as raised:
+        accelerated("no", watch, Net(float_mask).bfloat16())
+    assert any("born at" in note for note in raised.value.__notes__)
+
+
+def test_nothing_prepared_is_one_line():
+    accelerate = pytest.importorskip("accelerate")
+    from dtypetrace.integrations.accelerate import watch
+
+    with pytest.raises(ValueError, match="no model was prepared"), watch(accelerate.Accelerator(cpu=True)):
+        pass
+
+
+# ---------------------------------------------------------------- known mistakes
 
 
 class Decomposed(Net):
@@ -199,78 +360,44 @@ SEEDS = {
 }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_known_mistake_inside_a_trainer_is_named(tmp_path, seed):
-    """The five bugs that the project began with, each inside Lightning."""
-    pytest.importorskip("lightning")
-    from dtypetrace.integrations.lightning import DtypeTraceCallback
+def in_transformers(folder, model, lr, seen):
+    callback = pytest.importorskip("dtypetrace.integrations.transformers").DtypeTraceCallback(max_steps=3)
+    seen.append(callback.steps)
+    hf(folder, callback, model, max_steps=4, learning_rate=lr, lr_scheduler_type="constant")
 
+
+def in_lightning(folder, model, lr, seen):
+    callback = pytest.importorskip("dtypetrace.integrations.lightning").DtypeTraceCallback(max_steps=3)
+    seen.append(callback.steps)
+    lit(folder, callback, model, limit=4, lr=lr)
+
+
+def in_accelerate(folder, model, lr, seen):
+    watch = pytest.importorskip("dtypetrace.integrations.accelerate").watch
+
+    @contextmanager
+    def kept(*args, **options):
+        with watch(*args, **options) as steps:
+            seen.append(steps)
+            yield steps
+
+    accelerated("no", kept, model, lr)
+
+
+@pytest.mark.parametrize("trainer", [in_transformers, in_lightning, in_accelerate])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_known_mistake_inside_a_trainer_is_named(tmp_path, seed, trainer):
+    """The five bugs that the project began with, each inside each trainer."""
     make, lr, codes = SEEDS[seed]
-    callback = DtypeTraceCallback(max_steps=3)
+    seen = []
     try:
-        lit(tmp_path, callback, make(), limit=4, lr=lr)
+        trainer(tmp_path, make(), lr, seen)
     except RuntimeError:
         pass
-    found = {f.code for f in (*callback.steps.plan, *callback.trace.findings) if f.severity != "note"}
+    (steps,) = seen
+    found = {f.code for f in (*steps.plan, *steps.trace.findings) if f.severity != "note"}
     assert found & codes, found
-    assert not callback.trace.is_open
-
-
-# ---------------------------------------------------------------- accelerate
-
-
-def accelerated(mixed="no", watch=None, model=None):
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state(reset_partial_state=True)
-    torch.manual_seed(1)
-    accelerator = Accelerator(cpu=True, mixed_precision=mixed)
-    net = model if model is not None else Net()
-    loader = torch.utils.data.DataLoader(data(), batch_size=ROWS)
-    net, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=1e-2), loader)
-
-    def train():
-        for batch in loader:
-            accelerator.backward(net(**batch)["loss"])
-            optimizer.step()
-            optimizer.zero_grad()
-
-    if watch is None:
-        train()
-    else:
-        with watch(accelerator, max_steps=2) as steps:
-            train()
-        return weights(accelerator.unwrap_model(net)), steps
-    return weights(accelerator.unwrap_model(net)), None
-
-
-@pytest.mark.parametrize("mixed", ["no", "bf16"])
-def test_accelerate_ends_bit_equal(mixed):
-    pytest.importorskip("accelerate")
-    from dtypetrace.integrations.accelerate import watch
-
-    plain, _ = accelerated(mixed)
-    watched, steps = accelerated(mixed, watch)
-    assert same(plain, watched)
-    assert steps.trace.recording.meta["steps"] == 2 and not steps.watching
-
-
-def test_an_exception_in_a_loop_of_accelerate_gets_the_birth():
-    pytest.importorskip("accelerate")
-    from dtypetrace.integrations.accelerate import watch
-
-    with pytest.raises(RuntimeError) as raised:
-        accelerated("no", watch, Net(float_mask).bfloat16())
-    assert any("born at" in note for note in raised.value.__notes__)
-
-
-def test_nothing_prepared_is_one_line():
-    accelerate = pytest.importorskip("accelerate")
-    from dtypetrace.integrations.accelerate import watch
-
-    with pytest.raises(ValueError, match="no model was prepared"), watch(accelerate.Accelerator(cpu=True)):
-        pass
+    assert not steps.trace.is_open
 
 
 # ---------------------------------------------------------------- what they share

@@ -41,6 +41,11 @@ def _drifted(op: Op, v: Value) -> bool:
     return v.drift >= DRIFT and op.count > LEAST_STEPS
 
 
+def adds_up(run: Run, v: Value) -> bool:
+    """Whether a value shows what a reference does not: it is reset at each step, and leaves calls out."""
+    return _drifted(run.ops[v.op], v) or bool(v.due) and run.ops[v.op].phase == "optimizer"
+
+
 def _judged(run: Run, op: Op, target: Input) -> bool:
     """An optimizer's own state is judged here only where it is narrower than all weights: else what its steps do to
     the weights shows more."""

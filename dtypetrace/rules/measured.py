@@ -51,18 +51,22 @@ def find(run: Run) -> Iterable[Finding]:
     losses = Losses(run)
     tables = list(_tables(run, losses))
     yield from tables
-    yield from _results(recording, losses, {f.culprit.origin.place.stack[:1] for f in tables if f.culprit is not None})
+    sums = averages.find(Run(replace(recording, values=_changes(losses))))
+    known: set[tuple[object, ...]] = {
+        f.culprit.origin.place.stack[:1] for f in (*tables, *sums) if f.culprit is not None
+    }
+    yield from _results(recording, losses, known)
     lost = _lost_gradients(recording)
     yield from _gradients(recording, losses, lost)
     yield from _updates(recording, {c.name for c in lost})
-    yield from averages.find(Run(replace(recording, values=_changes(losses))))
+    yield from sums
 
 
 # ---------------------------------------------------------------- forward: the results of the program
 
 
 def _results(recording: Recording, losses: Losses, known: set[tuple[object, ...]]) -> Iterable[Finding]:
-    """``known``: births that the findings about tables name."""
+    """``known``: births that the findings about tables and sums name."""
     for finding in of_causes(recording, losses, causes(recording, losses)):
         birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
         if finding.code != "DT308" or birth not in known:
@@ -319,7 +323,12 @@ def _changes(losses: Losses) -> tuple[Value, ...]:
         if losses.run.ops[number].phase in FORWARD and p.changed >= 0 and p.arrived < LOST:
             due = max(p.elements, 1)
             found.append(Value(number, p.calls, 0, -1, 0, 0, 0, 0.0, due=due, done=int(p.changed * due)))
-    return tuple(found)
+    measured = {v.op for v in found}
+    # what grows over more calls than are measured, and an optimizer's own state, is compared call by call
+    return (
+        *found,
+        *(v for v in losses.run.recording.values if v.op not in measured and averages.adds_up(losses.run, v)),
+    )
 
 
 def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:

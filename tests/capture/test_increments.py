@@ -35,6 +35,13 @@ def test_a_long_sum_whose_terms_all_arrive_but_roughly(how, tmp_path):
         assert [f.code for f in program.findings] == codes, program.trace
 
 
+def test_a_long_sum_drifts_under_a_reference_too(tmp_path):
+    data = "one = torch.rand(8).bfloat16() * 0.01 + 0.3\n"
+    program = programs.run(tmp_path, SETUP + data + LONG % 140 + "kept += one", numerics=True, reference=True)
+    assert program.error is None and not program.recording.not_seen
+    assert [f.code for f in program.findings if f.severity != "note"] == ["DT307"], program.trace
+
+
 STEP = """
 class Lean(torch.optim.Optimizer):
     def __init__(self, parameters): super().__init__(parameters, {})

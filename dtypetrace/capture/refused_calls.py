@@ -43,6 +43,7 @@ from .searched_frames import (
     passed_to_module,
     public_name,
 )
+from .settings import plan_of
 from .signatures import arguments_of, flatten, operator_name
 
 if TYPE_CHECKING:
@@ -286,6 +287,7 @@ def record(
 
     def make() -> Refused:
         root = root_of(recorder, thread, scene.forward_op)
+        _keep_policy(recorder, root, scene.place)
         names = names_around(recorder, root, holders)
         witnesses = tuple(_witnesses(recorder, arguments, names, scene, meaning, str(error), passed))
         return Refused(
@@ -311,6 +313,15 @@ def record(
         )
 
     recorder.refusals.add(key, error, make)
+
+
+def _keep_policy(recorder: Recorder, root: nn.Module | None, place: int) -> None:
+    """The plan of a model whose parameters a wrapper gathers in a dtype of its own, refused before an optimizer's first
+    step: else nothing in the recording says who chose that dtype."""
+    if isinstance(root, nn.Module) and not recorder.plans:
+        plan = plan_of(root, place=place, event_of=recorder.event_of)
+        if any(shared.computes for shared in plan.shared):
+            recorder.plans.append(plan)
 
 
 def _witnesses(

@@ -97,12 +97,20 @@ def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]
         yield module, "outputs", _outputs(recording, inside)
         yield module, "gradients", gradients.get(module, {})
         yield module, "state", state.get(module, {})
-        yield module, "autocast", {op.autocast: None for op in own if op.autocast}
+        yield module, "autocast", _autocast(recording, own)
 
 
 def _scaler(recording: Recording) -> _Parts:
     check = graph.scaler_check(recording)
     return {"on" if graph.has_scaler(recording) else "off": _ran(recording, check) if check is not None else None}
+
+
+def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
+    found: _Parts = {}
+    for op in ops:
+        if op.autocast and op.autocast not in found:
+            found[op.autocast] = _ran(recording, op)
+    return found
 
 
 def _below(module: str, root: str) -> str:

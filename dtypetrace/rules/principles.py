@@ -93,6 +93,16 @@ def autocast_region(case: Collision) -> Verdict | None:
     return Verdict(compute, f"autocast computes in {compute} here") if compute in case.present else None
 
 
+def gathered_weights(case: Collision) -> Verdict | None:
+    """Under FSDP the dtype that its policy gathers the weights in is right: what they are kept in says nothing."""
+    policies = {s.computes: s.by for plan in case.recording.plans for s in plan.shared if s.computes}
+    gathered = {w.dtype for w in case.sides if w.holder == "parameter"}
+    if len(case.present) != 2 or len(gathered) != 1 or not gathered <= policies.keys():
+        return None
+    dtype = gathered.pop()
+    return Verdict(dtype, f"{policies[dtype]} gathers the weights in {dtype}")
+
+
 def ran_before(case: Collision) -> Verdict | None:
     """Where this very call ran before, the operands that have not changed since are right.
 
@@ -404,6 +414,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     named_by_exception,
     autocast_narrowed,
     autocast_region,
+    gathered_weights,
     ran_before,
     library_argument,
     sum_of_widened,

@@ -100,6 +100,7 @@ def test_a_mistake_on_one_rank(tmp_path, kind):
     found = [f for f in dtypetrace.load(tmp_path / "run.trace").findings if f.severity == "error"]
     assert [f.code for f in found] == ["DT101"]
     assert found[0].notes[0].startswith("on rank 1 only")
+    assert found[0].culprit.origin.line == 1 + output_line(tmp_path, "torch.ones(4, 1)")
 
 
 def test_a_mistake_on_all_ranks_is_reported_once(tmp_path):

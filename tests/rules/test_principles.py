@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from recordings import Made, RecordingBuilder, swapped
 
-from dtypetrace.records import Parameter, Read, Recording
+from dtypetrace.records import Parameter, Plan, Read, Recording
+from dtypetrace.records.measurements import Shared
 from dtypetrace.rules import culprits
 from dtypetrace.rules.collision import Collision
 from dtypetrace.rules.principles import PRINCIPLES, name_of
@@ -71,6 +72,19 @@ def test_autocast_region(half):
     b = RecordingBuilder()
     b.refused("index_add", b.made("float32"), b.made(half, "autocast", "linear"), autocast=f"cpu:{half}")
     both_ways(b, "autocast region", half, "float32")
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_gathered_weights(half):
+    """Shards are kept in float32 and computed with in another dtype: most parameters say nothing then."""
+    b = RecordingBuilder()
+    weight = b.made(half, explicit=True).as_parameter("model.0.weight")
+    b.refused("linear", b.made("float32"), weight, model=(Parameter("1.weight", "float32", 99, -1),))
+    assert decided(b.recording)[:2] == ("most parameters", "float32")
+    sharded = replace(b.recording, plans=(Plan(0, "Net", shared=(Shared("0", "fully_shard", half, "float32"),)),))
+    assert decided(sharded)[:2] == ("gathered weights", half)
+    other = replace(b.recording, plans=(Plan(0, "Net", shared=(Shared("0", "fully_shard", "float64", ""),)),))
+    assert decided(other)[0] == "most parameters"
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -222,8 +222,8 @@ def some_of(members: Sequence[AdapterVerdict], everyone: Sequence[AdapterVerdict
     if len(members) == len(everyone):
         if len(members) == 1:
             return f"the adapter {members[0].name}"
-        return f"all {len(members)} adapters, {members[0].name} for one"
-    return f"{len(members)} of {len(everyone)} adapters, {members[0].name} for one"
+        return f"all {len(members)} adapters (such as {members[0].name})"
+    return f"{len(members)} of {len(everyone)} adapters (such as {members[0].name})"
 
 
 def with_facts(name: str, facts: tuple[str, ...]) -> str:

@@ -207,8 +207,9 @@ def _axes(x: int, title: str, scale: Scale, steps: int) -> str:
 def _level(x: int, level: Level, scale: Scale, ends: Sequence[float]) -> str:
     y = scale.y(level.value)
     nearest = min(ends, key=lambda end: abs(scale.y(end) - y), default=0.0)
-    # on the side on which the nearest curve does not end, and never in the title
-    side = 12 if nearest >= level.value or y < _TOP + 14 else -4
+    # on the side on which the nearest curve does not end, and never in the title or below the axis
+    below = nearest >= level.value or y < _TOP + 14
+    side = 12 if below and y < _TOP + _HEIGHT - 12 else -4
     return (
         f'<path d="M{x} {y:.1f}h{_WIDTH}" {_inked(level.dtype)} stroke-dasharray="1 4" stroke-width="2"/>'
         f'<text x="{x + _WIDTH - 4}" y="{y + side:.1f}" text-anchor="end" {_inked(level.dtype, "fill")}>'

@@ -203,7 +203,7 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
     if chosen and sum(p.size for p in chosen) >= BULK * total:
         dtype = chosen[0].dtype
         said = (
-            f"{len(chosen)} of {len(plan.parameters)} parameters are {dtype}, {chosen[0].name} for one; "
+            f"{len(chosen)} of {len(plan.parameters)} parameters are {dtype}, such as {chosen[0].name}; "
             f"autocast computes in {computes}"
         )
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))

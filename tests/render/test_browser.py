@@ -268,7 +268,7 @@ def test_the_tree_is_walked_by_keys(browser, reports):
 def test_the_tree_says_how_often_a_module_was_called(browser, reports):
     with Visit(browser, reports["clean"]) as v:
         assert v.page.locator(".tree li .row .times").first.inner_text() == "2"
-        marks = v.page.locator(".steps span")
+        marks = v.page.locator(".ruler span")
         assert marks.all_inner_texts() == ["step 1", "step 2"] or marks.first.inner_text() == "step 1"
         v.page.focus("#scrub")
         for _ in range(int(marks.first.get_attribute("data-to"))):
@@ -401,3 +401,19 @@ def test_hostile_strings_change_nothing(browser, tmp_path, text):
         v.page.keyboard.press("j")
         assert v.page.locator("article.current").count() == 1
         v.quiet()
+
+
+def test_what_to_do_in_several_lines_is_a_list_that_covers_nothing(browser, reports, tmp_path):
+    """The lines of the first screen stand below each other, and nothing lies on top of them."""
+    from dtypetrace.render.html_text import asset
+
+    page = reports["mask"].read_text("utf-8")
+    assert "ol.steps" in asset("report.css") or ".steps" in asset("report.css")
+    listed = '<ol class="steps"><li>first line</li><li>second line</li></ol><p id="below">below</p>'
+    (tmp_path / "steps.html").write_text(page.replace("</h1>", "</h1>" + listed, 1))
+    with Visit(browser, tmp_path / "steps.html", width=400) as v:
+        tops = [
+            v.page.locator(where).bounding_box()["y"]
+            for where in (".steps li >> nth=0", ".steps li >> nth=1", "#below")
+        ]
+        assert tops[0] + 10 < tops[1] < tops[2] - 10

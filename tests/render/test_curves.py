@@ -76,3 +76,11 @@ def test_the_difference_of_the_losses_has_a_picture_of_its_own():
     assert len(lines) == 2 and all(line[-1][1] - line[0][1] > 100 for line in lines), "it uses the whole height"
     assert "minus as they are, float16" in "".join(drawn.itertext()) and "no difference" in "".join(drawn.itertext())
     assert len(curves.panels(result((NAN,) * 8, FALLING, (NAN,) * 8))) == 2
+
+
+def test_the_label_of_no_difference_is_never_below_the_axis():
+    """There it would cover the number of the last step."""
+    *_, third = curves.panels(result(FLAT, [v + 1e-4 * n for n, v in enumerate(FLAT)]))
+    drawn = xml.fromstring(third)
+    at = {text.text: float(text.get("y")) for text in drawn.iter() if text.tag.endswith("text")}
+    assert at["no difference"] < at["step 8"] - 12

@@ -5,7 +5,7 @@ function column(label, kind) {
   return tables.ops.columns.find((each) => each.label === label && (!kind || each.kind === kind));
 }
 function stepOf(row) { // ops after the last step belong to none, ops before the first to none as well
-  const parts = all(".steps span", lanes), part = parts.find((each) => row <= Number(each.dataset.to));
+  const parts = all(".ruler span", lanes), part = parts.find((each) => row <= Number(each.dataset.to));
   const early = parts.length && row / Number(lanes.dataset.ops) < parseFloat(parts[0].style.left) / 100 - 1e-4;
   return part && !early ? part.textContent : "";
 }

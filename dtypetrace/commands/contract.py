@@ -42,19 +42,21 @@ class ContractCommand:
             arguments.add_script(own, "run a module, as python -m does", "the program, and its own arguments")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from ..compare import contract
+        from ..compare import autocast_regions, contract
         from ..render import contracts
 
         if bool(options.words) == (options.trace is not None):
             raise UsageError(f"give either a program or --trace. Usage: {self.usage}")
         file = arguments.writable("--file", options.file)
         sections = None if options.do == "write" else _read(options.file)
-        found = contract.facts(_recording(options, self.usage))
+        recording = _recording(options, self.usage)
+        found = contract.facts(recording)
         if sections is None:
             from .. import report
 
             try:
-                report.write_atomically(file, contract.text(found))
+                text = contract.text(found) + contracts.regions(autocast_regions.regions(recording))
+                report.write_atomically(file, text)
             except OSError as failure:
                 raise UsageError(f"{options.file} could not be written: {failure}") from None
             print(f"dtypetrace contract: wrote {options.file}")

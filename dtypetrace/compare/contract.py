@@ -1,7 +1,7 @@
 """A run's dtypes by module as a small text, and how another run differs from it.
 
-The text has a section for each pattern of modules, with one line for each fact. It names no file and no line, so it
-changes only when a dtype does.
+The text has a section for each pattern of modules, with one line for each fact. No fact names a file or a line, so a
+fact changes only when a dtype does.
 """
 
 from __future__ import annotations

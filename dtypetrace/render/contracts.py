@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..compare.autocast_regions import Region
 from ..compare.contract import Breach
 from ..records import Origin
 from ..terminal import seen
@@ -29,6 +30,18 @@ def text(breaches: Sequence[Breach], file: str) -> str:
     count = len(breaches)
     lines.append(f"dtypetrace contract: {count} fact{'s differ' if count > 1 else ' differs'} from {file}")
     return "\n".join(map(seen, lines))
+
+
+def regions(found: Sequence[Region]) -> str:
+    """The lines that ran under autocast, as comments at the end of a contract; empty where there are none."""
+    return "".join(f"{line}\n" for line in ("", *map(_region, found))) if found else ""
+
+
+def _region(region: Region) -> str:
+    one = region.first == region.last
+    lines = f"line {region.first}" if one else f"lines {region.first} to {region.last}"
+    function = "" if region.function == "<module>" else f", in {region.function}"
+    return seen(f"# autocast {region.autocast}: {lines} of {wording.relative(region.file)}{function}")
 
 
 def _event(origin: Origin) -> str:

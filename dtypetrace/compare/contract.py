@@ -190,18 +190,32 @@ def text(found: Mapping[str, Facts]) -> str:
 
 
 def _sections(found: Mapping[str, Facts]) -> dict[str, dict[str, str]]:
-    """One section for the modules of a pattern that agree: the most of them. Others have sections of their own."""
+    """One section for the modules of a pattern that agree. Others have sections of their own.
+
+    Where two groups would share a pattern, the larger one has it.
+    """
     groups: dict[str, dict[tuple[tuple[str, str], ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for module, own in found.items():
         groups[patterns.starred(module)][tuple(own.values.items())].append(module)
     sections: dict[str, dict[str, str]] = {}
     for alike in groups.values():
-        most = max(alike, key=lambda values: len(alike[values]))
-        for values, modules in alike.items():
-            shared = values == most and len(modules) > 1
-            for name in patterns.collapsed(modules) if shared else modules:
-                sections[name] = dict(values)
+        shared: dict[str, list[str]] = {}
+        for values, modules in sorted(alike.items(), key=lambda group: -len(group[1])):
+            (pattern,) = patterns.collapsed(modules)
+            if len(modules) > 1 and _apart(pattern, modules, shared):
+                shared[pattern] = modules
+                modules = [pattern]
+            sections |= {name: dict(values) for name in modules}
     return sections
+
+
+def _apart(pattern: str, modules: Iterable[str], others: Mapping[str, Iterable[str]]) -> bool:
+    """Whether no other pattern takes one of the modules, and the pattern none of theirs."""
+    return not any(
+        any(_matches(other.split("."), m.split(".")) for m in modules)
+        or any(_matches(pattern.split("."), m.split(".")) for m in theirs)
+        for other, theirs in others.items()
+    )
 
 
 def parse(written: str) -> dict[str, dict[str, str]]:

@@ -90,6 +90,26 @@ def test_a_layer_that_differs_has_its_own_section():
     assert sections["layers.1.norm"]["parameters"] == "weight bfloat16"
 
 
+def test_numbered_modules_in_numbered_ones_are_a_section_each():
+    """As in a Sequential of Sequentials: ``*.0`` and ``*.1`` differ, and each is one section."""
+    names = {f"{n}.{part}": ("float32", "bfloat16")[part] for n in range(4) for part in range(2)}
+    found = {name: contract.Facts({"computes": dtype}) for name, dtype in {"(run)": "off", **names}.items()}
+    sections = contract.parse(contract.text(found))
+    assert {name: s["computes"] for name, s in sections.items() if name != "(run)"} == {
+        "*.0": "float32",
+        "*.1": "bfloat16",
+    }
+    assert contract.check(sections, found) == ()
+
+
+def test_groups_that_would_share_a_pattern_are_kept_apart():
+    """The larger group has the pattern; the modules of the other have their names."""
+    found = {f"layers.{n}": contract.Facts({"computes": "float32" if n < 3 else "bfloat16"}) for n in range(5)}
+    sections = contract.parse(contract.text({"(run)": contract.Facts({"computes": "off"}), **found}))
+    assert set(sections) == {"(run)", "layers.*", "layers.3", "layers.4"}
+    assert contract.check(sections, {"(run)": contract.Facts({"computes": "off"}), **found}) == ()
+
+
 def test_the_text_depends_on_dtypes_alone():
     one = contract.text(contract.facts(run("float32", "float32")))
     assert one == contract.text(contract.facts(run("float32", "float32", model="transformer", above=9)))

@@ -18,6 +18,7 @@ from ..tables.operators import SEQUENCES, name_of
 from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
+from .mechanisms import mechanism
 from .ranges import at_op, event_of_output, flow_to, keep_wide, made_operand, outgrows, scaled, wide_here
 from .run_facts import Run
 
@@ -340,8 +341,11 @@ def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
     groups: dict[tuple[object, ...], list[Compared]] = {}
     updates = [c for c in recording.compared if c.what == "update"]
     pulled = {c.name for c in recording.compared if c.what == "gradient" and c.steps}
+    moved = {u.name for u in recording.updates if mechanism(u).name == "healthy"}
     for c in updates:
-        lost = None if c.name in starved else _code(c, states.get(c.name, []), c.name in pulled)
+        # what a compensation keeps of one step arrives in a later one: then the run as a whole moves the weights
+        late = c.name in moved and c.arrived >= LOST / 2 and not c.spoiled
+        lost = None if c.name in starved or late else _code(c, states.get(c.name, []), c.name in pulled)
         if lost is not None:
             origin = graph.origin(recording, c.event, c.dtype, c.name)
             groups.setdefault((lost, c.dtype, origin.place.stack[-3:], c.place), []).append(c)

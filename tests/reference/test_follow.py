@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import programs
 import pytest
 import torch
 import torch.nn.functional as F
@@ -302,3 +303,31 @@ def test_errors_are_weighed_by_the_gradient_that_they_meet():
     ]
     effects = sorted((p.effect for p in casts if p.effect), reverse=True)
     assert effects[0] > 20 * effects[1] > 0
+
+
+KAHAN = """
+torch.manual_seed(0)
+net = nn.Linear(16, 16).bfloat16()
+rest = [torch.zeros_like(p) for p in net.parameters()]
+class Kahan(torch.optim.Optimizer):
+    def __init__(self, parameters): super().__init__(parameters, {})
+    @torch.no_grad()
+    def step(self):
+        for p, r in zip(self.param_groups[0]["params"], rest):
+            r.sub_(p.grad, alpha=RATE)
+            old = p.clone()
+            p.add_(r)
+            r.sub_(p - old) if KEEPS else r.zero_()
+optimizer = Kahan(net.parameters())
+for _ in range(40):
+    net(torch.ones(4, 16).bfloat16()).float().square().sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("keeps", "codes"), [("True", []), ("False", ["DT304"])])
+def test_what_a_compensation_keeps_of_a_step_arrives_later(keeps, codes, tmp_path):
+    lines = KAHAN.replace("KEEPS", keeps).replace("RATE", "2e-5")
+    program = programs.run(tmp_path, lines, numerics=True, reference=True)
+    assert program.error is None, program.error
+    assert sorted({f.code for f in program.findings if f.severity != "note"}) == codes, program.trace

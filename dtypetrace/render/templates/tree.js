@@ -77,10 +77,14 @@ function enter(item) {
   item.focus({ preventScroll: true });
 }
 function foldOf(item) { return one(":scope>details", item); }
+function fold(item, open) { // the event of the fold comes later; a screen reader reads the line at once
+  foldOf(item).open = open;
+  item.setAttribute("aria-expanded", open);
+}
 function sideways(item, open) { // right: unfold, then go inside; left: fold, then go to the module around it
-  const fold = foldOf(item);
-  if (fold && fold.open !== open) fold.open = open;
-  else if (open && fold) return one(":scope>ul>li", fold);
+  const inside = foldOf(item);
+  if (inside && inside.open !== open) fold(item, open);
+  else if (open && inside) return one(":scope>ul>li", inside);
   else if (!open) return item.parentElement.closest(".tree li") || item;
   return item;
 }
@@ -101,13 +105,13 @@ function asTree() {
   tree.removeAttribute("tabindex"); // one of its lines is reached instead
   for (const list of all("ul ul", tree)) list.setAttribute("role", "group");
   for (const item of all("li", tree)) {
-    const row = one(".row", item), fold = foldOf(item);
+    const row = one(".row", item), inside = foldOf(item);
     item.setAttribute("role", "treeitem");
     item.setAttribute("aria-label", [...row.children].map((cell) => cell.textContent.trim().replace(/\s+/g, " ")).filter(Boolean).join(", "));
     item.tabIndex = -1;
-    if (!fold) continue;
-    const expanded = () => item.setAttribute("aria-expanded", fold.open);
-    fold.addEventListener("toggle", () => { expanded(); if (!isShown(reached)) reach(item); });
+    if (!inside) continue;
+    const expanded = () => item.setAttribute("aria-expanded", inside.open);
+    inside.addEventListener("toggle", () => { expanded(); if (!isShown(reached)) reach(item); });
     expanded();
     row.tabIndex = -1;
   }
@@ -123,7 +127,7 @@ function asTree() {
     const item = event.target;
     if (!item.matches("li") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Enter") act(item);
-    else if (event.key === " " && foldOf(item)) foldOf(item).open = !foldOf(item).open;
+    else if (event.key === " " && foldOf(item)) fold(item, !foldOf(item).open);
     else {
       const next = moved(item, event.key);
       if (!next) return;

@@ -82,8 +82,10 @@ class _Rehearsed(NamedTuple):
     look: Callable[[], Sequence[Tensor]]
     samples: Sequence[Tensor]
     exact: Sequence[Tensor]
+    target: Tensor | None = None
+    """The tensor whose errors are added up; None where they are not."""
     decay: Callable[[Tensor], Tensor] | None = None
-    """What the call does to an error that was there before; None where errors are not added up."""
+    """What the call does to an error that was there before."""
 
 
 class _Drift(NamedTuple):
@@ -112,12 +114,11 @@ class Increments:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._drifts: dict[tuple[Any, ...], _Drift] = {}
-        self._target: Tensor | None = None
         self._waiting: _Rehearsed | None = None
 
     def rest(self) -> None:
         """Drops the references to tensors."""
-        self._waiting = self._target = None
+        self._waiting = None
 
     def follows(self, args: tuple[Any, ...]) -> bool:
         """Whether an in-place call may change tensors that are judged: narrow ones, outside backward."""
@@ -140,7 +141,6 @@ class Increments:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 rehearse = self._indexed if func in _INDEXED else self._rehearse
                 self._waiting = rehearse(func, args, kwargs or {}, targets)
-                self._target = targets[0]
 
     def _changed_before(self, func: Any, target: Tensor) -> bool:
         """Whether the same kind of call has changed a tensor before; from now on it counts as changed.
@@ -170,8 +170,10 @@ class Increments:
             return None
         exact = IN_PLACE[func](*wide, **named)
         samples = [sample(t).clone() for t in targets]
-        decay = None if listed else _decay(func, wide)
-        return _Rehearsed(func, lambda: [sample(t) for t in targets], samples, exact if listed else [exact], decay)
+        look = lambda: [sample(t) for t in targets]
+        if listed:
+            return _Rehearsed(func, look, samples, exact)
+        return _Rehearsed(func, look, samples, [exact], targets[0], _decay(func, wide))
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
         """An argument for the rehearsal: float32 samples of tensors that have the target's shape, numbers as they
@@ -294,13 +296,13 @@ class Increments:
         due = [e != s.float() for e, s in zip(waiting.exact, waiting.samples)]
         looked = waiting.look()
         done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
-        drift = self._drifted(waiting, looked[0]) if waiting.decay is not None else None
+        drift = self._drifted(waiting, looked[0])
         return Changed(_total(due), _total(done), drift=drift)
 
     def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
         else has written to it."""
-        target, self._target = self._target, None
+        target = call.target
         if target is None or call.decay is None:
             return None
         now = looked.float()

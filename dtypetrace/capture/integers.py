@@ -26,11 +26,16 @@ _ADDS = {
 }  # fmt: skip
 _POWERS = frozenset({_aten.mul.Tensor, _aten.pow.Tensor_Scalar})
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
-FOLLOWED = frozenset((*_ADDS, *_POWERS, *_CASTS))
-FOLLOWED_IDS = frozenset(map(id, FOLLOWED))
+_ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS)))
 """By id: hashing an operator runs Python code."""
+_CAST_IDS = frozenset(map(id, _CASTS))
 CALLS = 48
 """Calls of one op that are measured."""
+
+
+def concerns(func: Any, out: Tensor) -> bool:
+    """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
+    return id(func) in _CAST_IDS or id(func) in _ARITHMETIC_IDS and out.dtype in _SMALL
 
 
 def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:

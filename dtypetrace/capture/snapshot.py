@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..records import Event, Parameter, Place, Plan, Read, Recording, Unchanged
+from ..records import Compared, Event, Parameter, Place, Plan, Precision, Read, Recording, Unchanged, Update, Value
 from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
@@ -99,12 +99,12 @@ class _Live:
     parameters: tuple[tuple[Root, Parameter], ...] = ()
     """Named within their outermost module."""
     not_seen: tuple[str, ...] = ()
-    values: Any = ()
-    updates: Any = ()
+    values: tuple[Value, ...] = ()
+    updates: tuple[Update, ...] = ()
     plans: tuple[Plan, ...] = ()
-    precisions: Any = ()
-    compared: Any = ()
-    checked: Any = ()
+    precisions: tuple[Precision, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    checked: tuple[Precision, ...] = ()
 
 
 def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:

@@ -95,7 +95,7 @@ class Values:
         """Measures one call of op ``number``; ``origins`` holds the marks of live tensors."""
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             self._follow(number, func, args, kwargs, inputs, outputs, origins, phase)
-            if id(func) in integers.FOLLOWED_IDS and outputs and phase not in ("backward", "optimizer"):
+            if outputs and phase not in ("backward", "optimizer") and integers.concerns(func, outputs[0]):
                 self._look_at_integers(number, func, args, kwargs, outputs[0])
             kind = self._kind(func)
             if kind == _VIEW:
@@ -231,10 +231,10 @@ class Values:
         calls = self._of_integers.get(number, 0)
         if calls >= integers.CALLS or not _plain(out) or not all(_plain(a) for a in args if isinstance(a, Tensor)):
             return
+        self._of_integers[number] = calls + 1
         counts = integers.measured(func, args, kwargs, out)
         sums = self._sums_of(out) if counts is not None else None
         if counts is not None and sums is not None:
-            self._of_integers[number] = calls + 1
             sums.integers(number, *counts)
 
     def _kind(self, func: Any) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+
 import programs
 import pytest
 import torch
+
+import dtypetrace
 
 SETUP = "kept, one, at = torch.full((8,), 256.0, dtype=torch.bfloat16), torch.ones(8, dtype=torch.bfloat16), torch.arange(8)\n"
 LOOP = "for _ in range(6):\n    "
@@ -121,3 +125,14 @@ def test_the_values_stay_as_they_are(tmp_path):
         here = {"torch": torch, "nn": torch.nn}
         exec(SETUP + LOOP + how, here)
         assert torch.equal(programs.run(tmp_path, SETUP + LOOP + how, numerics=True).names["kept"], here["kept"])
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_sum_that_is_followed_is_not_kept_alive(listed):
+    with dtypetrace.trace(numerics=True), torch.no_grad():
+        total = torch.zeros(8, dtype=torch.bfloat16)
+        for _ in range(4):
+            torch._foreach_add_([total], 1.0) if listed else total.add_(1.0)
+        gone = weakref.ref(total)
+        del total
+        assert gone() is None

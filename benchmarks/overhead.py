@@ -347,13 +347,17 @@ def synchronisation(work: Work) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``bar`` and ``aim`` are upper limits of ``value``; None for a row that only informs."""
+    """One line of the table. ``bar`` and ``aim`` are upper limits of ``value``; None for a row that only informs.
+
+    ``before``: the figure of version 0.1, for which the bars were set.
+    """
 
     what: str
     value: float
     show: Callable[[float], str]
     bar: float | None = None
     aim: float | None = None
+    before: str = ""
 
     @property
     def verdict(self) -> str:
@@ -397,7 +401,7 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
             "added per op, over the empty pair",
             added["dtypetrace"] / added["empty pair"],
             times_over,
-            *((2.0, 1.65) if bars else ()),
+            *((2.0, 1.65, "1.8x to 2.1x") if bars else ()),
         )
     ]
     stacks = added.get("DebugMode, modules and stacks")
@@ -439,7 +443,7 @@ def cost_rows(work: Work, times: dict[str, Times], bars: bool = True) -> list[Ro
             )
         )
         rows.append(Row("a step, watched with numerics over unwatched", numerics.step / plain, times_over))
-    rows.append(Row("leaving the block (stacks become text)", traced.leaving, seconds))
+    rows.append(Row("leaving the block", traced.leaving, seconds))
     return rows
 
 
@@ -448,12 +452,12 @@ def short_rows(times: dict[str, Times], numerics: bool) -> list[Row]:
     plain = times["nothing"].step
     pair = times["empty pair"].step - plain
     cold = (times["dtypetrace"].cold - plain) / pair
-    rows = [Row("cold: a trace opened and closed round one step, over the empty pair", cold, times_over, 3.0, 2.2)]
+    what = "cold: a trace opened and closed round one step, over the empty pair"
+    rows = [Row(what, cold, times_over, 3.0, 2.2, "4.6x")]
     if numerics:
         over = (times["dtypetrace, numerics"].average - plain) / pair
-        rows.append(
-            Row(f"with numerics, averaged over {NUMERICS_STEPS} steps, over the empty pair", over, times_over, 3.0, 2.2)
-        )
+        what = f"with numerics, averaged over {NUMERICS_STEPS} steps, over the empty pair"
+        rows.append(Row(what, over, times_over, 3.0, 2.2, "5.6x"))
     return rows
 
 
@@ -495,15 +499,16 @@ def gpu_rows(work: Work, rounds: int) -> list[Row]:
 
 def table(title: str, rows: list[Row]) -> str:
     """The rows as text."""
-    cells = [("", "bar", "aim", "measured", "")]
+    compared = any(r.before for r in rows)
+    cells = [("", *(["before"] if compared else []), "bar", "aim", "measured", "")]
     for r in rows:
         limits = ("", "") if r.bar is None else (r.show(r.bar), r.show(r.aim))
-        cells.append((r.what, *limits, r.show(r.value), r.verdict))
-    widths = [max(len(row[i]) for row in cells) for i in range(5)]
+        cells.append((r.what, *([r.before] if compared else []), *limits, r.show(r.value), r.verdict))
+    widths = [max(map(len, column)) for column in zip(*cells)]
     lines = [title]
-    for what, *rest in cells:
+    for what, *figures, verdict in cells:
         lines.append(
-            f"  {what:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(rest[:3], widths[1:])) + f"  {rest[3]}"
+            f"  {what:<{widths[0]}}" + "".join(f"  {c:>{w}}" for c, w in zip(figures, widths[1:])) + f"  {verdict}"
         )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 

@@ -146,7 +146,14 @@ def main(argv: list[str] | None = None) -> int:
     show(
         "long waits",
         [
-            Row(f"leaving a trace of {middle['ops']:,.0f} distinct ops", middle["leaving"], seconds, 0.05, 0.025),
+            Row(
+                f"leaving a trace of {middle['ops']:,.0f} distinct ops",
+                middle["leaving"],
+                seconds,
+                0.05,
+                0.025,
+                "0.03 s",
+            ),
             Row(f"console report of {large['ops']:,.0f} ops", large["console"], seconds, 0.3, 0.15),
             Row("  judging them, once", large["judging"], seconds),
             Row(f"HTML of {large['ops']:,.0f} ops", large["html"], seconds, 2.0, 1.0),

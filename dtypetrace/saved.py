@@ -242,6 +242,8 @@ class _Reader:
 
     def _tuple(self, args: tuple[Any, ...]) -> _Make:
         if len(args) == 2 and args[1] is Ellipsis:
+            if args[0] is int:
+                return _integers
             item = self._make(args[0])
 
             def every(data: Any) -> tuple[Any, ...]:
@@ -275,6 +277,14 @@ def _integer(data: Any) -> Any:
     if type(data) is not int or not -schema.LARGEST <= data <= schema.LARGEST:
         _expect(data, int)
     return data
+
+
+def _integers(data: Any) -> tuple[int, ...]:
+    _expect(data, list)
+    if data and ({*map(type, data)} != {int} or min(data) < -schema.LARGEST or max(data) > schema.LARGEST):
+        for number in data:
+            _integer(number)
+    return tuple(data)
 
 
 def _number(data: Any) -> Any:

@@ -63,18 +63,21 @@ def _check(value: Any, sizes: Mapping[str, int]) -> None:
     places: set[int] = set()
     while waiting:
         value = waiting.pop()
-        if isinstance(value, Place):  # many records share one
+        kind: Any = type(value)
+        if kind is tuple:
+            waiting += value
+            continue
+        if kind is Place:  # many records share one
             if id(value) in places:
                 continue
             places.add(id(value))
-        kind: Any = type(value)
         for name, test in _tests(kind):
             if not test(getattr(value, name), sizes):
                 raise ValueError(f"{kind.__name__}.{name} cannot be {_short(getattr(value, name))}")
         if kind is Edit:
             _check_edit(value)
         for name in _holders(kind):
-            waiting += _records(getattr(value, name))
+            waiting.append(getattr(value, name))
 
 
 def _check_edit(edit: Edit) -> None:
@@ -83,17 +86,11 @@ def _check_edit(edit: Edit) -> None:
         raise ValueError(f"an edit cannot reach from {edit.start} to {edit.end}")
 
 
-def _records(value: Any) -> Iterator[Any]:
-    if is_dataclass(value):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _records(item)
-
-
 @cache
 def _holders(kind: Any) -> tuple[str, ...]:
-    """The fields that may hold records."""
+    """The fields that may hold records; none for what is no record."""
+    if not is_dataclass(kind):
+        return ()
     plain = {str, int, float, bool, type(None), Any, Ellipsis}
     hints = typing.get_type_hints(kind)
     return tuple(f.name for f in fields(kind) if _saved(f) and not _leaves(hints[f.name]) <= plain)
@@ -101,7 +98,10 @@ def _holders(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _tests(kind: Any) -> tuple[tuple[str, Test], ...]:
-    """The fields of a kind of record that could hold a wrong value of the right type, each with its test."""
+    """The fields of a kind of record that could hold a wrong value of the right type, each with its test; none for
+    what is no record."""
+    if not is_dataclass(kind):
+        return ()
     hints = typing.get_type_hints(kind)
     tests = ((f.name, _test(kind, f.name, _leaves(hints[f.name]))) for f in fields(kind) if _saved(f))
     return tuple((name, test) for name, test in tests if test is not None)

@@ -52,7 +52,7 @@ def describe(problem: Problem) -> list[str]:
     culprit = f"{f.culprit.shown} is {f.culprit.dtype}" if f.culprit else f.title
     head = f"{f.code}: {culprit}, refused in {f.op or f.phase}{f' ({times} times)' if times > 1 else ''}"
     if problem.chosen is None:
-        return [head, f"  not patched: {f.fix.why if f.fix else 'no candidate is known'}"]
+        return [head, f"  not patched: {f.fix.words if f.fix else 'no candidate is known'}"]
     safe = "safe" if problem.fixes[problem.chosen].safe else "unsafe (it changes more than this one value)"
     lines = [head, f"  {safe}: {problem.described(problem.chosen)}"]
     return lines + [f"  or: {other}" for other in problem.alternatives[:2]]

@@ -345,7 +345,7 @@ class Recorder:
         func = op.func = known.func
         op.op = op_name(call[FUNCTION]) if call else known.name
         op.phase, op.module, op.place = phase, module, place
-        if phase == "other" and any(t.requires_grad for t in inputs):
+        if phase == "other" and torch.is_grad_enabled() and any(t.requires_grad for t in inputs):  # else: init
             seeds = _on_stack(lambda frame: frame.f_code is private.SEEDS_CODE)
             op.phase = "backward" if seeds else "forward"
         op.autocast = autocast_of(inputs, on=True) if call is not None and call[AUTOCAST] else ""

@@ -44,7 +44,10 @@ def add_script(parser: argparse.ArgumentParser, module_help: str, script_help: s
 
 def add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--source", type=Path, metavar="DIR", help="your own code (default: the script's git root, else its folder)"
+        "--source",
+        type=Path,
+        metavar="DIR",
+        help="the folder of your own code (default: the script's git root, else its folder)",
     )
 
 
@@ -66,7 +69,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="the form of the report: text, github (annotations at the lines of a pull request) or sarif (2.1.0)",
     )
-    add("--output", type=Path, metavar="F", help="write the report in that form to a file, and print the text")
+    add("--output", type=Path, metavar="F", help="write the report in that form to a file; the text is still printed")
 
 
 def add_quiet(parser: argparse.ArgumentParser, text: str) -> None:

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class ContractCommand:
     """Write which dtypes a program computes in, or check that it still does.
 
-    write   runs the program and writes a small text file: for each module its parameters', inputs',
-            outputs', compute and gradient dtypes, the optimizer's state, autocast, the loss scaler
-    check   runs it again and compares; exits with 1 and names the line that changed a dtype
+    "write" runs the program and writes a small text file. For each module it has the dtypes of parameters,
+    inputs, outputs, results and gradients; for the run the optimizer's state, autocast and the loss scaler.
 
-    Commit the file, and let CI run check: an update of a library that computes in another dtype then
-    fails the build. Instead of a program, --trace takes a file that run --save wrote.
+    "check" runs the program again and compares. If a dtype differs, it names the line and exits with 1.
+
+    Commit the file and let CI run check: if a new version of a library computes in another dtype, the build
+    fails. Instead of a program, --trace takes a file that run --save wrote.
     """
 
     name = "contract"
@@ -32,7 +33,8 @@ class ContractCommand:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="do", metavar="write|check", required=True)
-        for do, text in (("write", "write the file"), ("check", "compare with it; exit with 1 if a fact differs")):
+        texts = ("run the program and write the file", "compare a run with the file; exit with 1 if a dtype differs")
+        for do, text in zip(("write", "check"), texts):
             own = actions.add_parser(do, help=text, usage=self.usage.replace("write|check", do))
             add = own.add_argument
             add("--file", type=Path, default=Path("dtypes.contract"), metavar="F", help="default: dtypes.contract")

@@ -16,11 +16,11 @@ class FixCommand:
     casts inserted, to find every dtype that is refused, and once patched. What it prints is shown once, on stderr;
     stdout gets the diff. Nothing is written without --write.
 
-    Where adapters (LoRA and the like) in float16 or bfloat16 do not learn, it runs twice more with them in float32,
-    and both runs are compared: what kept each adapter from learning, and whether it learns in float32. Then the edits
-    that keep trained weights in float32 are run, until one is proven.
+    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, the script runs twice more, with the adapters
+    in float32. The comparison shows what kept each adapter from learning, and whether it learns in float32. Then fix
+    tries edits that keep trained weights in float32, until one is proven.
 
-    The exit status is 0 when the patch is proven and adapters learn, or there is nothing to do, 1 when not, 2 for bad
+    Exit status: 0 if the patch is proven and the adapters learn, or if there is nothing to fix; 1 if not; 2 for wrong
     usage."""
 
     name = "fix"
@@ -34,7 +34,7 @@ class FixCommand:
             "a file, or with -m a module's name; everything after it is passed to the script",
         )
         add("--write", action="store_true", help="change the files, if the patch is proven")
-        add("--force", action="store_true", help="with --write: also if it is not")
+        add("--force", action="store_true", help="with --write: change them even if the patch is not proven")
         add("--steps", type=arguments.count("--steps"), metavar="N", help="end each run after N optimizer steps")
         add(
             "--html",

@@ -111,7 +111,8 @@ def _say_what_is_left(repair: Repair) -> None:
     """Names the weights of the patched program that do not learn: the next ``fix`` tries edits for them."""
     left = not_learning(repair.patched.recording) if repair.patched is not None else None
     if left is not None:
-        _say(f"{left.code} is left: {left.title}. When this patch is written, dtypetrace fix tries edits for it")
+        again = "Write this patch and run dtypetrace fix again: it then tries edits for that"
+        _say(f"{left.code} is left: {left.title}. {again}")
 
 
 def _html(path: Path, healed: Outcome, retraining: Retraining | None) -> bool:
@@ -151,7 +152,8 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     dtypes = " and ".join(sorted({measured.updates[n].dtype for name in failing for n in measured.adapters[name]}))
     many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
     them = "them" if len(failing) > 1 else "it"
-    _say(f"{many} not learn ({', '.join(kinds)}); runs the program with {them} in float32, once trained and once not")
+    again = f"the program runs again with {them} in float32, once with training and once without"
+    _say(f"{many} not learn ({', '.join(kinds)}); {again}")
     try:
         retraining = adapters_again.again(repair.run, patch, measured)
     except (RunFailed, adapters_again.NotComparable) as failure:
@@ -215,7 +217,7 @@ def _needs_stdin(name: str, healed: Outcome) -> None:
 def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:
     """The message for a program in which no dtype is refused. ``learning``: all its adapters learn, or it has none."""
     if not learning:
-        _say(f"dtypetrace: nothing to patch: no dtype is refused in {name}")
+        _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
         return int(healed.error is not None)
     if healed.error is None:
         _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class PlanCommand:
-    """Find the modules that must compute in float32, and verify that keeping those is enough.
+    """Find the modules that must compute in float32, and verify that it is enough to keep only those.
 
     The script runs once with a reference in higher precision, and then again for every choice of modules
     that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. The
     script should seed its random numbers, so that all runs see the same data. Each run is compared with its own
     reference.
 
-    The exit status is 0 when the plan is verified, or nothing needs to be kept, 1 when not, 2 for bad usage.
+    Exit status: 0 if the plan is verified, or if nothing needs to be kept; 1 if not; 2 for wrong usage.
     """
 
     name = "plan"

@@ -57,8 +57,8 @@ class RunCommand:
       torchrun --nproc-per-node 2 -m dtypetrace run train.py
       accelerate launch -m dtypetrace run train.py
 
-    One report is printed, by the last process of a machine, and the files are for all its ranks;
-    --save run.trace also writes run.rank0.trace, run.rank1.trace ... for dtypetrace merge.
+    The last process of a machine then prints one report for all its ranks. With --save run.trace, each
+    rank also writes a file of its own (run.rank0.trace, run.rank1.trace ...) for dtypetrace merge.
     """
 
     name = "run"
@@ -69,7 +69,7 @@ class RunCommand:
         arguments.add_script(
             parser,
             "run a module, as python -m does",
-            "a file, a folder or zip file with a __main__, or with -m a module's name; the rest is passed to it",
+            "a file (or a folder or zip with a __main__), or with -m a module's name; what follows is passed to it",
         )
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
@@ -88,7 +88,8 @@ class RunCommand:
         add(
             "--dry-run",
             action="store_true",
-            help="check dtypes without a GPU, weights and time: large tensors have no values, devices are pretended",
+            help="predict dtype errors without a GPU and without weights: devices are simulated, "
+            "large tensors have no values",
         )
         add(
             "--steps",
@@ -116,7 +117,7 @@ class RunCommand:
             action="extend",
             default=[],
             metavar="CODE",
-            help="leave out findings: DT201,DT301",
+            help="leave out findings with these codes: DT201,DT301",
         )
         arguments.add_operators(parser)
         add("--no-numerics", dest="numerics", action="store_false", help="do not measure values, only dtypes")

@@ -403,6 +403,13 @@ class Fix:
     alternatives: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     """What was done to check the edits before they are shown; empty where there are none."""
+    lines: tuple[str, ...] = ()
+    """What to type where it is no edit: one change each, its place first."""
+
+    @property
+    def words(self) -> str:
+        """The change and its lines in one sentence, for what shows no list."""
+        return f"{self.why}: {'; '.join(self.lines)}" if self.lines else self.why
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ facts."""
 from __future__ import annotations
 
 import importlib
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,10 +16,16 @@ from .cards import DiffBlock, change, file_of
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""
 _LONGEST_MESSAGE = 300
-_STEP = re.compile(r"; (?=(?:write|put|before|after|make|remove|add|keep|cast|set)\b)")
-"""Where a sentence that lists several changes goes on to the next one; code in it may hold semicolons, too."""
 _Piece = tuple[str, bool]
 """A piece of a headline, and whether it is code."""
+
+
+_MEANS = {
+    "DT304": "These weights keep the values that they have: training them changes nothing.",
+    "DT305": "These weights get no gradient, so nothing trains them.",
+    "DT401": "Every weight is cast from one half dtype to the other, which has less range or fewer digits.",
+}
+"""What happens if nothing is changed, where the finding's own words say only what was seen."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Action:
     code: str = ""
     anchor: str = ""
     steps: list[str] = field(default_factory=list)
+    """The lines to type, one change each."""
     changes: list[DiffBlock] = field(default_factory=list)
     where: Spot | None = None
     why: list[str] = field(default_factory=list)
@@ -96,11 +102,7 @@ def _headline(
             what = _sentence(f.fix.why[:1].upper() + f.fix.why[1:])
             return [*lead, (made, True), (f" makes {f.flow[0].to}", False)], [], [what, title]
         return [*lead, (f.fix.why, False)], [], [title]
-    head, colon, rest = f.fix.why.partition(": ")
-    steps = _STEP.split(rest) if colon else []
-    if len(steps) < 2:
-        head, steps = f.fix.why, []
-    return [(head[:1].upper() + head[1:], False)], steps, [title]
+    return [(f.fix.why[:1].upper() + f.fix.why[1:], False)], list(f.fix.lines), [title]
 
 
 def _lines(edits: Sequence[Edit]) -> str:
@@ -138,6 +140,8 @@ def _otherwise(f: Finding) -> str:
         return _sentence(f.notes[0])
     if not f.flow:
         return ""
+    if f.code in _MEANS:
+        return _MEANS[f.code]
     last = f.flow[-1]
     return _sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
 

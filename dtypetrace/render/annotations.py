@@ -33,7 +33,7 @@ def _annotation(f: Finding) -> str:
         text.append(at + label)
     if f.fix is not None:
         at = f" ({wording.at(f.fix.place)})" if f.fix.place.stack else ""
-        text.append(f"help: {f.fix.why}{at}")
+        text += [f"help: {f.fix.why}{at}", *f.fix.lines]
     properties = _place(marked[0]) if marked is not None else {}
     properties["title"] = f"dtypetrace {f.code}"
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())

@@ -89,6 +89,7 @@ class Card:
     raised: str
     fix: str
     fix_at: str
+    fix_lines: list[str]
     alternatives: list[str]
     changes: list[DiffBlock]
     stack: list[tuple[str, str, bool]]
@@ -124,17 +125,18 @@ def card(
         severity=f.severity,
         kind=f.kind,
         title=f.title,
-        count=f.count,
+        count=f.count if wording.times(f) else 1,
         where=wording.at(f.site),
         module=f.module,
         phase=f.phase if f.phase != "other" else "",
-        chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []),
+        chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if drawn or not shown else [],
         windows=shown,
         drawing=drawn,
         notes=list(dict.fromkeys((*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
         fix_at=wording.at(f.fix.place) if f.fix else "",
+        fix_lines=list(f.fix.lines) if f.fix else [],
         alternatives=list(f.fix.alternatives) if f.fix else [],
         changes=changes,
         stack=[(f"{wording.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],

@@ -18,7 +18,7 @@ from . import listings
 
 _Lacking = dict[str, tuple[str, tuple[str, ...]]]
 """By operator: the dtype for which it has no kernel, and the modules that called it."""
-_PHASES = {"other": "forward", "recompute": "forward"}
+_PHASES = {"outside": "forward", "recompute": "forward"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class OperatorRow:
 def operators(recording: Recording) -> tuple[OperatorRow, ...]:
     """One row for each operator and phase, the costliest first; ops that only move or cast numbers are left out."""
     groups: dict[tuple[str, str], list[Op]] = {}
-    for op in recording.ops:
+    for op, phase in zip(recording.ops, listings.phases(recording.ops)):
         if op.outputs:
-            groups.setdefault((op.op, _PHASES.get(op.phase, op.phase)), []).append(op)
+            groups.setdefault((op.op, _PHASES.get(phase, phase)), []).append(op)
     most = _mostly_autocast(recording)
     lacking = _lacking(recording)
     rows = [

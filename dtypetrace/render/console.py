@@ -174,6 +174,8 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
         return [(f"help: dtypetrace explain {f.code}", "green")]
     at = f" ({wording.at(f.fix.place)})" if f.fix.place.stack else ""
     shown = styled(excerpt.display.wrapped("help: ", f.fix.why + at), "green")
+    for line in f.fix.lines:
+        shown += styled(excerpt.display.wrapped("  -> ", line), "green")
     for edit in joined(excerpt.recording, f.fix.edits):
         shown += excerpt.edited(edit)
     for other in f.fix.alternatives:
@@ -221,5 +223,5 @@ def notes_for(finding: Finding) -> list[str]:
             born = f", {wording.UNSEEN_BIRTH}"
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
-        notes.append(f"dtypetrace help: {finding.fix.why}")
+        notes.append(f"dtypetrace help: {finding.fix.words}")
     return [seen(note) for note in notes]

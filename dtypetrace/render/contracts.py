@@ -16,7 +16,7 @@ _MOST_NAMED = 4
 def text(breaches: Sequence[Breach], file: str) -> str:
     """The differences by module; the first line of a contract that holds says so."""
     if not breaches:
-        return f"dtypetrace contract: the run is as {seen(file)} says"
+        return f"dtypetrace contract: the run matches {seen(file)}"
     lines: list[str] = []
     above: tuple[str, ...] = ()
     for breach in breaches:

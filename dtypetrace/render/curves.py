@@ -156,7 +156,7 @@ def _differences(result: Retraining, x: int) -> str:
 
     series = [
         Series("minus untrained", minus(result.untrained), "", _DOTTED),
-        Series(f"minus as they are, {result.before.dtype}", minus(result.before.losses), "float32"),
+        Series(f"minus {result.before.dtype}", minus(result.before.losses), "float32"),
     ]
     if not any(math.isfinite(v) for one in series for v in one.numbers):
         return ""

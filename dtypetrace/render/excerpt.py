@@ -17,6 +17,8 @@ StyledLine = tuple[str, str]
 
 _LEAST_LABEL = 40
 """The least number of columns for a label below its marks: narrower text is hard to read."""
+_LEAST_AROUND = 6
+"""The least number of columns of unchanged text beside a change, where its line is cut."""
 _MOST_CHANGED_LINES = 4
 """Lines of one edit that are printed: enough for a call written over several lines."""
 _WORD = re.compile(r"\w+|\W")
@@ -124,8 +126,14 @@ class Excerpt:
 
     def _changed_line(self, number: int, old: str, new: str) -> list[StyledLine]:
         marks = self._marks(old, new)
+        if not marks.strip() and old.strip():  # text is only removed: both lines, so that it can be seen
+            number_of = self._numbered(number, "").rpartition("|")[0]
+            cut = [self.display.clipped(self.display.printable(line), 0, 1, self.room)[0] for line in (old, new)]
+            return [(f"{number_of}- {cut[0]}".rstrip(), "red"), (f"{number_of}+ {cut[1]}".rstrip(), "green")]
         if not self._fits(new):
             new = _without_comment(new)
+        if self._columns(marks.lstrip()) > self.room - _LEAST_AROUND:  # whole, so that it can be copied
+            return [(self._numbered(number, self.display.printable(new)), "green")]
         begin, end = len(marks) - len(marks.lstrip()), len(marks)
         line, *span = self.display.clipped(self.display.printable(new), begin, max(end, begin + 1), self.room)
         if not self._fits(new):

@@ -25,7 +25,9 @@ def text(forecast: Forecast) -> str:
         lines.append("nothing would be refused" + (", as far as is known" if forecast.unknown else ""))
     lines.append(f"{forecast.changed:,} calls would compute in another dtype")
     if not forecast.changed and forecast.names:
-        lines.append("what was named has this dtype, or a later cast decides: name the module, or the line of the cast")
+        lines.append(
+            "what you named has this dtype already, or is cast later: name the module, or the line of that cast"
+        )
     before, after = forecast.before, forecast.after
     lines += [
         _amounts("parameters", before.parameters, after.parameters, "B"),

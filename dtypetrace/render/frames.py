@@ -146,7 +146,7 @@ def _findings(recording: Recording, findings: Sequence[Finding]) -> Any:
         "born_line": [c.origin.line if c else 0 for c in culprits],
     }
     return _frame(
-        {**plain, **born, **_where([f.site for f in findings]), "fix": [f.fix.why if f.fix else "" for f in findings]}
+        {**plain, **born, **_where([f.site for f in findings]), "fix": [f.fix.words if f.fix else "" for f in findings]}
     )
 
 

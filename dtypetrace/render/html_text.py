@@ -34,7 +34,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters.update(dtype=_dtype, drawn=Markup, short=shortened, family=listings.family, inked=inked)
+    made.filters.update(dtype=_dtype, drawn=Markup, short=shortened, family=listings.family, inked=inked, coded=coded)
     made.filters.update(bar=module_tree.bar, amount=amount, size=size, heat=heat)
     return made
 
@@ -103,6 +103,18 @@ def inked(text: str) -> Any:
         return Markup("").join(words)
 
     return Markup("").join(_dtype(part) if n % 2 else plain(part) for n, part in enumerate(_WORD.split(text)))
+
+
+def coded(text: str) -> Any:
+    """Text in which what stands between backticks is code."""
+    from markupsafe import Markup
+
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick of the program's own
+        return inked(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else inked(part) for n, part in enumerate(parts)
+    )
 
 
 _UNSEEN = re.compile(

@@ -5,6 +5,7 @@ The frames and the HTML report show the same rows, so each number is computed in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -55,6 +56,13 @@ def ops(recording: Recording) -> tuple[OpRow, ...]:
         )
         for n, o in enumerate(recording.ops)
     )  # fmt: skip
+
+
+def phases(ops: Sequence[OpRow | Op]) -> list[str]:
+    """The phase of each distinct op as people read it: what ran before the first module is ``init``, and later ops that
+    belong to no phase are ``outside``."""
+    first = next((n for n, o in enumerate(ops) if o.module), 0)
+    return ["init" if n < first else "outside" if o.phase == "other" else o.phase for n, o in enumerate(ops)]
 
 
 def place(recording: Recording, number: int) -> Place:

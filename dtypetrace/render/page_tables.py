@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -32,6 +33,7 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
     """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left
     out."""
     short = _Short()
+    rows = [r if r.phase == shown else replace(r, phase=shown) for r, shown in zip(rows, listings.phases(rows))]
     makers: dict[str, Callable[[], dict[str, Any]]] = {
         "operators": lambda: _operators(recording),
         "casts": lambda: _casts(recording, rows, short),
@@ -129,7 +131,9 @@ def _joined(dtypes: Sequence[str]) -> str:
 
 
 def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
-    entries: list[_Entry] = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
+    entries: list[_Entry] = [
+        (r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows
+    ]
     kinds = [
         ("op", "text"),
         ("phase", "text"),
@@ -150,7 +154,7 @@ def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
     return _table(
         "ops",
         "All ops",
-        "Each distinct op once: one place, module, phase and set of dtypes. In the order of the first call.",
+        "Each distinct op once (same line, module, phase and dtypes), in the order of the first call.",
         (-1, 1),
         groups,
         len(rows),
@@ -189,10 +193,7 @@ def _casts(recording: Recording, rows: Sequence[listings.OpRow], short: _Short) 
         _numbers("times", [c.count for c in casts]),
         *([_numbers("bytes", [c.bytes for c in casts], "bytes")] if any(c.bytes for c in casts) else ()),
     ]
-    about = (
-        "Every cast of a floating tensor. "
-        "A round trip casts a value back that had just been cast, with nothing computed between."
-    )
+    about = "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between."
     return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
 
 
@@ -215,7 +216,7 @@ def _gradients(recording: Recording) -> dict[str, Any]:
         ]
         columns = [
             ("largest gradient", "figure"),
-            ("all zeros", "figure"),
+            ("steps of zeros", "figure"),
             ("% moved", "figure"),
             ("mean change", "figure"),
             ("mean weight", "figure"),
@@ -229,11 +230,11 @@ def _gradients(recording: Recording) -> dict[str, Any]:
 
 
 def _values(recording: Recording, short: _Short) -> dict[str, Any]:
-    rows = listings.values(recording)
+    rows, phases = listings.values(recording), listings.phases(recording.ops)
     groups = [
         _group(
             [("op", "text"), ("phase", "text"), ("out", "dtypes")],
-            [(o.op, o.phase, _joined(o.outputs)) for _, o in rows],
+            [(o.op, phases[v.op], _joined(o.outputs)) for v, o in rows],
         ),
         _group([("module", "text")], [_module(o.module) for _, o in rows]),
         _group([("your line", "text")], [short(listings.place(recording, o.place))[0] for _, o in rows], _line),
@@ -242,14 +243,17 @@ def _values(recording: Recording, short: _Short) -> dict[str, Any]:
         _numbers("flushed to zero", [v.flushed for v, _ in rows]),
         _group([("peak", "figure")], [(v.peak,) for v, _ in rows], lambda entry: [_figure(entry[0])]),
     ]
-    about = "Ops whose results were infinite or NaN, or that flushed numbers to zero. Made: from finite operands."
+    about = (
+        "Ops whose results were infinite or NaN, or that turned small numbers into zero. "
+        "Made: the operands were still finite."
+    )
     return _table("values", "Values", about, (5, -1), groups, len(rows))
 
 
 def _backward(recording: Recording) -> dict[str, Any]:
     rows = listings.backward(recording)
     groups = [
-        _group([("module", "text")], [_module(r.module) for r in rows]),
+        _group([("module", "text")], [_module(r.module or "(outside any module)") for r in rows]),
         _group([("made in backward", "dtypes"), ("its parameters", "dtypes")], [(r.dtype, r.parameters) for r in rows]),
         _numbers("calls", [r.count for r in rows]),
     ]

@@ -51,7 +51,7 @@ def _result(recording: Recording, f: Finding, rule: int) -> _Plain:
     labels = wording.labels(f)
     marked = lead(labels)
     text = f"{f.title}{wording.times(f)}"
-    help_text = f.fix.why if f.fix is not None else ""
+    help_text = f.fix.words if f.fix is not None else ""
     found: _Plain = {
         "ruleId": f.code,
         "ruleIndex": rule,

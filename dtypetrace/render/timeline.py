@@ -104,19 +104,18 @@ def timeline(recording: Recording, rows: Sequence[OpRow], findings: Sequence[tup
 
 
 def strips(rows: Sequence[OpRow]) -> list[Strip]:
-    """One strip for each phase that ran, all with the same axis; each column is split by the dtypes in it. What ran
-    before the first module is ``init``."""
+    """One strip for each phase that ran, all with the same axis; each column is split by the dtypes in it."""
     made = []
-    first = next((r.number for r in rows if r.module), 0)
-    for phase in ("init", "other", "forward", "recompute", "backward", "optimizer"):
-        own = [r for r in rows if ("init" if r.number < first else r.phase) == phase]
+    phases = listings.phases(rows)
+    for phase in ("init", "outside", "forward", "recompute", "backward", "optimizer"):
+        own = [r for r, shown in zip(rows, phases) if shown == phase]
         if own:
             counted = Counter(_family(r) for r in own)
             shares = [(f, round(100 * n / len(own))) for f, n in counted.most_common()]
             words = ", ".join(f"{share}% {NAMES[f]}" for f, share in shares if share)
             made.append(
                 Strip(
-                    "outside" if phase == "other" else phase,
+                    phase,
                     len(own),
                     sum(r.count for r in own),
                     _lane(phase, own, len(rows), words),
@@ -273,8 +272,9 @@ def _live(recording: Recording, columns: int) -> tuple[str, str]:
                 standing[name] = (_PEAK - bottom, tall)
         bars.column(column, {name: bar for name, bar in standing.items() if bar[1]})
     highest = max(range(columns), key=lambda n: sum(most[n].values()))
-    parts = ", ".join(f"{size(n)} {NAMES[name]}" for name, n in most[highest].most_common() if n)
-    words = f"at most {size(peak)} at once, at op {at[highest]:,}: {parts}"
+    parts = [f"{size(n)} {NAMES[name]}" for name, n in most[highest].most_common() if n]
+    total = parts[0] if len(parts) == 1 else f"{size(peak)} ({', '.join(parts)})"
+    words = f"at most {total}, at op {at[highest]:,}"
     drawing = (
         f'<svg class="strip live" role="img" aria-label="Bytes that later ops still use: {words}" '
         f'viewBox="0 0 {columns} {_PEAK}" preserveAspectRatio="none">{bars.drawn(columns)}</svg>'

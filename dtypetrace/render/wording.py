@@ -91,7 +91,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         else f"the call names {step.to}"
         if named
         else f"it is loaded as {step.to}",
-        "cast": f"cast from {step.source}",
+        "cast": f"cast from {step.source}" if step.source != step.to else f"a cast to {step.to}",
         "autocast": f"{step.op} runs under autocast",
         "worker": "it comes from a DataLoader worker",
         "reinterpret": f"its bits are viewed as {step.to}",

@@ -347,7 +347,7 @@ def _agree(one: Evidence) -> str:
     single = one.what.startswith("1 ")
     if one.apart:
         return f"{one.what} agree{'s' * single} with the healed run's within {percent(one.apart)}"
-    return f"{one.what} {'is that' if single else 'are those'} of the healed run"
+    return f"{one.what} equal{'s' * single} the healed run's"
 
 
 def _line(place: Place) -> tuple[object, ...]:

@@ -141,7 +141,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
     ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)
     edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
     if edit is not None:
-        why = f"keep computing it in {case.culprit.dtype}, and cast it to {case.born} here, before it meets the rest"
+        why = f"keep it in {case.culprit.dtype} up to here, then cast it to {case.born}"
         narrow = f"compute in {case.born} from {short(case.here)} on, where range and precision allow"
         yield Fix("cast", ready, (edit,), True, why, (narrow,))
 

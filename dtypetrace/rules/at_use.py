@@ -23,10 +23,10 @@ def half_gradients(case: Case) -> Iterator[Fix]:
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
-    why = "keep the trainable weights in float32 and let autocast compute in half"
+    why, lines = "keep the trainable weights in float32 and let autocast compute in half", tuple[str, ...]()
     if edit is None:
-        why = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
-    yield Fix("plan", case.here, one(edit), True, why)
+        why, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
+    yield Fix("plan", case.here, one(edit), True, why, lines=lines)
 
 
 def trained_under_autocast(case: Case) -> Iterator[Fix]:
@@ -45,7 +45,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
     else:
         # where this call ran under autocast before, that is what the program means
         place, edits, words = case.site, () if case.in_region else _at_boundary(case), ""
-        cast = f"{case.culprit.shown} is trained in {case.witness.dtype}: cast what meets it here, or "
+        cast = f"{case.culprit.shown} is trained in {case.witness.dtype}: cast the other operand here, or "
         why = cast + case.autocast if edits else case.autocast
         region = one(wide_weights.region_at(case.recording, place, case.half)) if not edits else ()
         if region:
@@ -117,7 +117,7 @@ def _no_floating_module(case: Case) -> bool:
 
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
-    elsewhere = f"keep {case.culprit.dtype} from being chosen at {short(case.origin.place)}"
+    elsewhere = f"choose another dtype than {case.culprit.dtype} at {short(case.origin.place)}"
     return Fix("cast", case.site, case.cast_at_call(dtype), True, why, (elsewhere,))
 
 
@@ -157,7 +157,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
         if len(edits) == 1:
             why = f"compute {case.refused.op} in float32, and cast its result where {case.culprit.dtype} is needed"
-    elsewhere = f"keep {case.culprit.dtype} from being chosen at {short(case.here)}"
+    elsewhere = f"choose another dtype than {case.culprit.dtype} at {short(case.here)}"
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
@@ -207,7 +207,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
-        why = f"{case.culprit.dtype} is on purpose at {short(case.here)}: cast what is returned to {wanted}"
+        why = f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}: cast what is returned to {wanted}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
         return
     if widened is None and case.handed_dtype:
@@ -221,7 +221,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
 
 
 _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
-    (lambda case: case.island, "is on purpose at {}"),
+    (lambda case: case.island, "was chosen on purpose at {}"),
     (lambda case: case.from_trained, "is what an optimizer trains at {}"),
     (lambda case: case.narrowed_elsewhere, "is kept from {} on, and the program casts other results of it"),
 )
@@ -247,7 +247,7 @@ def kept_wide(case: Case) -> Iterator[Fix]:
         return
     place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     why = (
-        f"{case.culprit.dtype} is on purpose at {short(case.here)}, where it is updated: "
+        f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated: "
         f"cast it to {case.wanted} where it becomes {case.culprit.shown}"
     )
     yield Fix("cast", place, one(edit), edit is not None, why, case.others)

@@ -91,7 +91,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
-        fix=Fix("dtype", origin.place, (), False, "keep what is changed a little at a time in float32", ()),
+        fix=Fix("dtype", origin.place, (), False, "keep this tensor in float32: it is changed a little at a time", ()),
         count=op.count,
-        notes=(f"{dtype} holds no change of a number that is smaller than {100 * DTYPES[dtype].rounding:.1g}% of it",),
+        notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )

@@ -106,7 +106,7 @@ def _by_the_engine(run: Run) -> list[Finding]:
     lines = len({run.place(o).stack[:1] for o in casts})
     notes = [
         f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: "
-        "the engine casts it without a word"
+        "the engine casts it silently"
     ]
     if lines > 1:
         notes.append(f"so it does for {lines - 1} more line{'s' if lines > 2 else ''}")
@@ -183,14 +183,14 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
     keeps its digits."""
     op = run.ops[number]
     if _adds(op) and _lasts(run, op, target):
-        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} leaves no trace"
+        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} is lost"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
-        return f"the rest computes in {expected}, so digits are lost that everything else keeps"
+        return f"the rest computes in {expected} and keeps the digits that are lost here"
     loaded = target.holder == "parameter" and not op.module and not master
     again = _widened_again(run, number, target.dtype) if loaded else None
     if again is not None:
         at = f" at {short(run.place(again))}" if run.place(again).stack else ""
-        return f"it is widened to {again.outputs[0]} again{at}, with the digits gone"
+        return f"it is widened to {again.outputs[0]} again{at}, but the lost digits do not come back"
     return ""
 
 
@@ -227,5 +227,5 @@ def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
         if origin.kind == "factory"
         else f"make it {wanted} where its dtype is decided"
     )
-    openly = f"cast to {target.dtype} in the open where it is written, {short(place)}"
+    openly = f"if this is meant, write the cast to {target.dtype} explicitly, {short(place)}"
     return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (openly,))

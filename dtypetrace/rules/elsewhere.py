@@ -61,7 +61,7 @@ def on_its_path(case: Case) -> Iterator[Fix]:
     steps = [s.place for s in case.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
     for place in reversed(steps):
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("cast", place, one(edit), True, f"cast it to {wanted} on its path")
+        yield Fix("cast", place, one(edit), True, f"cast it to {wanted} on the way")
 
 
 def written_value(case: Case) -> Iterator[Fix]:

@@ -117,8 +117,8 @@ def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
     p, op = losses.of[number], recording.ops[number]
     where = f" of {op.module}" if op.module else ""
     if p.spoiled:
-        return f"what {op.op}{where} gives is infinite or NaN, and would be {p.size:.2g}"
-    return f"what {op.op}{where} gives is off by {_share(p.total)}"
+        return f"the result of {op.op}{where} is infinite or NaN; it should be {p.size:.2g}"
+    return f"the result of {op.op}{where} is off by {_share(p.total)}"
 
 
 # ---------------------------------------------------------------- backward: gradients as they meet their weights
@@ -188,8 +188,8 @@ def _at_op(
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
         notes.append(
-            f"{recording.ops[blamed].op} rounds to {made}, by {rounded.introduced:.1%}; {op.op} makes "
-            f"that {_share(p.total)}"
+            f"{recording.ops[blamed].op} rounds to {made}, which is off by {rounded.introduced:.1%}; "
+            f"after {op.op} it is off by {_share(p.total)}"
         )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
@@ -239,18 +239,18 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
     facts = DTYPES.get(made)
     if cause.how == "infinite":
         end = f": {made} ends at {facts.largest:.5g}" if facts else ""
-        return f"{p.infinite:,} numbers that higher precision holds become infinite or NaN{end}"
+        return f"{p.infinite:,} numbers become infinite or NaN, but not in higher precision{end}"
     if cause.how == "flushed":
         end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
         return f"{p.flushed:.0%} of the numbers, of {p.size:.1g} on average, become zero{end}"
     if cause.how == "rounded":
         return f"{op} itself loses {p.lost:.0%} of the numbers"
-    return f"what goes into {op} is rounded, what comes out is off by {_share(p.total)}"
+    return f"{op} gets slightly rounded numbers, and its result is off by {_share(p.total)}"
 
 
 def _share(error: float) -> str:
     """An error relative to the number, in words that are readable even where nothing is right."""
-    return f"{error:.0%}" if error < 1 else f"{error:.2g} times the number"
+    return f"{error:.0%}" if error < 1 else f"{error:.2g} times its value"
 
 
 def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
@@ -384,7 +384,7 @@ def _of_parameters(
     )
     said = {
         "DT301": f"{optimizer}'s step makes them infinite or NaN",
-        "DT303": f"{optimizer}'s step makes them infinite, NaN or far too long",
+        "DT303": f"{optimizer}'s step makes them infinite, NaN or far too large",
         "DT304": f"{optimizer}'s step changed {'none' if dead else 'few'} of them",
     }[code]
     many = titles.shared([worst.name], len(members))
@@ -396,8 +396,7 @@ def _of_parameters(
     ]
     for s in states.get(worst.name, []):
         facts.append(
-            f"its {s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, "
-            f"{s.size:.1g} on average"
+            f"{s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"
         )
     origin = operands[0].origin
     birth = training.birth(
@@ -418,8 +417,8 @@ def _of_parameters(
             False,
             f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast",
             (
-                f"an optimizer that keeps a float32 copy of the weights, or rounds stochastically, can "
-                f"move {worst.dtype} weights",
+                "use an optimizer that keeps a float32 copy of the weights, or rounds stochastically: "
+                f"it can move {worst.dtype} weights",
             ),
         ),
         notes=tuple(facts),

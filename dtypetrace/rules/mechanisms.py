@@ -81,7 +81,7 @@ def _not_held(u: Update) -> Mechanism | None:
 def _backing_off(u: Update) -> Mechanism | None:
     if not u.skipped or u.steps or u.zero >= LEAST_STEPS or u.scale <= 1:
         return None
-    fact = f"the loss scaler left out {u.skipped} steps, as gradients were infinite at its scale, now {u.scale:g}"
+    fact = f"the loss scaler left out {u.skipped} steps, because gradients were infinite at its scale (now {u.scale:g})"
     return Mechanism("scaler backing off", (fact,))
 
 
@@ -141,7 +141,7 @@ def _overshoot(u: Update) -> Mechanism | None:
 def _decay_only(u: Update) -> Mechanism | None:
     if not 0 <= u.own < LEAST_MOVED * u.reached:
         return None
-    fact = f"{_share(u.own, u)} of the numbers that had a gradient moved otherwise than weight decay moves them"
+    fact = f"{_share(u.own, u)} of the numbers that had a gradient moved, apart from weight decay"
     return Mechanism("decay only", (fact,))
 
 
@@ -215,7 +215,7 @@ def lost_state(u: Update) -> tuple[str, ...]:
     names = ", ".join(f"{s.name} ({s.zeros:.0%})" for s in lost)
     dtype = lost[0].dtype
     smallest = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
-    fact = f"its state is zero in {dtype} where the gradient is not: {names}; {smallest}"
+    fact = f"the state is zero in {dtype} where the gradient is not: {names}; {smallest}"
     return (fact, f"eps={u.eps:g} is 0 in {dtype} as well") if vanishes(u.eps, dtype) else (fact,)
 
 
@@ -229,8 +229,9 @@ def _resolution(u: Update) -> tuple[str, ...]:
     if u.dtype not in REAL:
         return ()
     if not u.magnitude:
-        return (f"next to 0, {u.dtype} holds no change below {DTYPES[u.dtype].smallest / 2:.1g}",)
-    hold = f"next to {u.magnitude:.2g}, {u.dtype} holds no change below {u.magnitude * DTYPES[u.dtype].rounding:.1g}"
+        return (f"{u.dtype} cannot change 0 by less than {DTYPES[u.dtype].smallest / 2:.1g}",)
+    least = u.magnitude * DTYPES[u.dtype].rounding
+    hold = f"{u.dtype} cannot change {u.magnitude:.2g} by less than {least:.1g}"
     return (f"{hold}; the learning rate is {u.lr:g}" if u.lr > 0 else hold,)
 
 

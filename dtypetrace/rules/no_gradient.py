@@ -154,7 +154,9 @@ def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, cou
     source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
     culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, at.site, True))
     said = f"{source} becomes {to}, and no gradient passes through {to}"
-    through = "keep it floating (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"
+    through = (
+        "keep a floating dtype (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"
+    )
     return silent_finding(
         "DT305",
         "zero-gradient",

@@ -62,17 +62,18 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     yield _finding(
         recording, plan, _Case("DT402", "error", (Parameter(first, "int8", 0),)),
         f"{names}: integers take no gradient, and there is no trainable matrix next to them",
-        f"put LoRA adapters on the quantised modules{_adapters(recording, plan)}, "
-        "or load the model without quantisation",
+        "put LoRA adapters on the quantised modules", _adapters(recording, plan),
+        "load the model without quantisation",
     )  # fmt: skip
 
 
-def _adapters(recording: Recording, plan: Plan) -> str:
+def _adapters(recording: Recording, plan: Plan) -> tuple[str, ...]:
     """The line that puts adapters on the quantised modules."""
     layers = sorted({part for name in plan.quantised if (part := name.rpartition(".")[2])})
     model = optimizers.given_first(recording.text, graph.place_of(recording, plan.place)) or "model"
     shown = ", ".join(f'"{layer}"' for layer in layers)
-    return f": {model} = peft.get_peft_model({model}, peft.LoraConfig(target_modules=[{shown}]))" if layers else ""
+    made = f"{model} = peft.get_peft_model({model}, peft.LoraConfig(target_modules=[{shown}]))"
+    return (f"before the optimizer is made: add `{made}`",) if layers else ()
 
 
 def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -208,9 +209,9 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         )
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))
         edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
-        lines = f": {optimizers.in_words(edit)}" if edit is not None else ""
-        change = f"let autocast compute in {dtype}{lines}, or load the weights in float32"
-        yield _finding(recording, plan, case, said, change)
+        lines = (optimizers.in_words(edit),) if edit is not None else ()
+        change, other = f"let autocast compute in {dtype}", "load the weights in float32"
+        yield _finding(recording, plan, case, said, change, lines, other)
 
 
 def computing_in(recording: Recording, place: Place, dtype: str) -> Edit | None:
@@ -236,7 +237,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
         gradient = next((i for i in op.inputs if i.dtype == "bfloat16"), None)
         if op.aten.startswith(SCALER_CHECKS) and gradient is not None:
             updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.event),)
-            said = f"{_many(updated)}: its gradients are bfloat16 where the scaler divides them"
+            said = f"the scaler divides the bfloat16 gradients of {_many(updated)}"
             yield _finding(recording, Plan(op.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
             return
 
@@ -248,7 +249,7 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
         return
     computes = "bfloat16" if any("bfloat16" in op.outputs for op in recording.ops) else "float32"
     updated = _updated(recording) or (Parameter("a weight", computes, 1),)
-    said = f"the scaler scales a loss that no float16 takes part in: the run computes in {computes}"
+    said = f"nothing is float16, so the loss needs no scaling: the run computes in {computes}"
     yield _finding(recording, Plan(checked.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
 
 
@@ -293,7 +294,15 @@ def _many(chosen: tuple[Parameter, ...]) -> str:
     return titles.shared([p.name for p in chosen], len(chosen))
 
 
-def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: str) -> Finding:
+def _finding(
+    recording: Recording,
+    plan: Plan,
+    case: _Case,
+    said: str,
+    change: str,
+    lines: tuple[str, ...] = (),
+    other: str = "",
+) -> Finding:
     """``change`` is to be made where the first parameter got its dtype; what is no matter of weights, where the plan
     was seen."""
     site = graph.place_of(recording, plan.place)
@@ -307,9 +316,9 @@ def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: s
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
     no_scaler = change is _NO_SCALER
     if no_scaler and (edit := optimizers.without_scaler(recording.text, site)):
-        change = f"{change}: {optimizers.in_words(edit)}"
+        lines = (optimizers.in_words(edit),)
     if change is _WIDE_WEIGHTS and first is not None:
-        change = wide_weights.advice(recording, origin, first.dtype, site)
+        change, lines = wide_weights.advice(recording, origin, first.dtype, site)
     at_birth = origin.place.stack and not no_scaler and change is not _SCALE_LOSS
     return Finding(
         code=case.code,
@@ -326,7 +335,7 @@ def _finding(recording: Recording, plan: Plan, case: _Case, said: str, change: s
         operands=operands,
         culprit=operands[0] if operands else None,
         flow=(*born, ends),
-        fix=Fix("plan", origin.place if at_birth else site, (), False, change),
+        fix=Fix("plan", origin.place if at_birth else site, (), False, change, (other,) if other else (), lines=lines),
         exception=None,
         notes=case.facts,
     )

@@ -54,7 +54,7 @@ def changed_later(case: Collision) -> Verdict | None:
     changed = {w.dtype for w in case.sides if w.changed}
     if len(changed) != 1 or len(case.present) != 2:
         return None
-    reason = "what was made from it before its dtype was changed did not follow"
+    reason = "its dtype was changed after other tensors had been made from it"
     return Verdict(case.other(changed.pop()), reason)
 
 
@@ -113,7 +113,7 @@ def ran_before(case: Collision) -> Verdict | None:
     if len(old) != 1:
         return None
     dtype = old.pop()
-    return Verdict(dtype, f"the same {refused.op} ran with that {dtype} operand before; the other has changed since")
+    return Verdict(dtype, f"this {refused.op} ran before with the same {dtype} operand: the other has changed")
 
 
 def _past_operands(case: Collision) -> set[tuple[str, int]]:
@@ -283,7 +283,7 @@ def destination(case: Collision) -> Verdict | None:
     named = [w for w in case.sides if w.argument.split("[")[0] == refused.argument]
     named = named or [w for w in case.sides if ("out", w.dtype) in refused.dtypes]
     rest = [w.dtype for w in case.sides if w not in named]
-    return Verdict(rest[0], f"what meets it is {rest[0]}") if named and rest else None
+    return Verdict(rest[0], f"the other operand is {rest[0]}") if named and rest else None
 
 
 def weights_meet_float64(case: Collision) -> Verdict | None:
@@ -305,7 +305,7 @@ def floating_over_integers(case: Collision) -> Verdict | None:
     floating = [w.dtype for w in case.sides if w.dtype in FLOATING]
     if len(set(floating)) != 1 or len(floating) == len(case.sides):
         return None
-    return Verdict(floating[0], "what meets it is floating point")
+    return Verdict(floating[0], "the other operand is floating point")
 
 
 # ---------------------------------------------------------------- counts, and how each dtype was chosen

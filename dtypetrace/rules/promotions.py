@@ -290,7 +290,7 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     origin = culprit.origin
     ready = graph.table(recording, origin.place, culprit.dtype)
     if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
-        why = f"keep computing it in {culprit.dtype}, and cast it to {expected} here, before it meets the rest"
+        why = f"keep it in {culprit.dtype} up to here, then cast it to {expected}"
         return Fix("cast", ready, (edit,), True, why)
     at_use = f"cast {culprit.shown} to {expected} where it is used, {short(place)}"
     own = bool(origin.place.stack) and origin.place.stack[0].user

@@ -34,14 +34,15 @@ def subject(f: Finding) -> str:
     """The subject of the title: the module that torch calls by this op, else the op."""
     name = _module(f.module)
     if f.phase == "backward" and f.op not in ("backward", "grad"):
-        return f"the backward pass of {f.op}"
+        return f"the backward pass of {f.op.removesuffix('_backward')}"
     return name if name and any(o.holder == "parameter" for o in f.operands) else _SPECIAL.get(f.op, f.op)
 
 
 def _module(name: str) -> str:
     """The part of a module's name by which readers know it: ``proj_in``, ``net.0``."""
     parts = name.split(".")
-    return ".".join(parts[-2:] if parts[-1].isdecimal() else parts[-1:])
+    first = next((n for n in reversed(range(len(parts))) if not parts[n].isdecimal()), 0)
+    return ".".join(parts[first:])
 
 
 def _named(o: Operand) -> str:
@@ -85,7 +86,8 @@ def _disagree(f: Finding) -> str | None:
     if of_a_module and other.holder == "parameter" and culprit.holder is None:
         return f"{who} got {_a(culprit.dtype)} input for its {other.dtype} weights"
     if of_a_module and culprit.holder == "parameter" and other.holder is None:
-        return f"{who} has {culprit.dtype} weights and got {_a(other.dtype)} input"
+        what = f"{_a(culprit.dtype)} bias" if culprit.name.endswith("bias") else f"{culprit.dtype} weights"
+        return f"{who} has {what} and got {_a(other.dtype)} input"
     return f"{who} got {culprit.dtype} {_named(culprit)} and {other.dtype} {_named(other)}"
 
 
@@ -159,6 +161,25 @@ def _cast_anew(f: Finding) -> str | None:
     if f.culprit is None or end is None or f.culprit.holder is None:
         return None
     return f"{_named(f.culprit)} is cast to {end.to} again at each call, to the same numbers"
+
+
+def _coarse_table(f: Finding) -> str | None:
+    dtype = f.culprit.dtype if f.culprit else ""
+    return f"{f.op} makes a table from {dtype} numbers, too coarse for its entries" if dtype and f.op else None
+
+
+def _rounded_away(f: Finding) -> str | None:
+    return f"{f.op} rounds small changes away in {f.culprit.dtype}" if f.culprit and f.op else None
+
+
+def _imprecise(f: Finding) -> str | None:
+    return f"{f.op} loses most of the precision" if f.op and f.culprit else None
+
+
+def _two_halves(f: Finding) -> str | None:
+    """Only for weights that are half themselves: FSDP casts wide ones for its own use."""
+    other = {"float16": "bfloat16", "bfloat16": "float16"}.get(f.culprit.dtype if f.culprit else "")
+    return f"autocast computes in {other}, and the weights are {f.culprit.dtype}" if other and f.culprit else None
 
 
 def _overflowed(f: Finding) -> str | None:
@@ -243,11 +264,15 @@ _MADE: dict[str, Callable[[Finding], str | None]] = {
     "DT201": _widened,
     "DT202": _round_trip,
     "DT203": _narrowed,
+    "DT204": _coarse_table,
     "DT205": _cast_anew,
     "DT301": _overflowed,
     "DT302": _flushed,
     "DT305": _no_gradient,
     "DT306": _other_gradient,
+    "DT307": _rounded_away,
+    "DT308": _imprecise,
+    "DT401": _two_halves,
     "DT501": _needless_scaler,
     "DT502": _half_weights,
     "DT503": _untrainable,

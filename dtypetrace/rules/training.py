@@ -84,9 +84,9 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     )
     origin = born(recording, worst)
     culprit = next((o for o in operands if o.name == worst.name), None)
-    made = f"{worst.dtype} weights, such as {worst.name}, are made here"
+    made = f"{worst.dtype} weights, such as {titles.shared([worst.name], 1)}, are made here"
     ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, group.dead))
-    change = wide_weights.advice(recording, origin, worst.dtype, site)
+    change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
     return silent_finding(
         code,
         _KINDS[code],
@@ -95,7 +95,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
         flow=(*birth(recording, worst.event, origin, made), ends),
-        fix=Fix("plan", origin.place, (), False, change, (_other(worst, m),)),
+        fix=Fix("plan", origin.place, (), False, change, (_other(worst, m),), lines=lines),
         count=sum(u.steps or u.zero for u in updates),
         title=titles.training(code, updates, group.dead),
         notes=_notes(group),
@@ -105,7 +105,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
 def _what(code: str, u: Update, dead: bool) -> str:
     return {
         "DT301": f"{u.optimizer}'s step makes them infinite or NaN",
-        "DT303": f"{u.optimizer}'s step makes them infinite, NaN or far too long",
+        "DT303": f"{u.optimizer}'s step makes them infinite, NaN or far too large",
         "DT304": f"{u.optimizer}'s step changed {'none' if dead else 'few'} of them",
         "DT305": "their gradient is zero in every step",
     }[code]
@@ -119,7 +119,7 @@ def _notes(group: _Group) -> Iterator[str]:
     if group.quiet:
         yield f"{group.quiet} more get a gradient of zeros, because the weights that they feed do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
-        yield f"{worst.subnormal:.0%} of its gradient is below float16's normal range"
+        yield f"{worst.subnormal:.0%} of the gradient is below float16's normal range"
 
 
 def _other(u: Update, m: Mechanism) -> str:
@@ -127,9 +127,9 @@ def _other(u: Update, m: Mechanism) -> str:
     if m.name == "zero gradient":
         return "scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16"
     if m.name == "below resolution":
-        keeps = "an optimizer that keeps a float32 copy of the weights, or rounds stochastically"
-        return f"{keeps}, can move {u.dtype} weights"
-    return f"an optimizer that keeps its state in float32 for {u.dtype} weights"
+        keeps = "use an optimizer that keeps a float32 copy of the weights, or rounds stochastically"
+        return f"{keeps}: it can move {u.dtype} weights"
+    return f"use an optimizer that keeps its state in float32 for {u.dtype} weights"
 
 
 def birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[FlowStep, ...]:
@@ -171,9 +171,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
                 "dtype", gradient.origin.place, (), True, "leave the gradient in its parameter's dtype", (instead,)
             ),
             count=len(members),
-            notes=(
-                f"{many}: the step rounds what was widened away again, and a reducer or another optimizer refuses it",
-            ),
+            notes=(f"{many}: the step rounds it to {u.dtype} again, and DDP or another optimizer would refuse it",),
         )
 
 

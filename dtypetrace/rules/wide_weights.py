@@ -16,14 +16,13 @@ from ..source.expressions import call_at
 _FORWARD = ("forward", "recompute")
 
 
-def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None = None) -> str:
-    """What to change, with the lines to type as far as the recording and the text show them; ``dtype`` is half.
+def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None = None) -> tuple[str, tuple[str, ...]]:
+    """What to change, and the lines to type as far as the recording and the text show them; ``dtype`` is half.
 
     ``step``: the place of the optimizer's step, where it is known.
     """
     lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
-    words = f"keep the weights that are trained in float32, and compute in {dtype} by autocast"
-    return f"{words}: {'; '.join(lines)}" if lines else words
+    return f"keep the weights that are trained in float32, and compute in {dtype} by autocast", lines
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
     found = []
     training, edit = _training(recording, step), _at_birth(recording, origin)
     if edit is not None and all(p.trained for p in recording.parameters):
-        found.append(TrainingEdits(_written(edit), (edit,)))
+        found.append(TrainingEdits(optimizers.in_words(edit), (edit,)))
     if training is not None:
         line, before = _line(recording, training)
-        found.append(TrainingEdits(f"write {line} before {training.optimizer} is made", (before,)))
+        found.append(TrainingEdits(f"add `{line}` before {training.optimizer} is made", (before,)))
     region = _region(recording, dtype)
     if region is not None:
         done, under = region
@@ -72,7 +71,7 @@ def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
     edit = editing.under(recording, call, _autocast(recording, dtype))
     if edit is None:
         return None
-    return f"put {_shown(recording, call)} under {_autocast(recording, dtype)}", edit
+    return _under(recording, call, dtype), edit
 
 
 def region_at(recording: Recording, site: Place, dtype: str) -> Edit | None:
@@ -106,24 +105,20 @@ def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
     return editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
 
 
-def _written(edit: Edit) -> str:
-    return f"write {edit.after} for {edit.before} at {edit.file.rpartition('/')[2]}:{edit.start[0]}"
-
-
 def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[str]:
     found = []
     edit = _at_birth(recording, origin)
     if edit is not None:
-        found.append(_written(edit))
+        found.append(optimizers.in_words(edit))
     elif training is not None:
         line, _ = _line(recording, training)
-        found.append(f"before {training.optimizer} is made (line {training.made.line}), write {line}")
+        found.append(f"before {training.optimizer} is made ({training.at(training.made.line)}): add `{line}`")
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
         return found
     if not any(op.autocast for op in forward):
         call = _model_call(recording)
-        found.append(f"put {_shown(recording, call) if call else 'the forward'} under {_autocast(recording, dtype)}")
+        found.append(_under(recording, call, dtype))
     if dtype == "float16" and not _has_scaler(recording):
         found += _scaling(_device(recording), training)
     return found
@@ -138,15 +133,15 @@ def _scaling(device: str, training: optimizers.Training | None) -> list[str]:
     if training is None or not training.loss:
         return [f"scale the loss by {made}"]
     found = [
-        f"after {training.optimizer} is made, write scaler = {made}",
-        f"write scaler.scale({training.loss}).backward() for {training.loss}.backward() (line {training.loss_line})",
-        f"write scaler.step({training.optimizer}); scaler.update() for {training.step} (line {training.step_line})",
+        f"after {training.optimizer} is made ({training.at(training.made.line)}): add `scaler = {made}`",
+        f"{training.at(training.loss_line)}: replace `{training.loss}.backward()` "
+        f"with `scaler.scale({training.loss}).backward()`",
     ]
     if training.clip_line:
-        found.append(
-            f"before gradients are clipped (line {training.clip_line}), write scaler.unscale_({training.optimizer})"
-        )
-    return found
+        at = training.at(training.clip_line)
+        found.append(f"before gradients are clipped ({at}): add `scaler.unscale_({training.optimizer})`")
+    stepped = f"scaler.step({training.optimizer}); scaler.update()"
+    return [*found, f"{training.at(training.step_line)}: replace `{training.step}` with `{stepped}`"]
 
 
 def _model_call(recording: Recording) -> Frame | None:
@@ -163,7 +158,11 @@ def _call_of_model(recording: Recording, stack: tuple[Frame, ...]) -> Frame | No
     return caller if caller is not None and call_at(recording.text, caller) is not None else None
 
 
-def _shown(recording: Recording, caller: Frame) -> str:
+def _under(recording: Recording, caller: Frame | None, dtype: str) -> str:
+    """What to put under autocast: the call of the model, if the text shows it."""
+    region = _autocast(recording, dtype)
+    if caller is None:
+        return f"run the forward under `{region}`"
     call, file = call_at(recording.text, caller), recording.text.parsed(caller.file)
     name = file.segment(call.func) if call is not None and file is not None else "the model"
-    return f"{name}(...) (line {caller.line})"
+    return f"{optimizers.short(caller.file, caller.line)}: call `{name}(...)` under `{region}`"

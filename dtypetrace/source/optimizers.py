@@ -48,6 +48,14 @@ class Training:
     clip_line: int = 0
     """The line that clips gradients, 0 where none does."""
 
+    def at(self, line: int) -> str:
+        return short(self.made.file, line)
+
+
+def short(file: str, line: int) -> str:
+    """A line as a help names it: ``train.py:12``."""
+    return f"{file.rpartition('/')[2]}:{line}"
+
 
 def training(text: ProgramText, step: Place) -> Training | None:
     """The training step to which an optimizer's step belongs."""
@@ -233,8 +241,8 @@ def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
 
 
 def in_words(edit: Edit) -> str:
-    """What to type for an edit: ``write torch.float16 for torch.bfloat16 (line 12)``."""
-    return f"write {edit.after} for {edit.before} (line {edit.start[0]})"
+    """What to type for an edit: train.py:12: replace `torch.bfloat16` with `torch.float16`."""
+    return f"{short(edit.file, edit.start[0])}: replace `{edit.before}` with `{edit.after}`"
 
 
 def given_first(text: ProgramText, place: Place) -> str:

@@ -275,23 +275,24 @@ def fix(case: Case, program: Path) -> str:
     return "" if program.read_text() == after else "a second fix changed it again"
 
 
-def typed(why: str, lines: list[str]) -> list[str]:
-    """A program's lines after a reader has typed what a help line says; line numbers are those before."""
-    new, optimizer = dict(enumerate(lines, 1)), 0
+def typed(changes: list[str], lines: list[str]) -> list[str]:
+    """A program's lines after a reader has typed the changes that a help lists; line numbers are those before."""
+    new = dict(enumerate(lines, 1))
     indent = lambda number: re.match(r"\s*", lines[number - 1])[0]
-    for after, before, number in re.findall(r"write ([^;]+?(?:; scaler\.update\(\))?) for ([^;]+?) \(?(?:at program\.py:|in line |line )(\d+)\)?", why):
-        if after.startswith("for p in"):
-            continue
-        assert before in new[int(number)], (before, new[int(number)])
-        new[int(number)] = new[int(number)].replace(before, after)
-    for call, number, region in re.findall(r"put (\S+)\(\.\.\.\) \(line (\d+)\) under (torch\.autocast\([^;]*?\))(?:;| \(|$)", why):
-        assert call + "(" in lines[int(number) - 1]
-        new[int(number)] = indent(int(number)) + f"with {region}: " + new[int(number)].lstrip()
-    for what, number, line in re.findall(r"before (\S+) (?:is made|are clipped) \(line (\d+)\), write ([^;]+?)(?:;| \(program|$)", why):
-        optimizer = optimizer if what == "gradients" else int(number)
-        new[int(number)] = indent(int(number)) + line + "\n" + new[int(number)]
-    for line in re.findall(r"after \S+ is made, write ([^;]+)", why):
-        new[optimizer] += indent(optimizer) + line + "\n"
+    for change in changes:
+        place, number, what = re.fullmatch(r"([^(:]+ \(|)program\.py:(\d+)\)?: (.*)", change).groups()
+        row = int(number)
+        if swap := re.fullmatch(r"replace `(.+)` with `(.+)`", what):
+            before, after = swap.groups()
+            assert before in new[row], (before, new[row])
+            new[row] = new[row].replace(before, after)
+        elif region := re.fullmatch(r"call `(\S+)\(\.\.\.\)` under `(.*)`", what):
+            call, entered = region.groups()
+            assert call + "(" in lines[row - 1]
+            new[row] = indent(row) + f"with {entered}: " + new[row].lstrip()
+        else:
+            line = indent(row) + what.removeprefix("add ").strip("`")
+            new[row] = new[row] + line + "\n" if place.startswith("after") else line + "\n" + new[row]
     return list(new.values())
 
 
@@ -309,7 +310,7 @@ def followed(case: Case, program: Path, rounds: int = 3) -> str:
             (row, column), (end, stop) = edit["start"], edit["end"]
             if row == end:
                 lines[row - 1] = lines[row - 1][: column - 1] + edit["after"] + lines[row - 1][stop - 1 :]
-        program.write_text("".join(lines if fix.get("edits") else typed(str(fix.get("why")), lines)))
+        program.write_text("".join(lines if fix.get("edits") else typed(fix.get("lines") or [], lines)))
     return f"not clean after {rounds} rounds: {said_first}"
 
 

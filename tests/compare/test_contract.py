@@ -222,7 +222,7 @@ def test_traces_are_written_and_checked(tmp_path):
         saved.save(tmp_path / f"{name}.trace", conclude(run(norm, norm)))
     assert command(tmp_path, "write", "--trace", "a.trace").stdout == "dtypetrace contract: wrote dtypes.contract\n"
     same, other = (command(tmp_path, "check", "--trace", f"{name}.trace") for name in "ab")
-    assert (same.returncode, same.stdout) == (0, "dtypetrace contract: the run is as dtypes.contract says\n")
+    assert (same.returncode, same.stdout) == (0, "dtypetrace contract: the run matches dtypes.contract\n")
     assert other.returncode == 1 and "  - parameters: weight float32\n  + parameters: weight bfloat16\n" in other.stdout
 
 

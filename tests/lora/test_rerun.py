@@ -59,7 +59,9 @@ def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
     done = fix(tmp_path, "--html", "out.html", text=SCRIPT)
     printed = done.stderr
     assert done.returncode == 0, printed
-    assert "2 adapters in float16 do not learn (state underflow); runs the program with them in float32" in printed
+    assert (
+        "2 adapters in float16 do not learn (state underflow); the program runs again with them in float32" in printed
+    )
     assert (
         "2 adapters, 6 steps of AdamW: in float32 the adapters' weights move; 6 steps are too few to see it in the loss"
         in printed

@@ -187,6 +187,8 @@ def test_the_rows_are_those_of_the_recording(browser, reports):
             shown += rows(v, "ops")
             v.page.locator("#ops button", has_text="next").click()
         assert "151–200 of 20,000" in v.page.locator("#ops [role=status]").inner_text()
+        v.page.locator("#ops button", has_text="previous").click()
+        assert "101–150 of 20,000" in v.page.locator("#ops [role=status]").inner_text()
     for reported, row in zip(shown, listings.ops(recording)):
         assert reported[:2] == [row.op, row.phase] and reported[5] == row.module and reported[-1] == str(row.count)
         assert reported[6] == f"/p/train.py:{row.place.user_frame.line}" and reported[7].endswith(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
+import recordings
 from browser import Visit
+
+from dtypetrace.render import html_report
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +43,22 @@ def test_a_line_opens_in_the_chosen_editor_which_is_remembered(browser, reports)
         v.quiet()
 
 
+def test_changes_that_no_diff_shows_are_a_list_with_their_code(browser, tmp_path):
+    """A finding about training: each line to type by itself, its code set apart, before anything else is said."""
+    recording, (f,) = recordings.many(20, findings=1)
+    lines = ("before opt is made (train.py:3): add `scaler = GradScaler()`", "train.py:5: replace `a` with `b`")
+    changed = replace(f, fix=replace(f.fix, edits=(), why="keep the weights in float32", lines=lines), exception=None)
+    (tmp_path / "steps.html").write_text(html_report.render(recording, (changed,)), "utf-8")
+    with Visit(browser, tmp_path / "steps.html", width=400, height=800) as v:
+        assert v.page.locator("h1").inner_text() == "Keep the weights in float32"
+        steps = v.page.locator("#verdict ol.steps li")
+        assert steps.all_inner_texts() == [line.replace("`", "") for line in lines]
+        assert steps.locator("code").all_inner_texts() == ["scaler = GradScaler()", "a", "b"]
+        assert steps.last.bounding_box()["y"] < 500
+        assert v.page.locator("article .fix ol.steps li").count() == 2
+        v.quiet()
+
+
 def search(v: Visit, text: str) -> list[str]:
     v.page.keyboard.press("/")
     v.page.fill("#search", text)
@@ -64,7 +84,37 @@ def test_one_search_finds_findings_modules_ops_and_lines(browser, reports):
         search(v, "unet_mask.py:60")
         v.page.keyboard.press("Enter")
         assert v.page.input_value("#ops input").startswith("line:") and v.page.locator("#ops tbody tr").count() >= 1
+        search(v, "float16 weights")
+        v.page.keyboard.press("Escape")
+        assert not v.page.locator("#results").is_visible()
+        search(v, "float16 weights")
+        v.page.locator("#results li").first.click()
+        assert v.page.evaluate("location.hash") == "#DT101-1" and not v.page.locator("#results").is_visible()
         v.quiet()
+
+
+def test_what_is_pressed_has_a_link_to_pass_on(browser, reports):
+    """The paragraph marks of a finding and of an op, and the line of a module, put their links into the address bar."""
+    with Visit(browser, reports["demo"]) as v:
+        address = lambda: unquote(v.page.evaluate("location.hash"))
+        v.page.locator("article.card .anchor").first.click()
+        assert address() == "#DT101-1"
+        v.page.locator(".tree .row", has_text="linear_1").first.click()
+        assert address() == "#module=unet.time_embedding.linear_1"
+        v.page.locator("#op-3 a.to").click()
+        v.page.wait_for_selector("#op-3.current")
+        assert address() == "#op-3"
+        v.quiet()
+
+
+def test_the_names_of_all_sections_fit_beside_the_search(browser, reports):
+    with Visit(browser, reports["clean"]) as v:
+        nav = v.page.locator("header nav")
+        assert nav.evaluate("nav => nav.scrollWidth <= nav.clientWidth"), nav.inner_text()
+        for link in nav.locator("a").all():
+            target = link.get_attribute("href")
+            link.click()
+            assert 0 <= v.page.locator(target).bounding_box()["y"] < 900, target
 
 
 def test_an_op_and_a_module_have_links(browser, reports):

@@ -90,11 +90,11 @@ def test_without_source_the_headline_has_no_code_of_the_program(program):
 
 def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     recording, (f,) = recordings.many(20, findings=1)
-    why = "keep x in float32: before f (line 3), write g(); h(); put net(...) under autocast; write j"
-    listed = replace(f, fix=replace(f.fix, edits=(), why=why), exception=None)
+    lines = ("before f is made (a.py:3): add `g(); h()`", "a.py:4: call `net(...)` under `autocast`")
+    listed = replace(f, fix=replace(f.fix, edits=(), why="keep x in float32", lines=lines), exception=None)
     shown = html_report.page(recording, (listed, f)).action
     assert shown.text == "Keep x in float32" and shown.more == 1
-    assert shown.steps == ["before f (line 3), write g(); h()", "put net(...) under autocast", "write j"]
+    assert shown.steps == list(lines)
 
 
 def test_the_facts_of_the_run_are_a_line(program):

@@ -37,6 +37,13 @@ def test_the_timeline_is_read_by_keys(browser, reports):
         assert v.page.locator("#scrub").get_attribute("aria-valuetext").startswith("op 1: ")
         v.page.keyboard.press("Enter")
         assert 1 in op_numbers(v) and v.page.input_value("#ops input").startswith("ops:")
+        v.page.fill("#ops input", "")
+        v.page.click("#list-here")
+        assert 1 in op_numbers(v) and v.page.input_value("#ops input").startswith("ops:")
+        lanes = v.page.eval_on_selector_all("svg.strip[data-phase]", "lanes => lanes.map(lane => lane.dataset.phase)")
+        v.page.fill("#ops input", "kaiming_uniform_")
+        shown = v.page.eval_on_selector_all("#ops tbody tr", "rows => rows.map(row => row.cells[1].textContent)")
+        assert lanes[0] == "init" and set(shown) == {"init"}, "the table has the timeline's words"
 
 
 def test_the_collision_is_marked_and_leads_to_its_finding(browser, reports):
@@ -87,6 +94,23 @@ def test_a_drawing_zooms_and_pans(browser, reports):
         assert view(v) == whole
         v.page.keyboard.press("+")
         assert view(v)[2] < whole[2]
+        before = view(v)
+        v.page.keyboard.press("ArrowRight")
+        assert view(v)[0] > before[0], "arrow keys pan what is zoomed"
+        v.page.get_by_role("button", name="Zoom out").first.click()
+        assert view(v)[2] > before[2]
+        v.page.get_by_role("button", name="Show all").first.click()
+        assert view(v) == whole
+        v.page.mouse.move(x, y)
+        v.page.mouse.wheel(0, -1)
+        assert view(v) == whole, "the wheel alone scrolls the page"
+        v.page.keyboard.down("Control")
+        v.page.mouse.wheel(0, -100)
+        v.page.keyboard.up("Control")
+        v.page.wait_for_function(
+            "whole => Number(document.querySelector('svg.flow').getAttribute('viewBox').split(' ')[2]) < whole",
+            arg=whole[2],
+        )
 
 
 @pytest.mark.parametrize("name", ["demo", "mask"])

@@ -133,7 +133,7 @@ def test_bytes_live_until_their_last_use_through_views():
         {},
     ]
     shown = timeline.timeline(Recording(ops=ops), listings.ops(Recording(ops=ops)))
-    assert shown.live_words == "at most 80 B at once, at op 3: 40 B float16, 40 B float32"
+    assert shown.live_words == "at most 80 B (40 B float16, 40 B float32), at op 3"
     assert timeline.timeline(*bare_timeline()).live == ""
 
 

@@ -453,7 +453,9 @@ def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(t
     _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
     assert f.fix.why == "cast to float16 here, or leave the cast out"
     _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
-    assert f.fix.why.startswith("float32 is on purpose") and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
+    assert f.fix.why.startswith("float32 was chosen on purpose") and [e.after for e in f.fix.edits] == [
+        "y.to(torch.float16)"
+    ]
 
 
 def test_each_further_remedy_says_what_sets_it_back(tmp_path):
@@ -667,7 +669,7 @@ def test_a_kernel_that_torch_calls_for_itself_is_not_to_be_cast_at(tmp_path):
     """
     program, f = found(tmp_path, text)
     assert program.at(f.culprit.origin.place).endswith("#!") and f.culprit.origin.kind == "cast"
-    assert f.fix.why.startswith("keep bfloat16 from being chosen") and "linalg_solve runs inside net()" in f.fix.why
+    assert f.fix.why.startswith("choose another dtype than bfloat16") and "linalg_solve runs inside net()" in f.fix.why
 
 
 def test_a_model_of_one_dtype_is_cast_as_a_whole(tmp_path):
@@ -701,7 +703,7 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
         ),
     )
     assert f.fix.why.startswith(
-        "float32 is on purpose at program.py:4, where it is updated: cast it to bfloat16 where it becomes 1.weight"
+        "float32 was chosen on purpose at program.py:4, where it is updated: cast it to bfloat16 where it becomes 1.weight"
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
@@ -728,7 +730,7 @@ def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_pat
     torch.func.functional_call(net, kept, (x,))  <passed>
     """
     _, f = found(tmp_path, text.replace("<passed>", "#!").replace("<birth>", ""))
-    assert f.fix.why.startswith("float32 is on purpose") and f.fix.safe
+    assert f.fix.why.startswith("float32 was chosen on purpose") and f.fix.safe
     assert [(e.before, e.after) for e in f.fix.edits] == [
         (
             "kept",

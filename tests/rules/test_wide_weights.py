@@ -22,12 +22,13 @@ def program(half: str, *, autocast: str = "", scaler: bool = False) -> tuple[Rec
 
 def advised(half: str, **more) -> str:
     b, weight = program(half, **more)
-    return advice(b.recording, graph.origin(b.recording, weight.event, half), half)
+    _, lines = advice(b.recording, graph.origin(b.recording, weight.event, half), half)
+    return "; ".join(lines)
 
 
 def test_without_autocast_the_region_is_a_line_of_its_own():
     said = advised("bfloat16")
-    assert "write torch.float32 for torch.bfloat16 at train.py:2" in said
+    assert "train.py:2: replace `torch.bfloat16` with `torch.float32`" in said
     assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in said and "GradScaler" not in said
 
 
@@ -48,10 +49,14 @@ def test_the_lines_name_the_programs_own_optimizer_loss_and_model():
     b.line("«error.backward()»")
     place = b.line("«opt.step()»")
     origin = graph.origin(b.recording, weight.event, "float16")
-    said = advice(b.recording, origin, "float16", b.recording.places[place])
-    assert "before opt is made (line 3), write for p in net.parameters(): p.data = p.data.float()" in said
-    assert "write scaler.scale(error).backward() for error.backward() (line " in said
-    assert "write scaler.step(opt); scaler.update() for opt.step() (line " in said
+    _, said = advice(b.recording, origin, "float16", b.recording.places[place])
+    assert said == (
+        "before opt is made (train.py:3): add `for p in net.parameters(): p.data = p.data.float()`",
+        'train.py:5: call `net(...)` under `torch.autocast("cpu", dtype=torch.float16)`',
+        'after opt is made (train.py:3): add `scaler = torch.amp.GradScaler("cpu")`',
+        "train.py:6: replace `error.backward()` with `scaler.scale(error).backward()`",
+        "train.py:7: replace `opt.step()` with `scaler.step(opt); scaler.update()`",
+    )
     alone, region = candidates(b.recording, origin, "float16", b.recording.places[place])
     assert alone.done.endswith("before opt is made") and alone.edits[0].start == (3, 1) and not alone.region
     assert region.region and region.edits[1].after == 'with torch.autocast("cpu", dtype=torch.float16): error'

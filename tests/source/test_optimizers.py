@@ -79,11 +79,11 @@ def test_the_settings_of_a_scaler_and_of_autocast_that_are_to_change():
     program = ProgramText({"a.py": lines_of(text)})
     region = Place((Frame("a.py", 2, "f", True, 6, 2, 48),))
     other = optimizers.computing_in(program, region, "bfloat16")
-    assert optimizers.in_words(other) == "write torch.bfloat16 for torch.float16 (line 2)"
+    assert optimizers.in_words(other) == "a.py:2: replace `torch.float16` with `torch.bfloat16`"
     off = optimizers.without_scaler(program, region)
     assert (off.start, off.end) == ((1, 10), (1, 37))
     assert optimizers.in_words(off) == (
-        'write torch.amp.GradScaler("cpu", enabled=False) for torch.amp.GradScaler("cpu") (line 1)'
+        'a.py:1: replace `torch.amp.GradScaler("cpu")` with `torch.amp.GradScaler("cpu", enabled=False)`'
     )
     twice = ProgramText({"a.py": lines_of(text + text)})
     assert optimizers.without_scaler(twice, region) is None

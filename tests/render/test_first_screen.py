@@ -107,8 +107,9 @@ def test_what_is_pressed_has_a_link_to_pass_on(browser, reports):
         v.quiet()
 
 
-def test_the_names_of_all_sections_fit_beside_the_search(browser, reports):
-    with Visit(browser, reports["clean"]) as v:
+@pytest.mark.parametrize("name", ["clean", "kinds"])
+def test_the_names_of_all_sections_fit_beside_the_search(browser, reports, name):
+    with Visit(browser, reports[name]) as v:
         nav = v.page.locator("header nav")
         assert nav.evaluate("nav => nav.scrollWidth <= nav.clientWidth"), nav.inner_text()
         for link in nav.locator("a").all():

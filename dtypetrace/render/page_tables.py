@@ -131,9 +131,7 @@ def _joined(dtypes: Sequence[str]) -> str:
 
 
 def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
-    entries: list[_Entry] = [
-        (r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows
-    ]
+    entries: list[_Entry] = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
     kinds = [
         ("op", "text"),
         ("phase", "text"),

@@ -4,6 +4,8 @@ Python attributes a warning to a frame that it finds by counting (``stacklevel``
 frame's module. With modes and hooks on, our handlers are on the stack, torch functions written in Python run twice, and
 modules are called from another line. So if the count passed one of those, the warning is attributed again: to the frame
 that the count would reach without them.
+
+A call that is repeated beside the program's warns again; nobody hears of that (``unheard``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -26,6 +28,7 @@ _INNER = next(
 )
 _MODULE: Any = warnings
 """The same module as Any: its type stubs lack some attributes."""
+_Result = TypeVar("_Result")
 _PAST_THE_STACK = ("<sys>", 0) if sys.version_info >= (3, 13) else ("sys", 1)
 
 
@@ -35,11 +38,13 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
 
     def _showwarnmsg(message: Any) -> None:
         frame = sys._getframe(1)
+        if _in_unheard(frame):
+            return
         if frame.f_code is _blame.__code__ or not _blame(message, frame, own):
             shows(message)
 
     # a warning attributed to us must reach _showwarnmsg, which then applies the user's filters
-    ours = ("always", None, Warning, re.compile(re.escape(__package__ + ".")), 0)
+    ours = ("always", None, Warning, re.compile(re.escape(__package__.partition(".")[0] + ".")), 0)
     filters = _MODULE.filters
     filters.insert(0, ours)
     _MODULE._showwarnmsg = _showwarnmsg
@@ -52,6 +57,31 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
                 rules.remove(ours)
 
     return remove
+
+
+def unheard(function: Callable[[], _Result]) -> _Result:
+    """Calls a function of ours; what it warns of is dropped, the warnings of torch's C++ included.
+
+    Those are emitted where torch's outermost Python method ends, which would be the program's call: so this calls the
+    function inside a method of a tensor of its own.
+    """
+    results: list[_Result] = []
+
+    def called(number: float) -> float:
+        results.append(function())
+        return number
+
+    torch.zeros(1, dtype=torch.float32, device="cpu").apply_(called)
+    return results[0]
+
+
+def _in_unheard(frame: FrameType | None) -> bool:
+    """Whether a frame was called by ``unheard``."""
+    while frame is not None:
+        if frame.f_code is unheard.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:

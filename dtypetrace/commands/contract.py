@@ -50,10 +50,10 @@ class ContractCommand:
         if bool(options.words) == (options.trace is not None):
             raise UsageError(f"give either a program or --trace. Usage: {self.usage}")
         file = arguments.writable("--file", options.file)
-        sections = None if options.do == "write" else _read(options.file)
+        written = None if options.do == "write" else _read(options.file)
         recording = _recording(options, self.usage)
         found = contract.facts(recording)
-        if sections is None:
+        if written is None:
             from .. import report
 
             try:
@@ -63,17 +63,19 @@ class ContractCommand:
                 raise UsageError(f"{options.file} could not be written: {failure}") from None
             print(f"dtypetrace contract: wrote {options.file}")
             return SystemExit(0)
+        sections, autocast_lines = written
         breaches = contract.check(sections, found)
-        print(contracts.text(breaches, str(options.file)))
+        print(contracts.text(breaches, str(options.file), autocast_lines))
         return SystemExit(int(bool(breaches)))
 
 
-def _read(file: Path) -> dict[str, dict[str, str]]:
-    """The sections of a contract. Raises UsageError where there is none."""
-    from ..compare.contract import ContractError, parse
+def _read(file: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+    """The sections of a contract, and what its comments say of autocast. Raises UsageError where there is none."""
+    from ..compare.contract import ContractError, autocast_lines, parse
 
     try:
-        return parse(file.read_text("utf-8"))
+        written = file.read_text("utf-8")
+        return parse(written), autocast_lines(written)
     except (ContractError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is no contract: {error}") from None
     except OSError as error:

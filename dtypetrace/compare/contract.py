@@ -25,6 +25,8 @@ ROOT = "(model)"
 """The section of the outermost module."""
 KEYS = ("parameters", "inputs", "computes", "outputs", "gradients", "state", "autocast")
 """The facts of a module, in the order of their lines."""
+_DECIDE = {"computes": ("parameters", "inputs"), "outputs": ("parameters", "inputs"), "state": ("parameters",)}
+_LINES = re.compile(r"# autocast (\S+): (.+)")
 _SECTION = re.compile(r"\[(.+)\]")
 _FACT = re.compile(r"(\w[\w ]*): (.+)")
 
@@ -50,7 +52,8 @@ class Breach:
     wanted: str
     found: str
     cause: Origin | None
-    """The event that decided the new dtype, None where it is not known or the fact is gone."""
+    """The event that decided the new dtype; for autocast that is gone, an op that ran without; None where it is not
+    known."""
 
 
 # ---------------------------------------------------------------- the facts of a run
@@ -61,14 +64,16 @@ def facts(recording: Recording) -> dict[str, Facts]:
     root = patterns.root(recording)
     found: dict[str, Facts] = {}
     for module, key, parts in _parts(recording, root):
+        said = sorted(part for part in parts if part)
         if parts:
             own = found.setdefault(module, Facts())
-            own.values[key] = ", ".join(sorted(parts))
+            own.values |= {key: ", ".join(said)} if said else {}
             own.causes[key] = {part: origin for part, origin in parts.items() if origin is not None}
-    return found
+    return {module: own for module, own in found.items() if own.values}
 
 
 _Parts = dict[str, Origin | None]
+"""The parts of a fact with the event behind each; an empty part is no fact, but the event of one that is not there."""
 
 
 def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]:
@@ -106,9 +111,10 @@ def _scaler(recording: Recording) -> _Parts:
 
 
 def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
+    """The autocasts that ops ran under; last, as an empty text, the first op that computed under none."""
     found: _Parts = {}
-    for op in ops:
-        if op.autocast and op.autocast not in found:
+    for op in sorted(ops, key=lambda op: not op.autocast):
+        if op.autocast not in found and (op.autocast or _computes(op)):
             found[op.autocast] = _ran(recording, op)
     return found
 
@@ -154,12 +160,14 @@ def _computed(recording: Recording, ops: Iterable[Op]) -> _Parts:
     """The floating dtypes of the results of what the module runs itself, casts and moves aside."""
     found: _Parts = {}
     for op in ops:
-        if is_move(op) or is_cast(op) or not any(i.dtype in FLOATING for i in op.inputs):
-            continue
-        for dtype in op.outputs:
+        for dtype in op.outputs if _computes(op) else ():
             if dtype in FLOATING and dtype not in found:
                 found[dtype] = _ran(recording, op)
     return found
+
+
+def _computes(op: Op) -> bool:
+    return not is_move(op) and not is_cast(op) and any(i.dtype in FLOATING for i in op.inputs)
 
 
 def _ran(recording: Recording, op: Op) -> Origin:
@@ -237,6 +245,15 @@ def parse(written: str) -> dict[str, dict[str, str]]:
     return sections
 
 
+def autocast_lines(written: str) -> dict[str, list[str]]:
+    """What a contract's comments say: for each autocast, the lines that ran under it then."""
+    found: dict[str, list[str]] = {}
+    for line in written.splitlines():
+        if comment := _LINES.fullmatch(line.strip()):
+            found.setdefault(comment[1], []).append(comment[2])
+    return found
+
+
 # ---------------------------------------------------------------- the check
 
 
@@ -284,9 +301,9 @@ def _matches(pattern: list[str], parts: list[str]) -> bool:
 
 
 def _cause(own: Facts, wanted: Mapping[str, str], key: str) -> Origin | None:
-    """The event behind a fact that differs. What a module computes and gives follows from its parameters and inputs: if
-    those differ, too, theirs is the event."""
-    for decides in ("parameters", "inputs") if key in ("computes", "outputs") else ():
+    """The event behind a fact that differs. What a module computes and gives follows from its parameters and inputs, an
+    optimizer's state from the parameters: if those differ, too, theirs is the event."""
+    for decides in _DECIDE.get(key, ()):
         if wanted.get(decides, "") != own.values.get(decides, ""):
             return _cause(own, wanted, decides)
     known, causes = wanted.get(key, "").split(", "), own.causes.get(key, {})

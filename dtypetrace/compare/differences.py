@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import bisect
-import difflib
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Finding, Op, Origin, Place, Recording
+from ..records import Finding, Input, Origin, Place, Recording
 from ..tables.dtypes import FLOATING
-from ..tables.operators import is_move
-from . import patterns
+from ..tables.operators import name_of
+from . import alignment, patterns
+from .alignment import Block, Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,16 @@ class Replaced:
     """As patterns."""
     phase: str
     calls: tuple[tuple[UnmatchedOp, ...], tuple[UnmatchedOp, ...]]
+    inside: str = ""
+    """The function that both runs called there, if these are the operators that it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Ops that read nothing of the run and that nothing in it reads: how many distinct ones, and where they begin."""
+
+    ops: int
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class Comparison:
     """Findings that only one of the runs has."""
     only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Parameters that only one of the runs has, as patterns."""
+    apart: tuple[tuple[Apart, ...], tuple[Apart, ...]] = ((), ())
+    """What ran in one of the runs only and has nothing to do with the rest of it."""
 
     @property
     def same(self) -> bool:
@@ -86,7 +99,6 @@ class Comparison:
         return not (self.differences or any(self.findings) or any(self.only))
 
 
-Pair = tuple[Recording, Recording]
 _PHASES = ("forward", "recompute", "optimizer", "other", "")
 """Phases in which other ops are reported; in backward they follow from the forward ones."""
 
@@ -97,16 +109,17 @@ def compare(
     """Compares two recordings of the same model. Names are compared without the variable that holds the model."""
     pair = (one, other)
     roots = (patterns.root(one), patterns.root(other))
-    pairs, replaced = _aligned(pair, roots)
+    found_ops = alignment.aligned(pair, roots)
     changes = _Changes(pair, roots)
     changes.take_parameters()
-    for a, b in pairs:
+    for a, b in found_ops.ops:
         changes.take_op(a, b)
+    inside = [call for call in found_ops.calls if changes.take_call(call)]
     found_changes = list(changes.found())
     births = {side.origin.place for _, change in found_changes for side in change.sides}
     blocks = [
         (at, block)
-        for at, block in _collapsed(pairs, pair, roots, replaced)
+        for at, block in _collapsed(found_ops.ops, pair, roots, [*found_ops.blocks, *inside])
         if not all(call.place in births for side in block.calls for call in side)  # a change has it as its birth
     ]
     ordered: list[tuple[float, DtypeDifference | Replaced]] = [*found_changes, *blocks]
@@ -116,34 +129,8 @@ def compare(
         tuple(difference for _, difference in sorted(ordered, key=lambda d: d[0])),
         (_without(found[0], found[1], roots), _without(found[1], found[0], roots[::-1])),
         _only(pair, roots),
+        _apart(pair, found_ops.apart),
     )
-
-
-# ---------------------------------------------------------------- alignment
-
-_Key = tuple[str, str]
-_Blocks = list[tuple[_Key, list[int], list[int]]]
-
-
-def _aligned(pair: Pair, roots: tuple[str, str]) -> tuple[list[tuple[int, int]], _Blocks]:
-    """Pairs of ops that correspond, and per module and phase the runs of ops that do not."""
-    groups: tuple[dict[_Key, list[int]], dict[_Key, list[int]]] = ({}, {})
-    for recording, root, group in zip(pair, roots, groups):
-        for number, op in enumerate(recording.ops):
-            if not is_move(op) and (op.inputs or op.outputs):
-                group.setdefault((op.phase, patterns.below(op.module, root)), []).append(number)
-    pairs: list[tuple[int, int]] = []
-    blocks: _Blocks = []
-    for key in dict.fromkeys([*groups[0], *groups[1]]):
-        a, b = groups[0].get(key, []), groups[1].get(key, [])
-        before, after = [pair[0].ops[n].op for n in a], [pair[1].ops[n].op for n in b]
-        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-        for how, i, i_end, j, j_end in matcher.get_opcodes():
-            if how == "equal":
-                pairs += zip(a[i:i_end], b[j:j_end])
-            else:
-                blocks.append((key, a[i:i_end], b[j:j_end]))
-    return sorted(pairs), blocks
 
 
 # ---------------------------------------------------------------- dtypes that differ
@@ -172,28 +159,46 @@ class _Changes:
     def take_op(self, a: int, b: int) -> None:
         """The operands of two corresponding ops; where those agree and the results do not, the ops decided."""
         one, other = self._pair[0].ops[a], self._pair[1].ops[b]
+        if not self._operands(a, b, zip(one.inputs, other.inputs)) and one.outputs != other.outputs:
+            self._results(a, b, (one.outputs, other.outputs))
+
+    def take_call(self, call: Block) -> bool:
+        """The operands that came into two corresponding calls, and what they gave. Returns whether the calls
+        computed in other dtypes by themselves."""
+        a, b = call.sides
+        one, other = alignment.operands(self._pair[0], a), alignment.operands(self._pair[1], b)
+        if self._operands(a[0], b[0], zip(one, other) if len(one) == len(other) else ()):
+            return False
+        gave = self._pair[0].ops[a[-1]].outputs[:1], self._pair[1].ops[b[-1]].outputs[:1]
+        if gave[0] != gave[1]:
+            self._results(a[-1], b[-1], gave)
+        return alignment.computed(self._pair[0], a) != alignment.computed(self._pair[1], b)
+
+    def _operands(self, a: int, b: int, operands: Iterable[tuple[Input, Input]]) -> bool:
         causes = [
             self._cause((x.dtype, y.dtype), (x.event, y.event))
-            for x, y in zip(one.inputs, other.inputs)
+            for x, y in operands
             if x.dtype != y.dtype and {x.dtype, y.dtype} & FLOATING
         ]
-        if not causes and one.outputs != other.outputs and {*one.outputs, *other.outputs} & FLOATING:
-            causes = [self._own_cause(one, other)]
         for cause in dict.fromkeys(causes):
             self._ops.setdefault(cause, []).append((a, b))
+        return bool(causes)
+
+    def _results(self, a: int, b: int, gave: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        """Results that differ where no operand does."""
+        if {*gave[0], *gave[1]} & FLOATING:
+            ops = self._pair[0].ops[a], self._pair[1].ops[b]
+            sides = [
+                Side(", ".join(dtypes), Origin("op", None, op.op, graph.place_of(recording, op.place)))
+                for recording, op, dtypes in zip(self._pair, ops, gave)
+            ]
+            self._ops.setdefault(self._known(sides[0], sides[1]), []).append((a, b))
 
     def _cause(self, dtypes: tuple[str, str], events: tuple[int, int]) -> _Cause:
         # of two operands that were promoted, the one is followed that does not have the other run's dtype
         sides = [
             Side(dtype, graph.origin(recording, event, dtypes[1 - n]))
             for n, (recording, dtype, event) in enumerate(zip(self._pair, dtypes, events))
-        ]
-        return self._known(sides[0], sides[1])
-
-    def _own_cause(self, one: Op, other: Op) -> _Cause:
-        sides = [
-            Side(", ".join(op.outputs), Origin("op", None, op.op, graph.place_of(recording, op.place)))
-            for recording, op in zip(self._pair, (one, other))
         ]
         return self._known(sides[0], sides[1])
 
@@ -228,37 +233,38 @@ class _Changes:
 
 
 def _collapsed(
-    pairs: list[tuple[int, int]], pair: Pair, roots: tuple[str, str], blocks: _Blocks
+    pairs: list[tuple[int, int]], pair: Pair, roots: tuple[str, str], blocks: Iterable[Block]
 ) -> Iterator[tuple[float, Replaced]]:
     """Blocks of other ops, one for all modules of a pattern that have the same ones, each with its place in the run."""
     aligned = sorted((b, a) for a, b in pairs)
-    groups: dict[object, list[tuple[str, str, float, tuple[tuple[UnmatchedOp, ...], tuple[UnmatchedOp, ...]]]]] = {}
-    for (phase, module), a, b in blocks:
-        calls = (_calls(pair[0], a), _calls(pair[1], b))
+    groups: dict[object, list[tuple[str, float, Replaced]]] = {}
+    for block in blocks:
+        (phase, module), (a, b) = block.key, block.sides
+        calls = (_calls(pair[0], a, block.inside), _calls(pair[1], b, block.inside))
         if phase not in _PHASES or not any(calls):
             continue
         # what only the second run has stands after the last op before it that both have
         before = bisect.bisect(aligned, (b[0], -1)) - 1 if b else -1
         first = a[0] if a else aligned[before][1] + 0.5 if before >= 0 else -1.0
-        key = (
-            phase,
-            patterns.starred(module),
-            tuple(tuple((c.op, c.inputs, c.outputs) for c in side) for side in calls),
+        ran = tuple(tuple((c.op, c.inputs, c.outputs) for c in side) for side in calls)
+        groups.setdefault((phase, patterns.starred(module), block.inside, ran), []).append(
+            (module, first, Replaced((), phase, calls, block.inside))
         )
-        groups.setdefault(key, []).append((phase, module, first, calls))
     for members in groups.values():
-        phase, _, first, calls = members[0]
-        yield first, Replaced(tuple(patterns.collapsed(m[1] for m in members)), phase, calls)
+        _, first, replaced = members[0]
+        yield first, dataclasses.replace(replaced, modules=tuple(patterns.collapsed(m for m, *_ in members)))
 
 
-def _calls(recording: Recording, numbers: list[int]) -> tuple[UnmatchedOp, ...]:
-    """The ops, one for neighbours that differ in nothing; those without a floating number are left out."""
+def _calls(recording: Recording, numbers: list[int], inside: str) -> tuple[UnmatchedOp, ...]:
+    """The ops, one for neighbours that differ in nothing; those without a floating number are left out. Inside a
+    function they have the names of the operators that ran."""
     found: list[UnmatchedOp] = []
     for number in numbers:
         op = recording.ops[number]
         inputs = tuple(dict.fromkeys(i.dtype for i in op.inputs if i.dtype in FLOATING))
         outputs = tuple(dict.fromkeys(d for d in op.outputs if d in FLOATING))
-        call = UnmatchedOp(op.op, inputs, outputs, graph.place_of(recording, op.place))
+        name = name_of(op) if inside else op.op
+        call = UnmatchedOp(name, inputs, outputs, graph.place_of(recording, op.place))
         same = found and (found[-1].op, found[-1].inputs, found[-1].outputs) == (call.op, call.inputs, call.outputs)
         if (inputs or outputs) and not same:
             found.append(call)
@@ -301,3 +307,12 @@ def _only(pair: Pair, roots: tuple[str, str]) -> tuple[tuple[str, ...], tuple[st
     names = [dict.fromkeys(patterns.below(p.name, root) for p in r.parameters) for r, root in zip(pair, roots)]
     one, other = (patterns.collapsed(n for n in names[i] if n not in names[1 - i]) for i in (0, 1))
     return tuple(one), tuple(other)
+
+
+def _apart(pair: Pair, blocks: Iterable[Block]) -> tuple[tuple[Apart, ...], tuple[Apart, ...]]:
+    found: tuple[list[Apart], list[Apart]] = ([], [])
+    for block in blocks:
+        for recording, numbers, own in zip(pair, block.sides, found):
+            if numbers:
+                own.append(Apart(len(numbers), graph.place_of(recording, recording.ops[numbers[0]].place)))
+    return tuple(found[0]), tuple(found[1])

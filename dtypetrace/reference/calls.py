@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..capture import warning_places
 from .operators import Kind
 from .shadows import COMPLEX, Shadows, floating, real_of
 
@@ -92,7 +93,7 @@ class ReferencedCall:
             results = self.picked()
         else:
             args, kwargs = self.arguments()
-            results = self.func(*args, **kwargs)
+            results = warning_places.unheard(lambda: self.func(*args, **kwargs))
         return self._matched(results)
 
     # ------------------------------------------------------------ arguments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..compare.autocast_regions import Region
 from ..compare.contract import Breach
@@ -13,8 +13,11 @@ from . import wording
 _MOST_NAMED = 4
 
 
-def text(breaches: Sequence[Breach], file: str) -> str:
-    """The differences by module; the first line of a contract that holds says so."""
+def text(breaches: Sequence[Breach], file: str, autocast_lines: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The differences by module; the first line of a contract that holds says so.
+
+    autocast_lines: the lines that ran under each autocast when the contract was written.
+    """
     if not breaches:
         return f"dtypetrace contract: the run matches {seen(file)}"
     lines: list[str] = []
@@ -26,10 +29,24 @@ def text(breaches: Sequence[Breach], file: str) -> str:
         above = breach.modules
         lines += [f"  - {breach.key}: {breach.wanted}"] if breach.wanted else []
         lines += [f"  + {breach.key}: {breach.found}"] if breach.found else []
-        lines += [f"      {_event(breach.cause)}"] if breach.cause and breach.cause.place.stack else []
+        lines += (
+            [f"      {_event(breach.cause)}{_without(breach)}"] if breach.cause and breach.cause.place.stack else []
+        )
+    for autocast in sorted({word for b in breaches for word in _gone(b)}):
+        was = ", ".join((autocast_lines or {}).get(autocast, ())[:_MOST_NAMED])
+        lines += [f"autocast {autocast} was on when the contract was written: {was}"] if was else []
     count = len(breaches)
     lines.append(f"dtypetrace contract: {count} fact{'s differ' if count > 1 else ' differs'} from {file}")
     return "\n".join(map(seen, lines))
+
+
+def _gone(breach: Breach) -> set[str]:
+    """The autocasts that a module ran under and does not any more."""
+    return set(breach.wanted.split(", ")) - {*breach.found.split(", "), ""} if breach.key == "autocast" else set()
+
+
+def _without(breach: Breach) -> str:
+    return " ran without autocast" if breach.key == "autocast" and not breach.found else ""
 
 
 def regions(found: Sequence[Region]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from ..compare.differences import Comparison, DtypeDifference, Replaced, Side, UnmatchedOp
+from ..compare.differences import Apart, Comparison, DtypeDifference, Replaced, Side, UnmatchedOp
 from ..records import Finding, Origin, Place
 from ..tables.dtypes import DTYPES
 from ..terminal import seen
@@ -17,6 +17,7 @@ Names = tuple[str, str]
 _MOST = 20
 """Differences shown; the first one leads to the others."""
 _MOST_NAMED = 4
+_MOST_OPS = 12
 
 
 def text(comparison: Comparison, names: Names) -> str:
@@ -43,6 +44,8 @@ def rest(comparison: Comparison) -> list[str]:
         lines += [f"only in {label}: {_some(names)}"] if names else []
     for label, findings in zip("ab", comparison.findings):
         lines += [_finding(label, f) for f in findings]
+    for label, apart in zip("ab", comparison.apart):
+        lines += [_apart(label, apart)] if apart else []
     return [*lines, _summary(comparison)]
 
 
@@ -92,14 +95,17 @@ def _places(places: tuple[Place, Place]) -> str:
 
 
 def _replaced(number: int, replaced: Replaced) -> list[str]:
-    where = _some(replaced.modules) if any(replaced.modules) else "outside of modules"
+    inside = any(replaced.modules) or replaced.phase in ("forward", "recompute")
+    where = _some(replaced.modules) if inside else "outside of modules"
     phase = f" ({replaced.phase})" if replaced.phase not in ("", "other") else ""
-    lines = [f"{number}. {where}{phase}: other ops"]
+    lines = [f"{number}. {where}{phase}: other ops{f' inside {replaced.inside}' if replaced.inside else ''}"]
     for label, calls in zip("ab", replaced.calls):
         if not calls:
             lines.append(f"   {label}: nothing")
             continue
-        ops = ", ".join(name for name, _ in groupby(map(_call, calls)))
+        names = [name for name, _ in groupby(map(_call, calls))]
+        more = len(names) - _MOST_OPS
+        ops = ", ".join(names[:_MOST_OPS]) + (f" and {more} more" if more > 0 else "")
         lines.append(f"   {label}: {ops}  {wording.at(calls[0].place)}")
     return lines
 
@@ -123,6 +129,14 @@ def _some(names: Sequence[str]) -> str:
 
 def _finding(label: str, f: Finding) -> str:
     return f"only in {label}: {f.severity}[{f.code}]: {f.title}{_at(f.site)}"
+
+
+def _apart(label: str, apart: Sequence[Apart]) -> str:
+    count = sum(a.ops for a in apart)
+    places = list(dict.fromkeys(at for a in apart if (at := wording.at(a.place))))
+    more = len(places) - _MOST_NAMED
+    where = f" at {', '.join(places[:_MOST_NAMED])}" + (f" and {more} more" if more > 0 else "") if places else ""
+    return f"only in {label}: {count} op{'s' if count > 1 else ''}{where}; nothing else of the run reads what they make"
 
 
 def _summary(comparison: Comparison) -> str:

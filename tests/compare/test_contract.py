@@ -12,7 +12,7 @@ import pytest
 from recordings import RecordingBuilder
 
 from dtypetrace import saved
-from dtypetrace.compare import contract
+from dtypetrace.compare import autocast_regions, contract
 from dtypetrace.compare.differences import compare
 from dtypetrace.records import Parameter, Plan
 from dtypetrace.records.measurements import State, Update
@@ -163,6 +163,40 @@ def test_a_dtype_that_is_no_longer_computed_in_is_shown_with_the_op():
     wanted["head"] = {**wanted["head"], "computes": "bfloat16, float32"}
     (found,) = contract.check(wanted, contract.facts(run("float32")))
     assert (found.key, found.cause.op, found.cause.place.line) == ("computes", "linear", 6)
+
+
+def calls(*autocasts: str):
+    """Two layers called in ``train``, each under an autocast or under none."""
+    b = RecordingBuilder()
+    x, other = b.made("float32", text="x = «torch.randn(4, 4)»"), b.made("float32", text="y = «torch.randn(4, 4)»")
+    for layer, (source, autocast) in enumerate(zip((x, other), autocasts)):
+        call = b.line(f"out = «net.layer{layer}(x)»")
+        for n, op in enumerate(("relu", "exp")):
+            at = b.line(f"return «{op}(x)»", below=call)
+            b.ran(op, source, out="float32", module=f"net.layer{layer}", autocast=autocast, at=at)
+    return dataclasses.replace(b.recording, modules=("net", "net.layer0", "net.layer1"))
+
+
+def test_autocast_that_is_gone_is_named_with_a_line_that_ran_without_and_the_lines_that_had_it():
+    before = calls("cpu:bfloat16", "cpu:bfloat16")
+    written = contract.text(contract.facts(before)) + contracts.regions(autocast_regions.regions(before))
+    (found,) = contract.check(contract.parse(written), contract.facts(calls("cpu:bfloat16", "")))
+    assert (found.modules, found.key, found.wanted, found.found) == (("layer1",), "autocast", "cpu:bfloat16", "")
+    assert (found.cause.op, found.cause.place.line) == ("relu", 7)
+    shown = contracts.text([found], "dtypes.contract", contract.autocast_lines(written))
+    assert "\n      relu at /p/train.py:7:8 ran without autocast\n" in shown
+    assert (
+        "\nautocast cpu:bfloat16 was on when the contract was written: line 3 of /p/train.py, line 6 of /p/train.py\n"
+        in shown
+    )
+    (back,) = breaches(calls("cpu:bfloat16", ""), before)
+    assert (back.wanted, back.found, back.cause.place.line) == ("", "cpu:bfloat16", 7)
+    assert "without autocast" not in contracts.text([back], "dtypes.contract")
+
+
+def test_an_optimizer_state_that_follows_its_parameters_has_their_line():
+    (state,) = [b for b in breaches(run("float32"), run("bfloat16")) if b.key == "state"]
+    assert state.cause.place.line == 2
 
 
 def _sections(recording):

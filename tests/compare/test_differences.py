@@ -142,6 +142,86 @@ def test_a_cast_that_is_the_birth_of_a_change_is_no_difference_of_its_own():
     assert [type(d) for d in compare(*made).differences] == [DtypeDifference]
 
 
+# ---------------------------------------------------------------- two versions of torch
+
+
+def attended(*steps: tuple[str, str], x: str = "bfloat16", gives: str = "bfloat16"):
+    """Two layers that call attention, which runs operators of its own, each in a dtype; then something reads the result."""
+    b = RecordingBuilder()
+    hidden = b.made(x, text="x = «torch.randn(4, 4)»")
+    for n in range(2):
+        own = f"net.layers.{n}.attn"
+        at, inner = b.line("return «attention(x)»"), hidden
+        for m, (aten, dtype) in enumerate(steps):
+            last = m == len(steps) - 1
+            inner = b.ran("attention", inner, out=gives if last else dtype, module=own, at=at, aten=f"{aten}.default")
+        hidden = b.ran("linear", inner, out=gives, module=f"net.layers.{n}.out")
+    return b.recording
+
+
+MATH = (("_to_copy", "float32"), ("bmm", "float32"), ("_to_copy", "bfloat16"))
+"""What torch 2.8 ran on a CPU where 2.13 ran one kernel."""
+FUSED = (("_flash_attention", "bfloat16"),)
+
+
+def test_a_function_that_computes_in_another_dtype_inside_is_one_difference():
+    (found,) = compare(attended(*MATH), attended(*FUSED)).differences
+    assert isinstance(found, Replaced)
+    assert (found.modules, found.inside) == (("net.layers.*.attn",), "attention")
+    assert [[call.op for call in side] for side in found.calls] == [
+        ["_to_copy", "bmm", "_to_copy"],
+        ["_flash_attention"],
+    ]
+    head, a, b = differences.block(1, found)
+    assert head == "1. net.layers.*.attn (forward): other ops inside attention"
+    assert a.startswith("   a: _to_copy bf16->f32, bmm f32, _to_copy f32->bf16  /p/train.py")
+    assert b.startswith("   b: _flash_attention bf16  /p/train.py")
+
+
+def test_a_function_that_runs_other_operators_in_the_same_dtypes_is_no_difference():
+    """As quantile of torch 2.8, which checked its argument by ops of its own."""
+    checks = (("ge", "bool"), ("all", "bool"), ("sort", "bfloat16"))
+    assert compare(attended(*checks), attended(("sort", "bfloat16"))).same
+
+
+def test_a_function_whose_operand_or_result_differs_is_seen_whatever_runs_inside():
+    (born,) = compare(attended(*FUSED), attended(("_math", "float32"), x="float32", gives="bfloat16")).differences
+    assert isinstance(born, DtypeDifference) and born.first.op == "attention"
+    assert [side.dtype for side in born.sides] == ["bfloat16", "float32"]
+    first, *_ = compare(attended(*FUSED), attended(("_math", "float32"), gives="float32")).differences
+    assert isinstance(first, DtypeDifference) and [s.origin.op for s in first.sides] == ["attention", "attention"]
+    assert [side.dtype for side in first.sides] == ["bfloat16", "float32"]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_ops_of_one_run_that_have_nothing_to_do_with_the_rest_are_counted_below(read):
+    """As what a part of torch runs while it is imported, for the first time inside the block."""
+    made = []
+    for extra in (True, False):
+        b = RecordingBuilder()
+        x = b.made("bfloat16")
+        if extra:
+            at = b.line("optimizer = «AdamW(parameters)»")
+            ones = b.ran("ones", out="float32", phase="other", at=at)
+            ones = b.ran("abs", ones, phase="other", at=at)
+            ones = b.ran("view", ones, phase="other", at=at)
+        b.ran("mul", *([x, ones] if extra and read else [x]), out="bfloat16", module="net.a")
+        made.append(b.recording)
+    found = compare(*made)
+    assert bool(found.differences) == read
+    assert [[a.ops for a in side] for side in found.apart] == ([[], []] if read else [[2], []])
+    if not read:
+        assert differences.rest(found)[0] == (
+            "only in a: 2 ops at /p/train.py:2:13; nothing else of the run reads what they make"
+        )
+
+
+def test_a_long_sequence_of_other_ops_is_cut():
+    found = compare(run(scores=" ".join(f"op{n}" for n in range(40))), run(scores="sdpa")).differences
+    (lines,) = [differences.block(1, f) for f in found]
+    assert "op11 bf16 and 28 more  " in lines[1]
+
+
 def test_settings_findings_and_parameters_of_one_run_only():
     one, other = run(layers=2), run(layers=3)
     other = dataclasses.replace(other, meta={**other.meta, "torch": "2.12.0"})

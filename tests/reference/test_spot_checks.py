@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import programs
 import pytest
 import torch
 
+import dtypetrace
 from dtypetrace.reference import spot_checks
 
 
@@ -79,3 +82,22 @@ def test_the_values_are_those_of_an_unwatched_run(tmp_path):
     text = "torch.manual_seed(0)\nresult = (torch.randn(16).half().cumsum(0) - 3).tanh_()"
     program = programs.run(tmp_path, text, numerics=True)
     assert torch.equal(program.names["result"], plain) and program.recording.spot_checks
+
+
+@pytest.mark.parametrize("options", [{"numerics": True}, {"reference": True}], ids=["numerics", "reference"])
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_a_call_that_is_repeated_warns_once(options, action):
+    x = torch.ones(2, dtype=torch.float16)
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # torch says most of its warnings once in a process
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            warnings.filterwarnings(action, module=r".*\.reference\.calls")  # what a program does to all its modules
+            with dtypetrace.trace(**options) as trace:
+                y = x.index_reduce(0, torch.tensor([0, 1]), x * 3, "amax") / 3
+        assert [str(w.message).partition("(")[0] for w in warned] == ["index_reduce"]
+        assert y.tolist() == [1, 1]
+        assert not [n for n in trace.recording.not_seen if "index_reduce" in n], trace.recording.not_seen
+    finally:
+        torch.set_warn_always(always)

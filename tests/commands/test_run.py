@@ -723,9 +723,9 @@ WARNINGS = """
     "words, filters",
     [
         ("once shown", []),
-        ("every shown replaced", ["-Walways"]),
+        pytest.param("every shown replaced", ["-Walways"], marks=pytest.mark.exhaustive),
         ("every shown", ["-Wignore", "-Wdefault::UserWarning:__main__"]),
-        ("every recorded raised", []),
+        pytest.param("every recorded raised", [], marks=pytest.mark.exhaustive),
     ],
 )
 def test_warnings_keep_their_category_text_file_and_line(tmp_path, words, filters):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from recordings import RecordingBuilder
 
 from dtypetrace import saved
@@ -19,7 +19,6 @@ from dtypetrace.records.measurements import State, Update
 from dtypetrace.render import contracts
 from dtypetrace.results import conclude
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -240,15 +239,7 @@ def test_the_shown_difference_is_golden():
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    return subprocess.run(
-        [sys.executable, "-m", "dtypetrace", "contract", *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    return warm.run(["-m", "dtypetrace", "contract", *words], folder)
 
 
 def test_traces_are_written_and_checked(tmp_path):

@@ -9,10 +9,10 @@ import dataclasses
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from recordings import RecordingBuilder
 
 from dtypetrace import saved
@@ -22,7 +22,6 @@ from dtypetrace.records import Parameter
 from dtypetrace.render import differences
 from dtypetrace.results import conclude
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = ("before.trace", "after.trace")
 
@@ -275,7 +274,7 @@ def test_eager_attention_against_sdpa_in_a_real_model(tmp_path):
     pytest.importorskip("transformers")
     (tmp_path / "step.py").write_text(LLAMA)
     for kind in ("eager", "sdpa"):
-        ended = command(tmp_path, "run", "-q", "--save", f"{kind}.trace", "step.py", kind)
+        ended = command(tmp_path, "run", "-q", "--save", f"{kind}.trace", "step.py", kind, models=True)
         assert ended.returncode == 0, ended.stderr
     shown = command(tmp_path, "diff", "eager.trace", "sdpa.trace", "--html", "diff.html", "--exit-code")
     assert shown.returncode == 1
@@ -286,11 +285,8 @@ def test_eager_attention_against_sdpa_in_a_real_model(tmp_path):
 # ---------------------------------------------------------------- the command
 
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore", NO_COLOR="1")
-    return subprocess.run(
-        [sys.executable, "-m", "dtypetrace", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
-    )  # fmt: skip
+def command(folder: Path, *words: str, models: bool = False) -> subprocess.CompletedProcess[str]:
+    return warm.run(["-m", "dtypetrace", *words], folder, models=models)
 
 
 def test_the_command_compares_two_files(tmp_path):

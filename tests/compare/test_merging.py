@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import recordings
 import validated
+import warm
 from recordings import RecordingBuilder
 
 from dtypetrace import report, saved
@@ -19,8 +20,6 @@ from dtypetrace.commands import rank_parts
 from dtypetrace.compare.ranks import Part, merge, named
 from dtypetrace.records import Parameter, Results
 from dtypetrace.results import conclude
-
-ROOT = Path(__file__).parents[2]
 
 
 def rank(
@@ -209,15 +208,7 @@ def test_a_single_process_is_no_job(monkeypatch):
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    return subprocess.run(
-        [sys.executable, "-m", "dtypetrace", "merge", *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    return warm.run(["-m", "dtypetrace", "merge", *words], folder)
 
 
 def test_the_command_joins_files(tmp_path):

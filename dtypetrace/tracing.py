@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from .capture import unwatched
@@ -30,7 +31,6 @@ from .view import View
 
 if TYPE_CHECKING:
     from .dryrun.session import DryRun
-    from .rules.precision_plan import StepError
 
 _open: dict[int, Trace] = {}
 
@@ -64,6 +64,7 @@ class Trace(View):
         reference: bool = False,
         reference_steps: int | None = None,
         keep_wide: tuple[str, ...] = (),
+        narrow: str | None = None,
         dry: bool = False,
         progress: Callable[[Callable[[], int], int], None] | None = None,
     ) -> None:
@@ -72,7 +73,7 @@ class Trace(View):
                 f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the "
                 f"module or nothing"
             )
-        check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide), dry=dry)
+        check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide or narrow), dry=dry)
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
         # a tensor that is written to in an unwatched step would keep its old reference
@@ -85,7 +86,7 @@ class Trace(View):
             steps=steps,
             windows=Windows(first, watch_every, self.stop) if first is not None else None,
             numerics=numerics,
-            reference=_reference(reference_steps, keep_wide) if reference or keep_wide else checks,
+            reference=_reference(reference_steps, keep_wide, narrow) if reference or keep_wide or narrow else checks,
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
@@ -298,16 +299,14 @@ class Trace(View):
         """Whether a file is the user's own."""
         return self._watch.recorder.user(file)
 
-    def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
-        from .rules.precision_plan import step_error
-
-        def measured(keep: tuple[str, ...]) -> StepError:
-            again = Trace(reference=True, keep_wide=keep)
+    def _runs_with(self, step: Callable[[], Any], narrow: str | None) -> Callable[[tuple[str, ...]], Recording]:
+        def run(keep: tuple[str, ...]) -> Recording:
+            again = Trace(reference=True, keep_wide=keep, narrow=narrow)
             with again:
                 step()
-            return step_error(again.recording)
+            return again.recording
 
-        return measured
+        return run
 
     def _event_of(self, tensor: Any) -> tuple[int, str]:
         recorder = (self._outer or self)._watch.recorder
@@ -335,10 +334,17 @@ def _dry_run(recorder: Recorder) -> DryRun:
     return DryRun(lambda: recorder.steps_done)
 
 
-def _reference(steps: int | None, keep: tuple[str, ...]) -> Callable[[Recorder], Any]:
+def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> Callable[[Recorder], Any]:
     from .reference.follow import STEPS, Reference
 
-    return partial(Reference, steps=STEPS if steps is None else steps, keep=keep)
+    if narrow not in (None, *NARROW):
+        raise ValueError(f"narrow is one of {', '.join(NARROW)}, got {narrow!r}")
+    dtype = getattr(torch, narrow) if narrow else None
+    return partial(Reference, steps=STEPS if steps is None else steps, keep=keep, narrow=dtype)
+
+
+NARROW = ("bfloat16", "float16")
+"""The dtypes that autocast can compute in."""
 
 
 FIRST_STEPS = 3

@@ -11,7 +11,7 @@ from .records import Chain, Finding, Inserted, Recording, Results
 
 if TYPE_CHECKING:
     from .foresight import Forecast
-    from .rules.precision_plan import PrecisionPlan, StepError
+    from .rules.precision_plan import PrecisionPlan
 
 # graph, report and rules are imported on first use: otherwise networkx and rich would be loaded while the script's own
 # folder is first in sys.path, and it may hold a file of the same name
@@ -97,13 +97,20 @@ class View(ABC):
 
         return frames.frame(*self._shown, of)
 
-    def precision_plan(self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None) -> PrecisionPlan:
+    def precision_plan(
+        self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None, narrow: str | None = None
+    ) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within
         ``tolerance`` of the reference, relative to it. The trace needs a reference (``reference=True``).
 
         ``step`` runs the step again, from the same state and random numbers: then every choice is run and measured, and
         the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
-        the script itself. Raises ValueError for a trace without a reference.
+        the script itself.
+
+        ``narrow`` ("bfloat16", "float16") asks what of a float32 program may be narrowed: the step, which is then
+        needed, runs under autocast in that dtype, and the plan names the modules that must stay in float32.
+
+        Raises ValueError for a trace without a reference (``narrow`` needs none), and for ``narrow`` without ``step``.
 
         >>> t.precision_plan(tolerance=0.02).apply(model)    # doctest: +SKIP
         """
@@ -111,11 +118,16 @@ class View(ABC):
 
         setattr(precision_plan.PrecisionPlan, "_repr_html_", _plan_html)  # noqa: B010 -- rules know no views
         setattr(precision_plan.PrecisionPlan, "_repr_pretty_", _plan_text)  # noqa: B010
+        if narrow is not None:
+            if step is None:
+                raise ValueError("precision_plan(narrow=...) needs step=: a function that runs the step again")
+            run = self._runs_with(step, narrow)
+            return precision_plan.search(run(()), run, tolerance, narrow=narrow)
         if step is None:
             return precision_plan.foretold(self.recording, tolerance)
-        return precision_plan.search(self.recording, self._runs_with(step), tolerance)
+        return precision_plan.search(self.recording, self._runs_with(step, None), tolerance)
 
-    def _runs_with(self, step: Callable[[], Any]) -> Callable[[tuple[str, ...]], StepError]:
+    def _runs_with(self, step: Callable[[], Any], narrow: str | None) -> Callable[[tuple[str, ...]], Recording]:
         raise ValueError("a saved trace cannot run anything; leave step out, or use dtypetrace plan script.py")
 
     def what_if(self, changes: Mapping[str, str], *, autocast: str | None = None) -> WhatIf:

@@ -10,66 +10,28 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import random
 import sys
 import traceback
-from collections.abc import Mapping
 from functools import partial
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
 from ..program import AfterImport, Program, show
 from ..records import Results
 from ..records.ledger import Ledger, empty
-from ..records.text import show_patched
 from ..repair.runs import Ended
+from . import patched_program
 
 _MOST_PRINTED = 100_000
-
-
-class PatchedFiles:
-    """A finder that loads patched modules with their patched text."""
-
-    def __init__(self, texts: Mapping[str, bytes]) -> None:
-        self.texts = texts
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:  # the finders before this one call it, too
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
-            if spec is not None:
-                if spec.origin in self.texts and type(spec.loader) is SourceFileLoader:
-                    spec.loader = _PatchedLoader(spec.loader.name, spec.origin, self.texts[spec.origin])
-                return spec
-        return None
-
-
-class _PatchedLoader(SourceFileLoader):
-    def __init__(self, name: str, file: str, text: bytes) -> None:
-        super().__init__(name, file)
-        self.text = text
-
-    def get_data(self, path: str) -> bytes:
-        return self.text if path == self.path else super().get_data(path)
-
-    def get_code(self, fullname: str) -> Any:
-        return compile(self.text, self.path, "exec", dont_inherit=True)
 
 
 def main() -> None:
     """Runs the request in ``sys.argv[1]``. The answer says how the program ended; it is written next to the saved
     trace."""
     request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    texts: dict[str, str] = request["texts"]
     program = Program(request["words"], as_module=request["as_module"])
-    encoded = {file: text.encode(request["encodings"][file]) for file, text in texts.items()}
-    # places have normal paths; python runs a script under the path that it was given (../train.py)
-    own = os.path.abspath(program.file) if program.file else ""
-    program.text = encoded.get(program.file) or encoded.get(own)
-    show_patched({**texts, **({program.file: texts[own]} if own in texts else {})})
-    sys.meta_path.insert(0, PatchedFiles(encoded))
+    patched_program.patch(program, request["texts"], request["encodings"])
     ledger = empty()
     run = _HealedRun(request, program, ledger)
     # a program that draws different numbers in every run could not be compared with itself

@@ -1,22 +1,23 @@
 """``dtypetrace plan``: the modules of a script's model that must compute in float32, searched and verified by running
-it."""
+it; with ``--narrow``, what of a float32 program may be narrower."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..program import UsageError
 from . import arguments
 
 if TYPE_CHECKING:
     from ..records import Recording
-    from ..rules.precision_plan import StepError
+    from ..rules.precision_plan import PrecisionPlan
+    from ..source.patch import Patch
 
 
 class PlanCommand:
@@ -25,7 +26,8 @@ class PlanCommand:
     The script runs once with a reference in higher precision, and then again for every choice of modules
     that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. The
     script should seed its random numbers, so that all runs see the same data. Each run is compared with its own
-    reference.
+    reference. With --narrow, all runs are under autocast: for a float32 program, the plan names what must stay in
+    float32 if the rest becomes narrower.
 
     Exit status: 0 if the plan is verified, or if nothing needs to be kept; 1 if not; 2 for wrong usage.
     """
@@ -54,17 +56,41 @@ class PlanCommand:
             metavar="N",
             help="end each run after N optimizer steps (2)",
         )
+        add(
+            "--narrow",
+            choices=("bfloat16", "float16"),
+            help="ask how much of a float32 program can run in this dtype, by running its models under autocast",
+        )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from ..rules import precision_plan
 
         program = arguments.program(options, self.usage)
-        words = [*(["-m"] if options.as_module else []), program.name, *program.argv[1:]]
         with tempfile.TemporaryDirectory() as folder:
-            runner = _Runner(words, options.steps, Path(folder) / "trace.json")
-            plan = precision_plan.search(runner.run((), shown=True), runner.measure, options.tolerance)
-        print(plan)
+            runner = _Runner(
+                [program.name, *program.argv[1:]], options.as_module, options.steps, options.narrow, Path(folder)
+            )
+            first = runner.run((), shown=True)
+            plan = precision_plan.search(first, runner.run, options.tolerance, narrow=options.narrow or "")
+            print(plan)
+            if plan.keep and plan.verified and not plan.narrow:
+                print(_patch(runner, first, plan))
         return SystemExit(0 if plan.verified or not plan.keep and plan.before.worst <= plan.tolerance else 1)
+
+
+def _patch(runner: _Runner, first: Recording, plan: PrecisionPlan) -> str:
+    """The plan as a diff that was run and stays within the tolerance, else what to do instead."""
+    from ..repair import plan_patch
+    from ..rules.precision_plan import step_error
+
+    for patch in plan_patch.patches(first, [c.module for c in plan.keep]):
+        try:
+            error = step_error(runner.run((), patch)).worst
+        except (UsageError, ValueError):
+            continue  # the patched program does not run
+        if error <= plan.tolerance:
+            return f"\nThe same as a patch. It was run, and the step is off by {error:.2%}:\n\n{patch.diff()}".rstrip()
+    return "\nNo patch of the source was found that does this. Call plan.apply(model) where the model has been made."
 
 
 def _share(text: str) -> float:
@@ -78,32 +104,28 @@ def _share(text: str) -> float:
 
 
 class _Runner:
-    """Runs the script with some modules kept in float32, and reads what was measured."""
+    """Runs the script with some modules kept in float32, or patched, and reads what was measured."""
 
-    def __init__(self, words: list[str], steps: int, trace: Path) -> None:
-        self.words, self.steps, self.trace = words, steps, trace
+    def __init__(self, words: list[str], as_module: bool, steps: int, narrow: str | None, folder: Path) -> None:
+        self.asked: dict[str, Any] = {"words": words, "as_module": as_module, "steps": steps, "narrow": narrow}
+        self.request, self.trace = folder / "request.json", folder / "trace.json"
 
-    def run(self, keep: tuple[str, ...], *, shown: bool = False) -> Recording:
+    def run(self, keep: tuple[str, ...], patch: Patch | None = None, *, shown: bool = False) -> Recording:
         """The recording of one run. Raises UsageError where it recorded nothing."""
         from .. import saved
 
-        kept = ["--keep-wide", ",".join(keep)] if keep else []
-        options = ["run", "--reference", "--steps", str(self.steps), "--save", str(self.trace), *kept]
-        silent = None if shown else subprocess.DEVNULL
+        texts = patch.texts if patch is not None else {}
+        encodings = {file: patch.patched_files[file].encoding for file in texts} if patch is not None else {}
+        asked = {**self.asked, "keep": keep, "texts": texts, "encodings": encodings, "trace": str(self.trace)}
+        self.request.write_text(json.dumps(asked), "utf-8")
         self.trace.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "dtypetrace", *options, *self.words]
-        ended = subprocess.run(
-            command, stdout=sys.stderr if shown else silent, stderr=silent, env=dict(os.environ), check=False
-        )
+        silent = None if shown else subprocess.DEVNULL
+        command = [sys.executable, "-m", "dtypetrace.commands.plan_run", str(self.request)]
+        sys.stderr.flush()
+        ended = subprocess.run(command, stdout=2 if shown else silent, stderr=silent, check=False)
         try:
             return saved.load(self.trace).recording
         except (OSError, saved.TraceFileError) as error:
             raise UsageError(
-                f"{self.words[0]} ended with status {ended.returncode} and left no trace: {error}"
+                f"{self.asked['words'][0]} ended with status {ended.returncode} and left no trace: {error}"
             ) from None
-
-    def measure(self, keep: tuple[str, ...]) -> StepError:
-        """The error of the run with these modules in float32, compared with its reference."""
-        from ..rules.precision_plan import step_error
-
-        return step_error(self.run(keep))

@@ -12,7 +12,7 @@ from ..records import Compared, Precision
 from .compared import Comparisons
 from .engine import Engine, Followed, Written
 from .errors import Errors
-from .keeping import WideModules, keep_wide
+from .keeping import NarrowModel, WideModules, keep_wide
 from .samples import SIZE, sample
 
 Tensor = torch.Tensor
@@ -40,14 +40,20 @@ class Reference:
 
     recorder: its ops are followed. steps: after this many optimizer steps it ends, and the run goes on without it.
     everywhere: use float64 for every reference; where the program computes in 16 bits, float32 is precise enough. keep:
-    modules, by their paths in the outermost one called, that compute in float32 during the run; only this changes what
-    the program computes.
+    modules, by their paths in the outermost one called, that compute in float32 during the run. narrow: the dtype of an
+    autocast region around each call of an outermost module. Only these two change what the program computes.
     """
 
     whole = True
 
     def __init__(
-        self, recorder: Names, *, steps: int = STEPS, everywhere: bool = False, keep: Iterable[str] = ()
+        self,
+        recorder: Names,
+        *,
+        steps: int = STEPS,
+        everywhere: bool = False,
+        keep: Iterable[str] = (),
+        narrow: torch.dtype | None = None,
     ) -> None:
         self._recorder = recorder
         self._steps = steps
@@ -64,6 +70,8 @@ class Reference:
         self._done = 0
         self._keep = tuple(keep)
         self._islands: dict[int, WideModules] = {}
+        self._narrow = narrow
+        self._narrowed: dict[int, NarrowModel] = {}
 
     # ------------------------------------------------------------ every operator
 
@@ -124,12 +132,20 @@ class Reference:
         self.stop()
         for island in self._islands.values():
             island.remove()
+        for narrowed in self._narrowed.values():
+            narrowed.remove()
         self._islands.clear()
+        self._narrowed.clear()
 
     def outermost(self, module: torch.nn.Module) -> None:
-        """A module is called from outside: on its first call, the parts of it to keep in float32 are cast."""
+        """A module is called from outside: on its first call, the parts of it to keep in float32 are cast. If the
+        program is to be narrowed, each call runs under autocast."""
         if self._keep and id(module) not in self._islands:
             self._islands[id(module)] = keep_wide(module, self._keep)
+        if self._narrow is not None and private.current_graph_task_id() == -1:  # a recompute restores its own autocast
+            if id(module) not in self._narrowed:
+                self._narrowed[id(module)] = NarrowModel(module, self._narrow)
+            self._narrowed[id(module)].enter()
 
     # ------------------------------------------------------------ errors, and the gradients they are multiplied by
 

@@ -1,8 +1,8 @@
-"""Keeps modules in float32 inside a model that computes in a narrower dtype, or under autocast."""
+"""Keeps modules in float32 inside a model that computes in a narrower dtype, or narrows a float32 model by autocast."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -44,6 +44,34 @@ def keep_wide(model: nn.Module, names: Iterable[str]) -> WideModules:
     return WideModules(model, names)
 
 
+class NarrowModel:
+    """Runs a float32 model's outermost calls under autocast, and widens their results, so that what the program does
+    with them stays in float32. ``remove()`` takes this out again."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        first = next(model.parameters(), None)
+        self._device = first.device.type if first is not None else "cpu"
+        self._open: list[Any] = []
+        self._handle = model.register_forward_hook(self._leave, always_call=True)
+
+    def enter(self) -> None:
+        """Before a call."""
+        region = torch.autocast(self._device, self._dtype)
+        region.__enter__()
+        self._open.append(region)
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+        if not self._open:  # a call by the backward pass
+            return None
+        self._open.pop().__exit__(None, None, None)
+        return None if result is None else _recast(result, (self._dtype,), torch.float32)
+
+    def remove(self) -> None:
+        """Takes the hook out again."""
+        self._handle.remove()
+
+
 def _widen_weights(module: nn.Module) -> None:
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.dtype in HALVES:
@@ -78,7 +106,7 @@ class _Island:
         dtype, regions = self._open.pop()
         for region in reversed(regions):
             region.__exit__(None, None, None)
-        return None if dtype is None or result is None else _back(result, dtype)
+        return None if dtype is None or result is None else _recast(result, (torch.float32,), dtype)
 
 
 def _cast(value: Any, met: list[torch.dtype]) -> Any:
@@ -94,12 +122,13 @@ def _cast(value: Any, met: list[torch.dtype]) -> Any:
     return value
 
 
-def _back(value: Any, dtype: torch.dtype) -> Any:
+def _recast(value: Any, found: Collection[torch.dtype], dtype: torch.dtype) -> Any:
+    """A call's results with tensors of some dtypes cast to another one."""
     if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.dtype is torch.float32 else value
+        return value.to(dtype) if value.dtype in found else value
     if type(value) in (list, tuple):
-        return type(value)(_back(v, dtype) for v in value)
+        return type(value)(_recast(v, found, dtype) for v in value)
     if isinstance(value, dict):
         for k, v in value.items():
-            value[k] = _back(v, dtype)
+            value[k] = _recast(v, found, dtype)
     return value

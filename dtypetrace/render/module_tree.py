@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, prod
+from math import isfinite
 from typing import Any
 
-from ..records import FORWARD, Finding, Input, Op, Recording, Refused, Witness
+from ..records import Finding, Input, Op, Recording, Refused, Witness
+from ..rules.held_weights import held_weights
 from ..tables.dtypes import FLOATING
 from ..tables.operators import result_bytes
 from . import listings
@@ -146,24 +147,11 @@ def _fill(recording: Recording, known: dict[str, Module], anchors: Sequence[tupl
 
 
 def _fill_weights(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
-    """Adds what each module's parameters hold. A model that was gone at the end has no list of them: there, the
-    parameters that its ops used count, each once."""
-    listed = set()
-    for p in recording.parameters:
-        listed.add(p.name.partition(".")[0])
-        for full in _above(p.name.rpartition(".")[0]):
+    """Adds what each module's parameters hold."""
+    for weight in held_weights(recording):
+        for full in around.get(weight.module) or _above(weight.module):
             if full in known:
-                known[full].weights[p.dtype] += p.size
-    used: set[tuple[Any, ...]] = set()
-    for op in recording.ops:
-        if not op.module or op.phase not in FORWARD or op.module.partition(".")[0] in listed:
-            continue
-        for operand in op.inputs:
-            key = (op.module, operand.dtype, operand.shape, operand.name)
-            if operand.holder in _HELD and operand.dtype in FLOATING and key not in used:
-                used.add(key)
-                for full in around.get(op.module, ()):
-                    known[full].weights[operand.dtype] += prod(operand.shape)
+                known[full].weights[weight.dtype] += weight.size
 
 
 _HELD = ("parameter", "buffer")

@@ -2,7 +2,8 @@
 
 A run with a reference shows what each module's rounding does to the loss and to the gradients; modules are tried in
 that order. The step is then run with the chosen modules in float32, and its error is measured. The smallest set that
-stays within the tolerance is the plan.
+stays within the tolerance is the plan. For a float32 program that could be narrower, the same search runs the step
+under autocast, and what need not be kept is what may be narrowed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..records import FORWARD, Recording
 from ..tables.dtypes import REAL, bytes_of
 from ..tables.operators import flops
 from ..terminal import seen
+from .held_weights import held_weights
 from .losses import Losses
 from .run_facts import Run
 
@@ -72,14 +74,27 @@ class PrecisionPlan:
     ranked: tuple[KeptModule, ...] = ()
     tried: tuple[tuple[tuple[str, ...], float], ...] = field(default=(), repr=False)
     """Every choice that was run, with its worst error."""
+    narrow: str = ""
+    """The dtype of autocast under which the step was run to find what may be narrowed; empty where the program is
+    narrow by itself."""
+    work: int = 0
+    """Floating point operations of all matmuls and convolutions of the step."""
 
     @property
     def verified(self) -> bool:
         """Whether the step was run with the plan and stayed within the tolerance."""
         return self.after is not None and self.after.worst <= self.tolerance
 
+    @property
+    def narrowed_share(self) -> float:
+        """The share of the work that runs in the narrow dtype under this plan."""
+        kept = {c.module for c in self.keep}
+        outermost = (c for c in self.keep if not kept & set(_above(c.module)[:-1]))
+        return 1 - sum(c.flops for c in outermost) / self.work if self.work else 0.0
+
     def apply(self, model: Any) -> Any:
-        """Keeps the plan's modules of a model in float32; returns a handle whose ``remove()`` removes the casts."""
+        """Keeps the plan's modules of a model in float32, also under autocast; returns a handle whose ``remove()``
+        removes the casts."""
         # imported by name, because the rules do not import torch; to apply a plan, the caller has a model and so torch
         keeping = import_module("dtypetrace.reference.keeping")
         return keeping.keep_wide(model, [c.module for c in self.keep])
@@ -99,12 +114,15 @@ class PrecisionPlan:
 
 def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.keep and plan.before.worst <= plan.tolerance:
+        where = f"under autocast in {plan.narrow}, " if plan.narrow else ""
         return [
-            f"nothing needs to be kept in float32: the step is off by {plan.before.worst:.2%}, "
+            f"nothing needs to be kept in float32: {where}the step is off by {plan.before.worst:.2%}, "
             f"{plan.tolerance:.2%} are allowed"
         ]
-    total = sum(c.flops for c in plan.ranked) or 1
+    total = plan.work or 1
     lines = [f"keep {len(plan.keep)} of {len(plan.ranked)} modules in float32:", ""]
+    if plan.narrow and plan.verified:
+        lines.insert(0, f"{plan.narrowed_share:.0%} of the matmul work can run in {plan.narrow} under autocast;")
     lines.append(f"  {'module':40}  {'share':>6}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
     for c in plan.keep:
         row = (
@@ -118,7 +136,10 @@ def _lines(plan: PrecisionPlan) -> list[str]:
         now = _error(getattr(after, name)) if after is not None else "not run"
         lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>16}")
     said = "verified by running the step under it" if plan.verified else "not verified"
-    return [*lines, "", f"tolerance {plan.tolerance:.2%}: {said}"]
+    lines += ["", f"tolerance {plan.tolerance:.2%}: {said}"]
+    if plan.narrow and plan.verified:
+        lines.append(f"To use it: plan.apply(model), then run the model under torch.autocast in {plan.narrow}.")
+    return lines
 
 
 def _error(error: float) -> str:
@@ -163,8 +184,8 @@ def _arrives(recording: Recording) -> float:
 def candidates(recording: Recording) -> tuple[KeptModule, ...]:
     """The modules of a recorded run, those with the largest effect on the step first. What the outermost module
     computes itself is in none."""
-    run = Run(recording)
-    forward, backward = _effects(run)
+    run, path_of = Run(recording), Paths(recording)
+    forward, backward = _effects(run, path_of)
     infinite: dict[str, int] = defaultdict(int)
     work: dict[str, int] = defaultdict(int)
     outgrown = {p.op: p.infinite for p in recording.precisions if p.infinite}
@@ -191,6 +212,10 @@ def candidates(recording: Recording) -> tuple[KeptModule, ...]:
     return tuple(sorted(found, key=_order))
 
 
+def _work(recording: Recording) -> int:
+    return sum(flops(op) * op.count for op in recording.ops)
+
+
 def _order(c: KeptModule) -> tuple[bool, int, float, str]:
     """Modules that make finite numbers infinite come before those that only round, the innermost first."""
     return not c.infinite, -c.module.count(".") if c.infinite else 0, -c.share, c.module
@@ -202,12 +227,30 @@ def _above(path: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def path_of(module: str) -> str | None:
-    """A module's path in the outermost one called; None outside any."""
-    return module.partition(".")[2] if module else None
+class Paths:
+    """The paths of a recording's modules in the outermost one called. The name of that one may have dots itself
+    (``vae.decoder``)."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.roots: list[str] = []
+        for name in recording.modules:  # an outermost module comes before those in it
+            if not any(_inside(name, root) for root in self.roots):
+                self.roots.append(name)
+
+    def root_of(self, module: str) -> str | None:
+        """The name of the outermost module; None outside any."""
+        return next((root for root in self.roots if _inside(module, root)), None) if module else None
+
+    def __call__(self, module: str) -> str | None:
+        root = self.root_of(module)
+        return module[len(root) + 1 :] if root is not None else None
 
 
-def _effects(run: Run) -> tuple[dict[str, float], dict[str, float]]:
+def _inside(module: str, root: str) -> bool:
+    return module == root or module.startswith(root + ".")
+
+
+def _effects(run: Run, path_of: Paths) -> tuple[dict[str, float], dict[str, float]]:
     """The effects of each module's own rounding: shares of the effect on the loss, and of the error that backward
     introduces."""
     forward: dict[str, float] = defaultdict(float)
@@ -233,12 +276,12 @@ def _shares(sums: dict[str, float]) -> dict[str, float]:
 def _weights(recording: Recording) -> dict[str, tuple[int, int]]:
     """Numbers that each module holds in a narrow dtype, and the bytes that float32 adds, children included."""
     found: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for p in recording.parameters:
-        added = max(4 - bytes_of(p.dtype), 0) * p.size
-        parts = p.name.split(".")[1:-1]
-        for end in range(len(parts) + 1):
-            numbers, more = found[".".join(parts[:end])]
-            found[".".join(parts[:end])] = numbers + p.size * bool(added), more + added
+    path_of = Paths(recording)
+    for weight in held_weights(recording):
+        added = max(4 - bytes_of(weight.dtype), 0) * weight.size
+        for above in ("", *_above(path_of(weight.module) or "")):
+            numbers, more = found[above]
+            found[above] = numbers + weight.size * bool(added), more + added
     return dict(found)
 
 
@@ -246,21 +289,22 @@ def _weights(recording: Recording) -> dict[str, tuple[int, int]]:
 
 
 def search(
-    recording: Recording, measure: Callable[[tuple[str, ...]], StepError], tolerance: float, *, most: int = RUNS
+    recording: Recording, run: Callable[[tuple[str, ...]], Recording], tolerance: float, *, narrow: str = ""
 ) -> PrecisionPlan:
-    """The smallest set that the search finds. measure: runs the step with some modules in float32 and returns its
-    error."""
+    """The smallest set that the search finds. recording: of the step with nothing kept. run: runs the step with some
+    modules in float32. narrow: the dtype of autocast that all these runs are under, if not the program's own."""
     ranked = candidates(recording)
     before = step_error(recording)
+    work = _work(recording)
     if before.worst <= tolerance or not ranked:
-        return PrecisionPlan(tolerance, (), before, before if before.worst <= tolerance else None, ranked)
-    tries = _Tries(measure, most)
+        after = before if before.worst <= tolerance else None
+        return PrecisionPlan(tolerance, (), before, after, ranked, narrow=narrow, work=work)
+    tries = _Tries(lambda keep: step_error(run(keep)), RUNS)
     count = _enough(ranked, tries, tolerance)
     keep = _pruned(list(ranked[:count]), tries, tolerance)
     after = tries.of(keep)
-    return PrecisionPlan(
-        tolerance, tuple(keep), before, after, ranked, tuple((k, e.worst) for k, e in tries.known.items())
-    )
+    tried = tuple((k, e.worst) for k, e in tries.known.items())
+    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tried, narrow, work)
 
 
 def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
@@ -276,7 +320,7 @@ def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
             break
         keep.append(c)
         left -= c.share
-    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked)
+    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked, work=_work(recording))
 
 
 class _Tries:

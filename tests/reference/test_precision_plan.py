@@ -86,6 +86,37 @@ def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
         plain.precision_plan()
 
 
+def test_what_may_be_narrowed_in_a_float32_program():
+    """The step runs under autocast; what loses the digits there stays in float32, the rest of the work may be narrow."""
+    torch.manual_seed(0)
+    net, seen = Net(), []
+
+    def step():
+        torch.manual_seed(1)
+        model = copy.deepcopy(net)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        out = model(torch.randn(16, 16))
+        seen.append(out.dtype)
+        out.pow(2).mean().backward()
+        optimizer.step()
+
+    with dtypetrace.trace(net) as t:
+        step()
+    plan = t.precision_plan(0.02, step=step, narrow="bfloat16")
+    assert [c.module for c in plan.keep] == ["centred"] and plan.verified
+    assert plan.before.worst > 0.02 > plan.after.worst
+    assert set(seen) == {torch.float32}, "what the program does with the results stays in float32"
+    # forward of centred's linear layer, of inp twice, of mid's two and of the head; backward twice as much, but for inputs
+    kept = 32 * 32
+    assert plan.narrowed_share == pytest.approx(1 - kept / (3 * kept + 2 * 16 * 32 + 4 * 32), abs=0.03)
+    assert "of the matmul work can run in bfloat16" in str(plan)
+    assert t.precision_plan(0.5, step=step, narrow="bfloat16").keep == ()
+    with pytest.raises(ValueError, match="needs step="):
+        t.precision_plan(narrow="bfloat16")
+    with pytest.raises(ValueError, match="one of bfloat16, float16"):
+        t.precision_plan(step=step, narrow="int8")
+
+
 class Loud(nn.Module):
     def forward(self, x):
         return (x * 600).square().mean(-1, keepdim=True).sqrt() * x
@@ -131,10 +162,18 @@ def test_the_command_finds_and_verifies_the_plan(tmp_path):
         "    with torch.autocast('cpu', dtype=torch.bfloat16):\n        loss = net(torch.randn(16, 16)).float().pow(2).mean()\n"
         "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
     )
-    command = [sys.executable, "-m", "dtypetrace", "plan", "--tolerance", "0.02", str(file)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    ended = plan_of(file, "--tolerance", "0.02")
     assert ended.returncode == 0, ended.stderr
     assert "centred" in ended.stdout and "verified by running" in ended.stdout
+    file.write_text(file.read_text().replace("dtype=torch.bfloat16", "enabled=False"))
+    ended = plan_of(file, "--tolerance", "0.5", "--narrow", "bfloat16")
+    assert ended.returncode == 0, ended.stderr
+    assert "under autocast in bfloat16, the step is off by" in ended.stdout
+
+
+def plan_of(file: Path, *options: str):
+    command = [sys.executable, "-m", "dtypetrace", "plan", *options, str(file)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
 # ---------------------------------------------------------------- real models

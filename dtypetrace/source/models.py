@@ -1,0 +1,127 @@
+"""Where a program makes or casts a model: the statement, and the edits that keep some of its modules in float32 from
+there on.
+
+Text only.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from itertools import takewhile
+
+from ..records import Edit, Frame
+from ..records.text import ParsedFile, ProgramText
+from .expressions import dotted
+
+NAME = "keep_float32"
+_HELPER = f'''
+
+
+def {NAME}(model, *names):
+    """Computes some modules of a model in float32, with autocast off, and casts their results back."""
+    import torch
+
+    halves = (torch.float16, torch.bfloat16)
+
+    def cast(value, found, dtype):
+        if isinstance(value, torch.Tensor):
+            return value.to(dtype) if value.dtype in found else value
+        if type(value) in (list, tuple):
+            return type(value)(cast(v, found, dtype) for v in value)
+        if isinstance(value, dict):
+            for key in value:
+                value[key] = cast(value[key], found, dtype)
+        return value
+
+    def forward(self, *args, **kwargs):
+        given = [v.dtype for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor) and v.dtype in halves]
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            result = type(self).forward(
+                self, *cast(args, halves, torch.float32), **cast(kwargs, halves, torch.float32)
+            )
+        return cast(result, (torch.float32,), given[0]) if given else result
+
+    for name in names:
+        module = model.get_submodule(name).float()
+        module.forward = forward.__get__(module)
+'''
+
+
+@dataclass(frozen=True)
+class Made:
+    """A statement after which an expression is a model: ``unet = UNet(...).half()``, ``self.vae.to(dtype)``."""
+
+    file: str
+    expression: str
+    end: tuple[int, int]
+    """Its end: line and column, from 1."""
+    indent: str
+
+
+def made(text: ProgramText, frame: Frame) -> Made | None:
+    """The statement that a frame was in, if it assigns the model to a name or calls a method of it; else None."""
+    file = text.parsed(frame.file)
+    if file is None:
+        return None
+    holding = (n for n in ast.walk(file.tree) if isinstance(n, (ast.Assign, ast.Expr)) and _on(n, frame.line))
+    statement = next(holding, None)
+    model = _model(statement) if statement is not None else None
+    name = dotted(model) if model is not None else None
+    if statement is None or name is None:
+        return None
+    line, column = file.start(statement)
+    indent = file.lines[line - 1][: column - 1]
+    last = file.end(statement)
+    if indent.strip() or file.lines[last[0] - 1][last[1] - 1 :].split("#")[0].strip():
+        return None  # something else stands on its lines
+    return Made(frame.file, name, (last[0], len(file.lines[last[0] - 1].rstrip("\r\n")) + 1), indent)
+
+
+def _on(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _model(statement: ast.Assign | ast.Expr) -> ast.expr | None:
+    """What is assigned, or whose method is called."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets[0] if len(statement.targets) == 1 else None
+    call = statement.value
+    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+
+
+def kept_wide(text: ProgramText, at: Made, names: tuple[str, ...]) -> tuple[Edit, ...]:
+    """The edits that compute the modules of these names, relative to the model, in float32: a function behind the
+    file's first imports, and a call of it after the statement. None where the file uses the function's name already, or
+    has no place for it."""
+    file = text.parsed(at.file)
+    place = _behind_imports(file) if file is not None else None
+    if file is None or place is None or place >= at.end or any(_named(n) for n in ast.walk(file.tree)):
+        return ()
+    words = ", ".join(f'"{name}"' for name in names)
+    call = f"\n{at.indent}{NAME}({at.expression}, {words})"
+    return Edit(at.file, place, place, "", _HELPER.rstrip("\n")), Edit(at.file, at.end, at.end, "", call)
+
+
+def _named(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == NAME or isinstance(node, ast.FunctionDef) and node.name == NAME
+
+
+def _behind_imports(file: ParsedFile) -> tuple[int, int] | None:
+    """The end of the last of the imports that the file begins with."""
+    first = list(takewhile(_begins, file.tree.body))
+    imports = [n for n in first if isinstance(n, (ast.Import, ast.ImportFrom))]
+    if not imports:
+        return None
+    line, column = file.end(imports[-1])
+    rest = file.lines[line - 1].rstrip("\r\n")
+    return (line, len(rest) + 1) if not rest[column - 1 :].split("#")[0].strip() else None
+
+
+def _begins(node: ast.stmt) -> bool:
+    """Whether a file can begin with it: an import, or its docstring."""
+    return (
+        isinstance(node, (ast.Import, ast.ImportFrom))
+        or isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+    )

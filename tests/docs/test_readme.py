@@ -135,3 +135,38 @@ def test_the_changelog_begins_with_this_version():
 
     first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
     assert first and first[1] == dtypetrace.__version__
+
+
+def test_the_figures_among_the_limits_are_those_of_the_results():
+    """A figure such as 2.05x stands in the row's file of results, with as many digits or more."""
+    rows = [
+        row.split(" | ") for row in (ROOT / "LIMITATIONS.md").read_text("utf-8").splitlines() if row.startswith("| ")
+    ]
+    checked = 0
+    for row in rows:
+        for file in re.findall(r"`(benchmarks/results/\w+\.txt)`", " | ".join(row)):
+            printed = [float(n) for n in re.findall(r"(\d+\.\d+)(?:x| s\b)", (ROOT / file).read_text("utf-8"))]
+            for figure in re.findall(r"(\d+\.\d+)(?:x| s\b)", row[1]):
+                step = 10.0 ** -len(figure.partition(".")[2])
+                assert any(abs(float(figure) - n) <= step / 2 + 1e-9 for n in printed), (file, figure)
+                checked += 1
+    assert checked >= 10
+
+
+def test_the_bounds_among_the_limits_are_those_of_the_code():
+    from dtypetrace.capture import integers, updates
+    from dtypetrace.capture.stacks import Places
+    from dtypetrace.reference import spot_checks
+    from dtypetrace.render import html_report, module_tree, pictures
+
+    text = (ROOT / "LIMITATIONS.md").read_text("utf-8")
+    for said in (
+        f"samples of up to {updates._SAMPLE:,} numbers, integers in {integers.CALLS} calls of each op",
+        f"at most {spot_checks.CALLS:,} calls, {spot_checks.CALLS_OF_ONE} of one op",
+        f"tensors of more than {spot_checks.LARGEST:,} elements",
+        f"After {Places.most:,} distinct places",
+        f"new parameters in {updates._MOST_CHANGES} measured steps",
+        f"at most {html_report._DRAWN} findings with a drawing",
+        f"at most {pictures.MOST_NODES} nodes a drawing; at most about {module_tree._MOST} lines of modules",
+    ):
+        assert said in text, said

@@ -7,6 +7,9 @@ Tensors keep torch's own classes.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -39,8 +42,23 @@ def on_cpu(tensor: Tensor) -> bool:
     return keys.has_cpu_key(tensor)
 
 
+_naming_meta: ContextVar[bool] = ContextVar("naming meta", default=False)
+
+
+@contextlib.contextmanager
+def meta_is_named() -> Iterator[None]:
+    """In this block, a tensor without values says that it is on the meta device."""
+    token = _naming_meta.set(True)
+    try:
+        yield
+    finally:
+        _naming_meta.reset(token)
+
+
 def device_of(tensor: Tensor) -> torch.device:
     """The device that a tensor is on as far as the program can see."""
+    if _naming_meta.get() and without_numbers(tensor):
+        return META
     if on_cuda(tensor):
         return PRETENDED
     with private.DisableTorchFunction():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -26,6 +27,12 @@ def install(replace: Replace) -> None:
     replace(torch, "load", _load(torch.load, written))
     replace(torch, "save", _save(torch.save, written))
     replace(torch._utils, "_rebuild_tensor", _rebuild(torch._utils._rebuild_tensor))
+    named = torch._utils._rebuild_meta_tensor_no_storage  # as a checkpoint names it
+    replace(torch._utils, "_rebuild_meta_tensor_no_storage", wraps(named)(_form))
+    # it remembers the functions that a checkpoint may name, the replaced ones among them
+    unpickler: Any = torch._weights_only_unpickler
+    allowed = unpickler._get_allowed_globals
+    replace(unpickler, "_get_allowed_globals", getattr(allowed, "__wrapped__", allowed))
 
 
 def _load(original: Callable[..., Any], written: dict[str, Any]) -> Callable[..., Any]:
@@ -41,15 +48,16 @@ def _load(original: Callable[..., Any], written: dict[str, Any]) -> Callable[...
 
 def _save(original: Callable[..., Any], written: dict[str, Any]) -> Callable[..., Any]:
     """Writes no file: a checkpoint without values would replace a real one. ``torch.load`` returns what was saved. Into
-    memory, what has values is written."""
+    memory, of a tensor without values its dtype and shape are written."""
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if name := _name(f):
             written[name] = obj
-        elif not any(map(devices.without_numbers, tensors_in(obj))):
-            original(obj, f, *args, **kwargs)
+        elif isinstance(f, io.BytesIO) or not any(map(devices.without_numbers, tensors_in(obj))):
+            with devices.meta_is_named():
+                original(obj, f, *args, **kwargs)
         else:
-            raise NeedsValueError("torch.save into memory of tensors without values")
+            raise NeedsValueError("torch.save into an open file, of tensors without values")
 
     return save
 
@@ -90,3 +98,8 @@ def _rebuild(original: Callable[..., Any]) -> Callable[..., Any]:
         return made.set_(storage._untyped_storage, storage_offset, size, stride)
 
     return _rebuild_tensor
+
+
+def _form(dtype: torch.dtype, size: Any, stride: Any, requires_grad: bool) -> Any:
+    """A tensor of which only dtype and shape were written into memory; on the CPU, as all that is loaded."""
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda").cpu().requires_grad_(requires_grad)

@@ -12,16 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 from .. import graph
 from ..records import Event, Input, Op, Read, Recording, Refused, Unchanged, Witness
 from ..tables import autocast, operator_rules
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
-from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, is_cast, name_of
-from ..tables.rule_language import Call, Given, Gives, Prediction, Refuses, Unknown
+from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, REFUSED_IN_PYTHON, is_cast, name_of
+from ..tables.rule_language import Call, Given, Gives, Number, Prediction, Refuses, Unknown
 from .changes import DtypeChange, Parameters
 
-Assumption = tuple[tuple[str, bool], ...]
+NONE: Mapping[int, Any] = MappingProxyType({})
+PYTHON = "python "
+"""How the dtype of a Python number begins, among the operands of a refused call."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +52,19 @@ class Replay:
         self.ops: list[Carried] = []
         self._first: dict[tuple[str, int, str, str], str] = {}
         for number, op in enumerate(recording.ops):
-            carried = self._carried(number, op)
-            if (dtype := change.results.get(number)) is not None:
-                carried = replace(carried, outputs=tuple(dtype if d in FLOATING else d for d in carried.outputs))
-            self.ops.append(carried)
+            self.ops.append(self._carried(number, op))
 
     # ------------------------------------------------------------ operands
 
     def dtype_of(self, op: Op, operand: Input) -> str:
         """The dtype that an operand has after the change."""
         changed = self.parameters.dtype(op, operand)
-        if operand.dtype not in FLOATING:
+        if operand.dtype not in DTYPES:
             return operand.dtype
         dtype = changed or operand.dtype
         if changed is None and operand.holder != "parameter":
             if 0 <= operand.producer < len(self.ops):
-                dtype = self.result_of(operand.producer, operand.dtype, operand.event)
+                dtype = self.result_of(operand.producer, operand.dtype, operand.event, op.place)
             else:
                 dtype = self.change.births.get(operand.event, operand.dtype)
         return self._cast_between(op, operand, dtype)
@@ -72,13 +72,25 @@ class Replay:
     def _cast_between(self, op: Op, operand: Input, dtype: str) -> str:
         """The dtype of an operand after a cast that changed nothing when it was recorded but would change it now.
 
-        It is not recorded which uses of a tensor came after such a cast: those in the same function are assumed to.
+        Where it took its dtype from another tensor's, the operand says so. Else it is not recorded which uses of a
+        tensor came after such a cast: those in the same function are assumed to.
         """
+        event = self._cast_to_itself(operand)
+        if event is not None and (read := self._read(event)) is not None:
+            return self._of_read(read)
         for cast in self._unchanged.get(_made(operand), ()):
             if cast.dtype == operand.dtype and cast.module == op.module and self._together(cast.place, op.place):
                 read = self._read(Event("cast", cast.op, cast.place, cast.module, (), cast.dtype, reads=cast.reads))
                 return self._of_read(read) if read is not None else cast.dtype
         return dtype
+
+    def _cast_to_itself(self, operand: Input) -> Event | None:
+        """The cast that changed nothing through which an operand came from the op that made it."""
+        event = self.recording.events[operand.event] if operand.event >= 0 else None
+        if event is None or event.how != "attribute" or not 0 <= operand.producer < len(self.ops):
+            return None
+        made_from = self.recording.ops[operand.producer].inputs
+        return event if all(i.event != operand.event for i in made_from) else None
 
     @cached_property
     def _unchanged(self) -> dict[tuple[int, int], list[Unchanged]]:
@@ -93,14 +105,18 @@ class Replay:
         frames = [graph.place_of(self.recording, n).stack[:1] for n in (one, other)]
         return all(frames) and len({(f[0].file, f[0].function) for f in frames}) == 1
 
-    def result_of(self, producer: int, recorded: str, event: int) -> str:
-        """The dtype of an op's result, given the result's recorded dtype."""
+    def result_of(self, producer: int, recorded: str, event: int, user: int = -1) -> str:
+        """The dtype of an op's result where it is used, given the result's recorded dtype."""
+        cast = self.change.results.get(producer)
+        if cast is not None and user not in self.change.inside and (cast in FLOATING) == (recorded in FLOATING):
+            return cast
         before, now = self.recording.ops[producer], self.ops[producer]
         if recorded in before.outputs:
             return now.outputs[before.outputs.index(recorded)]
         written = [n for n in before.written if n < len(before.inputs) and before.inputs[n].dtype == recorded]
         mine = next((n for n in written if before.inputs[n].event == event), next(iter(written), -1))
-        return now.inputs[mine] if mine >= 0 else recorded
+        # else the op made something else: a tensor's ``data`` was replaced
+        return now.inputs[mine] if mine >= 0 else self.change.births.get(event, recorded)
 
     # ------------------------------------------------------------ one op
 
@@ -159,10 +175,12 @@ class Replay:
 
     def _cast(self, number: int, op: Op, given: tuple[str, ...]) -> str:
         recorded = op.outputs[0]
-        if not given or recorded not in FLOATING:
+        if not given:
             return recorded
         if op.phase == "backward" and op.of >= 0:
             return self._of_forward(op, recorded)
+        if op.inputs[0].dtype == recorded and not op.named:
+            return given[0]  # a copy
         if op.named == recorded and op.op not in NAMED_CASTS:
             return recorded  # softmax(dtype=torch.float32)
         if op.op in NAMED_CASTS:
@@ -195,7 +213,7 @@ class Replay:
     def _of_read(self, read: Read) -> str:
         """The result of a read of ``tensor.dtype`` after the change."""
         if 0 <= read.producer < len(self.ops):
-            return self.result_of(read.producer, read.dtype, read.event)
+            return self.result_of(read.producer, read.dtype, read.event, read.place)
         return self._of_step(read.event, read.dtype)
 
     def _event_of(self, number: int) -> Event | None:
@@ -295,7 +313,7 @@ def _guess(before: Sequence[str], given: Sequence[str], outputs: Sequence[str]) 
     """Results after a repaired refusal, or of an op without a rule: they follow the first operand that had their dtype
     before."""
     like = dict(zip(reversed(before), reversed(given)))
-    return tuple(like.get(d, d) if d in FLOATING else d for d in outputs)
+    return tuple(like.get(d, d) for d in outputs)
 
 
 # ---------------------------------------------------------------- predicting
@@ -316,17 +334,26 @@ def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
 
 
 def _certain(table: operator_rules.Table, name: str, op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
-    seen = table.possible(name, _call(op, before))
-    agreeing = [dict(assumed) for assumed, outcome in seen.items() if _agrees(outcome, op.outputs)]
-    if not agreeing:
-        first = next(iter(seen.values()))
-        return first if isinstance(first, Unknown) else Unknown("it did something else than the table says")
-    found: set[Prediction] = set()
-    for assumed, outcome in table.possible(name, _call(op, given)).items():
-        known = dict(assumed)
-        if any(all(known.get(k, v) == v for k, v in one.items()) for one in agreeing):
-            found.add(outcome)
-    return found.pop() if len(found) == 1 else Unknown("it depends on arguments that are not recorded")
+    first: Prediction | None = None
+    for numbers in NUMBERS:
+        seen = table.possible(name, replace(_call(op, before), numbers=numbers))
+        agreeing = [dict(assumed) for assumed, outcome in seen.items() if _agrees(outcome, op.outputs)]
+        first = first or next(iter(seen.values()))
+        if agreeing:
+            after = table.possible(name, replace(_call(op, given), numbers=numbers))
+            found = {outcome for assumed, outcome in after.items() if _fits(dict(assumed), agreeing)}
+            return found.pop() if len(found) == 1 else Unknown("it depends on arguments that are not recorded")
+    return first if isinstance(first, Unknown) else Unknown("it did something else than the table says")
+
+
+NUMBERS: tuple[tuple[Number, ...] | None, ...] = (None, (Number("int"),), (Number("float"),), (Number("complex"),))
+"""The Python numbers that an op may have been called with: they are not recorded, and what came out shows which kind.
+``None``, unknown, is right where they change nothing, as with floating operands."""
+
+
+def _fits(assumed: Mapping[str, bool], agreeing: Sequence[Mapping[str, bool]]) -> bool:
+    """Whether an answer assumes nothing that contradicts what was seen."""
+    return any(all(assumed.get(k, v) == v for k, v in one.items()) for one in agreeing)
 
 
 def _made(operand: Input) -> tuple[int, int]:
@@ -354,37 +381,68 @@ def _dtype_after(run: Replay, refused: Refused, w: Witness) -> str:
     return run.dtype_of(host, Input(w.dtype, w.event, w.producer, w.name.rpartition(".")[2], w.holder, w.shape))
 
 
-def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
+def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = NONE) -> dict[int, str]:
     """The dtypes of a refused call's tensors after a change, by index. ``casts``: dtypes that the call casts to."""
-    tensors = (w for w in refused.witnesses if not w.dtype.startswith("python"))
-    return {w.index: casts.get(w.index) or _dtype_after(run, refused, w) for w in tensors}
+    return {w.index: casts.get(w.index) or _dtype_after(run, refused, w) for w in _tensors(refused)}
 
 
-def refused_again(run: Replay, refused: Refused, casts: Mapping[int, str] = MappingProxyType({})) -> Prediction:
-    """What becomes of a call that was refused, after a change. ``casts``: what is cast in the call, by index."""
-    return refused_with(refused, given_again(run, refused, casts))
+def refused_again(
+    run: Replay, refused: Refused, casts: Mapping[int, str] = NONE, numbers: Mapping[int, float] = NONE
+) -> Prediction:
+    """What becomes of a call that was refused, after a change. ``casts``: what is cast in the call, by index;
+    ``numbers``: the Python numbers that are written instead."""
+    return refused_with(refused, given_again(run, refused, casts), numbers)
 
 
-def refused_with(refused: Refused, now: Mapping[int, str]) -> Prediction:
-    """What becomes of a call that was refused, if its tensors have other dtypes, by index; the others stay."""
-    tensors = [w for w in sorted(refused.witnesses, key=lambda w: w.index) if not w.dtype.startswith("python")]
-    before = Call(tuple(Given(w.dtype, len(w.shape), 0 in w.shape) for w in tensors))
-    after = Call(tuple(Given(now.get(w.index, w.dtype), len(w.shape), 0 in w.shape) for w in tensors))
+def refused_with(refused: Refused, now: Mapping[int, str], numbers: Mapping[int, float] = NONE) -> Prediction:
+    """What becomes of a call that was refused, if its tensors have other dtypes, or its Python numbers other values, by
+    index; the others stay."""
+    before = _refused_call(refused, {}, {})
+    after = _refused_call(refused, now, numbers)
     table = operator_rules.table()
     if after == before:
         return Refuses(refused.code)
-    answers = []
-    for name in (refused.op, refused.aten or ""):
-        seen = table.possible(name, before) if name in table else {}
+    if (forbidden := REFUSED_IN_PYTHON.get(refused.op)) is not None:
+        return Refuses(refused.code) if forbidden & {g.dtype for g in after.operands} else Gives(())
+    named = [name for name in (refused.op, refused.aten or "") if name in table and name not in ENGINE]
+    for name in named:
+        seen = table.possible(name, before)
         kept = [dict(a) for a, outcome in seen.items() if isinstance(outcome, Refuses)]
-        for assumed, outcome in (table.possible(name, after) if kept else {}).items():
-            known = dict(assumed)
-            if any(all(known.get(k, v) == v for k, v in one.items()) for one in kept):
-                answers.append(outcome)
+        answers = {o for a, o in table.possible(name, after).items() if _fits(dict(a), kept)} if kept else set()
         if answers:
-            break
-    distinct = set(answers)
-    return distinct.pop() if len(distinct) == 1 else Unknown("no rule says what this call does")
+            return answers.pop() if len(answers) == 1 else NO_RULE
+    return NO_RULE if named or refused.wants != "agree" else _agreed(refused, after)
+
+
+NO_RULE = Unknown("no rule says what this call does")
+ENGINE = frozenset({"backward", "grad"})
+"""What these refuse is refused by the autograd engine, or by what it calls: hooks, and reducers of gradients."""
+
+
+def _refused_call(refused: Refused, now: Mapping[int, str], numbers: Mapping[int, float]) -> Call:
+    operands = (Given(now.get(w.index, w.dtype), len(w.shape), 0 in w.shape) for w in _tensors(refused))
+    scalars = (_number(w, numbers) for w in refused.witnesses if w.dtype.startswith(PYTHON))
+    known = tuple(n for n in scalars if n is not None)
+    return Call(tuple(operands), known or None)
+
+
+def _number(scalar: Witness, numbers: Mapping[int, float]) -> Number | None:
+    """A Python number of a refused call; None where its value was not recorded."""
+    try:
+        return Number(scalar.dtype.removeprefix(PYTHON), abs(numbers.get(scalar.index, float(scalar.name))))
+    except ValueError:
+        return None
+
+
+def _tensors(refused: Refused) -> list[Witness]:
+    """The tensors of a refused call, in the order of its arguments."""
+    return sorted((w for w in refused.witnesses if not w.dtype.startswith(PYTHON)), key=lambda w: w.index)
+
+
+def _agreed(refused: Refused, after: Call) -> Prediction:
+    """What the engine does, or a communication of several ranks, for which there is no operator: what they refuse with
+    says that the operands must agree."""
+    return Refuses(refused.code) if len(set(after.floating)) > 1 else Gives(())
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from .. import graph
 from ..records import Input, Op, Parameter, Recording
 from ..tables.dtypes import DTYPES, FLOATING
 
+INTEGERS = frozenset(d.name for d in DTYPES.values() if d.kind == "integer" and not d.storage_only)
+
 
 class UnknownNameError(ValueError):
     """Nothing of that name was recorded, or no such dtype exists."""
@@ -22,40 +24,46 @@ class DtypeChange:
 
     births: event that decided a dtype -> the dtype that it should decide instead. modules: full name of a module or
     parameter -> the dtype of its floating parameters and buffers. autocast: the dtype that autocast computes in during
-    forward, ``"off"`` for no autocast, None for autocast as recorded. results: op -> the dtype that its floating
-    results are cast to.
+    forward, ``"off"`` for no autocast, None for autocast as recorded. results: op -> the dtype that its
+    results are cast to. inside: the places of an expression that is cast, whose ops take those results as they were.
     """
 
     births: Mapping[int, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
     autocast: str | None = None
     results: Mapping[int, str] = field(default_factory=dict)
+    inside: frozenset[int] = frozenset()
 
 
 def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> DtypeChange:
     """The change for these names: a module, a parameter, a tensor's name where it was born, or ``file.py:12``.
 
-    Raises UnknownNameError for a name that matches nothing recorded, and for a dtype that is not floating.
+    An integer dtype is for tensors that were born as integers, which have no names and are given by their line. Raises
+    UnknownNameError for a name that matches nothing recorded, and for what is no dtype to compute in.
     """
     births: dict[int, str] = {}
     modules: dict[str, str] = {}
     for name, spelled in changes.items():
         dtype = _dtype(spelled)
         full = _modules(recording, name)
-        born = [] if full else list(_births(recording, name))
+        if full and dtype not in FLOATING:
+            raise UnknownNameError(f"{name} has floating weights, and {dtype} is no floating dtype")
+        born = [] if full else list(_births(recording, name, dtype))
         modules |= dict.fromkeys(full, dtype)
         births |= dict.fromkeys(born, dtype)
         if not full and not born:
-            raise UnknownNameError(f"nothing called {name!r} was recorded{_near(recording, name)}")
-    region = autocast if autocast in (None, "off") else _dtype(autocast or "")
+            kind = "" if dtype in FLOATING else " with integers"
+            raise UnknownNameError(f"nothing called {name!r} was recorded{kind}{_near(recording, name)}")
+    region = autocast if autocast in (None, "off") else _dtype(autocast or "", FLOATING)
     return DtypeChange(births, modules, region)
 
 
-def _dtype(spelled: str) -> str:
+def _dtype(spelled: str, known: frozenset[str] = FLOATING | INTEGERS) -> str:
     name = spelled.removeprefix("torch.")
-    if name not in FLOATING:
-        near = difflib.get_close_matches(name, sorted(FLOATING), 1)
-        raise UnknownNameError(f"{spelled!r} is no floating dtype" + (f"; did you mean {near[0]}?" if near else ""))
+    if name not in known:
+        near = difflib.get_close_matches(name, sorted(known), 1)
+        kind = "dtype to compute in" if known is not FLOATING else "floating dtype"
+        raise UnknownNameError(f"{spelled!r} is no {kind}" + (f"; did you mean {near[0]}?" if near else ""))
     return name
 
 
@@ -76,11 +84,11 @@ def _above(name: str) -> Iterator[str]:
     return (".".join(parts[:n]) for n in range(1, len(parts)))
 
 
-def _births(recording: Recording, name: str) -> Iterator[int]:
-    """The events at which a tensor of that name, or on that line, got its dtype."""
+def _births(recording: Recording, name: str, dtype: str) -> Iterator[int]:
+    """The events at which a tensor of that name, or on that line, got its dtype, if that is of the same kind."""
     file, colon, line = name.rpartition(":")
     for number, event in enumerate(recording.events):
-        if event.to not in FLOATING or event.parents:
+        if event.to not in (FLOATING if dtype in FLOATING else INTEGERS) or event.parents:
             continue
         place = graph.place_of(recording, event.place)
         if colon and line.isdigit():

@@ -10,17 +10,17 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import Edit, Fix, Frame, Op, Place
+from ..records import FORWARD, Edit, Fix, Frame, Op, Place
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import DTYPES, FLOATING, narrower
-from ..tables.rule_language import Gives, Refuses
+from ..tables.dtypes import DTYPES, narrower
+from ..tables.rule_language import Gives, Prediction, Refuses
 from .case import Case, short
 
 MOST_OPS = 50_000
@@ -49,10 +49,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Effect:
-    """A change of births, modules or results, and the operands that are cast in the refused call, by index."""
+    """A change of births, modules or results, and what changes in the refused call itself, by index of its operands."""
 
     change: DtypeChange
-    casts: dict[int, str]
+    casts: Mapping[int, str] = field(default_factory=dict)
+    """The dtypes that operands are cast to."""
+    numbers: Mapping[int, float] = field(default_factory=dict)
+    """The Python numbers that are written instead."""
 
 
 Check = Callable[[Proposal], str]
@@ -142,10 +145,16 @@ def it_is_not_refused_again(proposal: Proposal) -> str:
         return ""
     case = proposal.case
     now = given_again(proposal.run, case.refused, proposal.effect.casts)
-    if now.get(case.witness.index) == case.wanted:
+    if case.witness.index in now and now[case.witness.index] == case.wanted:
         return ""  # what else is wrong at this call has a cause of its own
-    outcome = refused_again(proposal.run, case.refused, proposal.effect.casts)
-    return f"{proposal.case.refused.op} would refuse it again" if isinstance(outcome, Refuses) else ""
+    return f"{case.refused.op} would refuse it again" if isinstance(_again(proposal), Refuses) else ""
+
+
+def _again(proposal: Proposal) -> Prediction | None:
+    """What becomes of the refused call after the change; None where the change was not followed."""
+    if proposal.run is None or proposal.effect is None:
+        return None
+    return refused_again(proposal.run, proposal.case.refused, proposal.effect.casts, proposal.effect.numbers)
 
 
 def _reaches(proposal: Proposal) -> bool:
@@ -154,7 +163,7 @@ def _reaches(proposal: Proposal) -> bool:
         return False
     refused = proposal.case.refused
     now = given_again(proposal.run, refused, proposal.effect.casts)
-    if now != {w.index: w.dtype for w in refused.witnesses if w.index in now}:
+    if proposal.effect.numbers or now != {w.index: w.dtype for w in refused.witnesses if w.index in now}:
         return True
     changed = proposal.effect.change.results.keys()
     return bool(changed & set(_made_from(proposal.case.recording.ops, proposal.case.witness.producer)))
@@ -219,7 +228,7 @@ def done(case: Case, fix: Fix) -> tuple[str, ...]:
     found = ["text"]
     if proposal.run is not None and proposal.effect is not None:
         found.append("dtype rules: nothing else is refused")
-        if _reaches(proposal) and isinstance(refused_again(proposal.run, case.refused, proposal.effect.casts), Gives):
+        if _reaches(proposal) and isinstance(_again(proposal), Gives):
             found.append("dtype rules: the refused call runs")
     return tuple(found)
 
@@ -231,25 +240,25 @@ def _effect(case: Case, fix: Fix) -> Effect | None:
     """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
     edit, wanted = fix.edits[0], case.born or case.wanted
     if fix.kind == "autocast":
-        return Effect(DtypeChange(autocast=case.half), {})
-    if case.culprit.dtype not in FLOATING or case.refused.op == "backward":
-        return None  # integers are not replayed, and the table has no rules for the engine's checks
+        return Effect(DtypeChange(autocast=case.half))
     if case.origin.op == "set_default_dtype" and fix.place == case.here and wanted is not None:
-        return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)), {})
-    if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
-        return None
+        return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)))
     if fix.place == case.site and fix.place.stack and _inside(edit, fix.place.stack[0]):
         return _at_call(case, fix.edits)
+    if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
+        return None
     frame = next(iter(fix.place.stack), None)
     elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
     born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
     if born and (frame in born or elsewhere):
         made_by = frame if frame is not None and frame in born else born[0]
         events = enumerate(case.recording.events)
-        same = [n for n, s in events if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack]
-        return Effect(_of_births(case, dict.fromkeys(same, wanted)), {}) if same and wanted in FLOATING else None
-    results = _results(case, edit, frame) if frame is not None and _receiver(edit) else []
-    return Effect(DtypeChange(results=dict.fromkeys(results, wanted)), {}) if results and wanted in FLOATING else None
+        same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack}
+        uncast = edit.after and edit.before.startswith(f"{edit.after}.")
+        if same:
+            births = {n: s.source[0] if uncast and s.source and s.how == "cast" else wanted for n, s in same.items()}
+            return Effect(_of_births(case, births))
+    return _after_expression(case, edit, wanted) if _receiver(edit) else None
 
 
 def _place(case: Case, number: int) -> Place:
@@ -276,24 +285,59 @@ def _inside(edit: Edit, frame: Frame) -> bool:
     return edit.file == frame.file and frame.line <= edit.start[0] <= (frame.end_line or frame.line)
 
 
-def _results(case: Case, edit: Edit, frame: Frame) -> list[int]:
-    """The ops whose results an edit casts: they ran in exactly the expression after which the cast is written."""
-    whole = (frame.line, frame.column), (frame.end_line, frame.end_column)
-    if edit.file != frame.file or whole != (edit.start, edit.end):
-        return []
-    ops = case.recording.ops
-    at = (n for n, op in enumerate(ops) if op.phase == "forward" and _place(case, op.place).stack[:1] == (frame,))
-    return [n for n in at if case.culprit.dtype in ops[n].outputs]
+def _after_expression(case: Case, edit: Edit, dtype: str) -> Effect | None:
+    """The effect of a cast that is written after an expression, whatever calls it is part of.
+
+    Its value was made by the op that ran last in it on the way to the refused call; the same op counts wherever the
+    expression ran.
+    """
+    recording = case.recording
+    inside = frozenset(n for n, place in enumerate(recording.places) if any(_within(f, edit) for f in place.stack))
+    last = {_same(case, recording.ops[n]) for n in _last_in(recording.ops, inside, case.witness.producer)}
+    made = (n for n, op in enumerate(recording.ops) if op.place in inside and op.phase in FORWARD)
+    results = dict.fromkeys((n for n in made if _same(case, recording.ops[n]) in last), dtype)
+    return Effect(DtypeChange(results=results, inside=inside)) if results else None
+
+
+def _within(frame: Frame, edit: Edit) -> bool:
+    """Whether a call stands in the text that an edit changes."""
+    if frame.file != edit.file or frame.column is None or frame.end_column is None:
+        return False
+    return edit.start <= (frame.line, frame.column) and (frame.end_line, frame.end_column) <= edit.end
+
+
+def _same(case: Case, op: Op) -> tuple[str, tuple[Frame, ...]]:
+    """What calls of an op have in common wherever the expression that contains them runs."""
+    return op.aten, _place(case, op.place).stack[:1]
+
+
+def _last_in(ops: Sequence[Op], inside: frozenset[int], producer: int) -> set[int]:
+    """Going back from an op to what its operands were made by: the first ops at these places."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    waiting = [producer]
+    while waiting:
+        number = waiting.pop()
+        if not 0 <= number < len(ops) or number in seen:
+            continue
+        seen.add(number)
+        if ops[number].place in inside:
+            found.add(number)
+        else:
+            waiting += [i.producer for i in ops[number].inputs if i.holder != "parameter"]
+    return found
 
 
 def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
-    """The operands that edits of the refused call cast, and the dtypes.
+    """The operands that edits of the refused call cast, and the dtypes, or the numbers that they replace.
 
     None where the text does not say which operands those are, and the culprit has that dtype already.
     """
     casts: dict[int, str] = {}
     for edit in edits:
         written = [w.index for w in case.refused.witnesses if _stands_at(case, w.index, edit)]
+        if written and (number := _limit_written(case, edit)) is not None:
+            return Effect(DtypeChange(), numbers={written[0]: number})
         if casts and not written:
             continue  # it casts the result
         dtype = _cast_to(case, edit)
@@ -301,6 +345,14 @@ def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
             return None
         casts[next(iter(written), case.witness.index)] = dtype
     return Effect(DtypeChange(), casts)
+
+
+def _limit_written(case: Case, edit: Edit) -> float | None:
+    """The value of ``torch.finfo(x.dtype).min`` as an edit writes it, where ``x`` is an operand of the refused call."""
+    found = re.fullmatch(r"[\w.]+\.finfo\((.+)\.dtype\)\.(min|max)", edit.after)
+    owners = (w for w in case.refused.witnesses if found and _written(case, w.index) == found[1])
+    known = next((DTYPES[w.dtype] for w in owners if w.dtype in DTYPES), None)
+    return getattr(known, {"min": "lowest", "max": "largest"}[found[2]]) if known and found else None
 
 
 def _cast_to(case: Case, edit: Edit) -> str:

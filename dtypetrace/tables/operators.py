@@ -117,6 +117,9 @@ ABOVE_DISPATCHER = {
 }
 """Functions that check dtypes before an operator runs, with the beginning of that operator's name. The operator takes
 the same tensors in the same order."""
+REFUSED_IN_PYTHON = {"unscale_": frozenset({"float16"})}
+"""Methods of torch that are written in Python, and the dtypes that they refuse before any operator runs: a loss scaler
+refuses float16 gradients."""
 
 
 # ---------------------------------------------------------------- of a recorded op

@@ -333,11 +333,12 @@ def dry(case: Case, program: Path) -> str:
 
 
 def checked(case: Case, program: Path) -> str:
-    """Which change that is proposed for a real run is not shown clean by what-if; empty if all that are shown are."""
+    """Which change that is proposed for a real run is not shown clean by what-if, at the refused call and elsewhere; empty
+    if all that are shown are."""
     out = program.parent / "out.json"
     run(["-m", "dtypetrace", "run", "--autofix", "--json", str(out), str(program)], program.parent)
     found = [f for f in findings_of(out) or () if f.get("kind") == "collision" and (f.get("fix") or {}).get("edits")]
-    unclean = [f for f in found if not any(text.startswith("dtype rules") for text in f["fix"].get("checked", ()))]
+    unclean = [f for f in found if sum(text.startswith("dtype rules") for text in f["fix"].get("checked", ())) < 2]
     return "; ".join(f"{f['code']} {f['fix'].get('checked')} {f['fix']['edits'][0].get('after')}" for f in unclean)
 
 

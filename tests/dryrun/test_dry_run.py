@@ -63,13 +63,7 @@ def test_the_first_finding_is_that_of_a_real_run(path):
     assert not fault, fault
 
 
-UNFOLLOWED = frozenset(
-    "case_attention_mask_fill case_graph_index_add case_library_timesteps case_loss_int_labels case_multi_three_faults "
-    "case_norm_float_not_cast_back case_seed_ddp_gradient case_seed_fallback_region case_seed_vae_alphas".split()
-)
-"""What-if says nothing about these changes: integers and Python numbers are not carried, nor a cast in the middle of an
-expression that no recorded call ends at. Their text is checked, and ``fix`` proves them by running them."""
-PROPOSED = [p for p in CASES if p.parent == harness.HERE and p.stem not in UNFOLLOWED]
+PROPOSED = [p for p in CASES if p.parent == harness.HERE]
 
 
 @pytest.mark.parametrize(
@@ -196,11 +190,33 @@ def test_of_a_large_checkpoint_only_dtypes_and_shapes_are_read(dry, tmp_path):
     assert ended.err.splitlines()[-1].startswith("After the change, check again: dtypetrace run --dry-run ")
 
 
-def test_a_program_that_needs_values_ends_in_one_line(dry):
+def test_a_checkpoint_in_memory_keeps_dtypes_and_shapes(dry):
+    """What is read from memory was born where it is read."""
     ended = dry("""
         import io, torch
+        file = io.BytesIO()
         model = torch.nn.Linear(2048, 2048).cuda()
-        torch.save(model.state_dict(), io.BytesIO())
+        torch.save({"model": {n: p.bfloat16() for n, p in model.state_dict().items()}, "step": 3}, file)
+        assert file.tell() < 10_000
+        file.seek(0)
+        state = torch.load(file)
+        print(state["step"], state["model"]["bias"].dtype, tuple(state["model"]["weight"].shape), state["model"]["bias"].device)
+        model.load_state_dict(state["model"], assign=True)
+        model(torch.randn(2, 2048, device="cuda"))
+        """)
+    assert ended.out.splitlines() == ["3 torch.bfloat16 (2048, 2048) cpu"], ended.err
+    weight, _ = (o for o in ended.findings[0]["operands"] if o["dtype"] == "bfloat16")
+    assert (weight["origin"]["kind"], weight["origin"]["line"]) == (
+        "load",
+        1 + ended.lines.index("state = torch.load(file)"),
+    )
+
+
+def test_a_program_that_needs_values_ends_in_one_line(dry):
+    ended = dry("""
+        import torch
+        model = torch.nn.Linear(2048, 2048).cuda()
+        torch.save(model.state_dict(), open("copy.pt", "wb"))
         """)
     assert ended.status == 2 and "Traceback" not in ended.err
     last = ended.err.strip().splitlines()[-1]

@@ -127,8 +127,22 @@ def test_a_wide_scale_widens_what_follows(base):
 def test_unknown_names_are_refused_with_a_suggestion(base):
     with pytest.raises(UnknownNameError, match="did you mean"):
         what_if(base, {"nett": "float16"})
-    with pytest.raises(UnknownNameError, match="no floating dtype; did you mean bfloat16"):
+    with pytest.raises(UnknownNameError, match="no dtype to compute in; did you mean bfloat16"):
         what_if(base, {"net": "bfloat"})
+
+
+def test_labels_are_asked_for_as_integers():
+    """Integers that a loss refuses, and an index that stays as it is."""
+
+    def step():
+        labels = torch.zeros(4, dtype=torch.int32)
+        return F.cross_entropy(nn.Linear(3, 2)(torch.ones(4, 3)), labels[torch.arange(4)])
+
+    recording = watched(step)
+    assert [r.code for r in recording.refused if r.left] == ["DT108"]
+    line = f"{Path(__file__).name}:{step.__code__.co_firstlineno + 1}"
+    assert what_if(recording, {line: "int64"}).clean
+    assert not what_if(recording, {line: "int16"}).clean
 
 
 def test_no_change_changes_nothing(base):
@@ -188,7 +202,9 @@ def test_show_answers_what_if(saved, capsys):
     ("change", "said"),
     [
         ("bare", "is no NAME=DTYPE"),
-        ("bare=int3", "'int3' is no floating dtype"),
+        ("bare=int3", "'int3' is no dtype to compute in; did you mean int32?"),
+        ("bare=int64", "nothing called 'bare' was recorded with integers"),
+        ("net=int64", "net has floating weights, and int64 is no floating dtype"),
         ("bore=float16", "did you mean bare?"),
         ("autocast=of", "no floating dtype"),
     ],

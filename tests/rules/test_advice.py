@@ -329,3 +329,33 @@ def test_the_checks_stand_in_the_report(tmp_path):
     program = run(tmp_path, REFUSED)
     fix = report.to_json(program.recording, program.findings)["findings"][0]["fix"]
     assert "text" in fix["checked"]
+
+
+TABLE = """
+import torch
+def table(width):
+    angles = torch.arange(width).float()
+    return angles.cos() + angles.sum()
+net = nn.Linear(8, 4).to(torch.bfloat16)
+net(table(8)[None])
+"""
+LABELS = """
+import torch
+labels = torch.tensor([0, 1], dtype=torch.int32)
+loss = nn.CrossEntropyLoss()
+loss(torch.ones(2, 3), labels[:2].flatten())
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment", "after", "why"),
+    [
+        (TABLE, "table(8)", "table(8).to(torch.float64)", "would refuse it again"),
+        (TABLE, "table(8)", "table(8).to(torch.bfloat16)", ""),
+        (LABELS, "torch.int32", "torch.int16", "would refuse it again"),
+        (LABELS, "torch.int32", "torch.int64", ""),
+    ],
+)
+def test_a_change_is_followed_through_calls_and_integers(text, fragment, after, why, tmp_path):
+    said = objected(tmp_path, text, fragment, after)
+    assert why in said if why else said == "", said

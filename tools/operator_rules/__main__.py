@@ -10,13 +10,15 @@ import json
 import pickle
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from dtypetrace.tables.operator_rules import ELEMENT_BY_ELEMENT, TABLE
+from dtypetrace.tables.operator_rules import ELEMENT_BY_ELEMENT, TABLE, Table
+from dtypetrace.tables.rule_language import Unknown
 
 from . import composites, samples
 from .learn import Rule, learn
@@ -28,6 +30,7 @@ _LEFT_OUT = {
         "written in Python: the functions that it calls are watched and have their own rules"
     ),
 }
+_ONLY_REFUSED = "only refused calls were seen, so what it gives is not known"
 
 
 def main() -> None:
@@ -66,10 +69,13 @@ def written(seen: dict[str, set[Seen]]) -> str:
     rules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     unusual: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     unexplained: dict[str, int] = {}
+    left_out = dict(_LEFT_OUT)
     for name in sorted(seen):
         clear = [one for one in seen[name] if one.clear]
         # what was only seen refused may give no result (setitem), and calls without one are not seen
         if all(one.code for one in clear) or name in _LEFT_OUT:
+            if clear:
+                left_out.setdefault(name, _ONLY_REFUSED)
             continue
         rule = learn(sorted(clear, key=repr))
         rules[rule.usual][_counts(name, rule)].append(name)
@@ -81,12 +87,24 @@ def written(seen: dict[str, set[Seen]]) -> str:
         "torch": torch.__version__,
         "device": "cpu",
         "dtypes": samples.DTYPES,
-        "left out": {**_LEFT_OUT},
+        "left out": left_out,
         "unexplained": unexplained,
         "rules": _joined(rules),
         "other kinds": _joined(unusual),
     }
-    return json.dumps(data, indent=1) + "\n"
+    return json.dumps(data | unpredicted(Table(data), seen), indent=1) + "\n"
+
+
+def unpredicted(table: Table, seen: Mapping[str, Iterable[Seen]]) -> dict[str, Any]:
+    """How many distinct calls were compared, and those of which the table says that it does not know, by reason."""
+    calls, unknown = 0, defaultdict[str, Counter[str]](Counter)
+    for name in sorted(name for name in seen if name in table):
+        for one in (one for one in seen[name] if one.clear):
+            calls += 1
+            said = table.predict(name, one.call)
+            if isinstance(said, Unknown):
+                unknown[said.why][name] += 1
+    return {"calls": calls, "unknown": {why: dict(sorted(unknown[why].items())) for why in sorted(unknown)}}
 
 
 def _counts(name: str, rule: Rule) -> str:

@@ -352,8 +352,8 @@ loss(torch.ones(2, 3), labels[:2].flatten())
     [
         (TABLE, "table(8)", "table(8).to(torch.float64)", "would refuse it again"),
         (TABLE, "table(8)", "table(8).to(torch.bfloat16)", ""),
-        (LABELS, "torch.int32", "torch.int16", "would refuse it again"),
-        (LABELS, "torch.int32", "torch.int64", ""),
+        (LABELS, "labels[:2].flatten()", "labels[:2].flatten().to(torch.int16)", "would refuse it again"),
+        (LABELS, "labels[:2].flatten()", "labels[:2].flatten().to(torch.int64)", ""),
     ],
 )
 def test_a_change_is_followed_through_calls_and_integers(text, fragment, after, why, tmp_path):

@@ -59,10 +59,10 @@ def ops(recording: Recording) -> tuple[OpRow, ...]:
 
 
 def phases(ops: Sequence[OpRow | Op]) -> list[str]:
-    """The phase of each distinct op as people read it: what ran before the first module is ``init``, and later ops that
-    belong to no phase are ``outside``."""
+    """The phase of each distinct op as people read it: of ops that belong to no phase, those before the first module
+    are ``init`` and later ones ``outside``."""
     first = next((n for n, o in enumerate(ops) if o.module), 0)
-    return ["init" if n < first else "outside" if o.phase == "other" else o.phase for n, o in enumerate(ops)]
+    return [o.phase if o.phase != "other" else "init" if n < first else "outside" for n, o in enumerate(ops)]
 
 
 def place(recording: Recording, number: int) -> Place:

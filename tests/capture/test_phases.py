@@ -174,3 +174,13 @@ def test_a_collision_in_the_engine_whose_forward_lies_outside():
     assert {"float16", "float64"} <= {o.dtype for o in finding.operands}
     assert finding.site.line == line_of("loss.backward()  # refused by the engine")
     whole(trace)
+
+
+def test_what_makes_a_model_is_no_forward():
+    """Writing into a parameter and casting it need no gradient; computing with it does, with or without a module."""
+    with dtypetrace.trace() as t:
+        weight = torch.nn.Linear(4, 4).half().weight
+        (weight.float() @ torch.ones(4)).sum()
+    phases = {op.op: op.phase for op in t.recording.ops}
+    assert phases["kaiming_uniform_"] == phases["half"] == "other"
+    assert phases["matmul"] == phases["sum"] == "forward"

@@ -9,6 +9,7 @@ import pytest
 import recordings
 from browser import Visit
 
+from dtypetrace.records import Op, Precision, Recording
 from dtypetrace.render import html_report
 
 pytestmark = pytest.mark.slow
@@ -148,3 +149,20 @@ def test_modules_have_bars_by_dtype_with_the_names_beside_them(browser, reports)
         assert 2 < small.bounding_box()["width"] < longest / 4
         assert small.evaluate("bar => getComputedStyle(bar.firstChild).backgroundColor") != "rgba(0, 0, 0, 0)"
         assert "float32 → refused" in v.page.locator(".tree .row", has_text="linear_1").inner_text().replace("\n", " ")
+
+
+def test_with_a_reference_modules_have_their_error_the_larger_the_warmer(browser, tmp_path):
+    def measured(op: int, introduced: float) -> Precision:
+        zeros = dict.fromkeys(("total", "lost", "lost_in_all", "flushed"), 0.0)
+        return Precision(op, 1, 10, 1.0, introduced, infinite=0, spoiled=0, lost_calls=0, **zeros)
+
+    ops = tuple(Op("mul", "mul.Tensor", "forward", f"net.{name}", 0, (), ("float16",), 1, shape=(10,)) for name in "ab")
+    recording = Recording(modules=("net", "net.a", "net.b"), ops=ops, precisions=(measured(0, 1e-1), measured(1, 1e-5)))
+    (tmp_path / "heat.html").write_text(html_report.render(recording, ()), "utf-8")
+    with Visit(browser, tmp_path / "heat.html") as v:
+        v.page.click("#unfold")
+        cells = v.page.locator(".tree li .heat")
+        assert cells.all_inner_texts() == ["1.0e-01", "1.0e-01", "1.0e-05"], "a module has its worst op's"
+        warmth = "cell => Number(getComputedStyle(cell).backgroundColor.match(/[\\d.]+\\)$/)[0].slice(0, -1))"
+        _, warm, cold = (cell.evaluate(warmth) for cell in cells.all())
+        assert warm > 2 * cold > 0

@@ -104,7 +104,7 @@ def test_the_strips_have_one_axis_and_bars_where_their_phase_has_ops():
 def test_what_ran_before_the_first_module_is_init():
     ops = (result(phase="other"), result(), replace(result(), module="net"), result(phase="other"))
     shown = timeline.strips(listings.ops(Recording(ops=ops)))
-    assert [(s.phase, s.ops) for s in shown] == [("init", 2), ("outside", 1), ("forward", 1)]
+    assert [(s.phase, s.ops) for s in shown] == [("init", 1), ("outside", 1), ("forward", 2)]
     shown = timeline.strips(listings.ops(Recording(ops=ops[:2])))
     assert [s.phase for s in shown] == ["outside", "forward"], "no module ran"
 

@@ -360,9 +360,9 @@ class Recorder:
         op.shape = size_of(outputs[0]) if outputs else ()
         op.device = outputs[0].device if outputs else inputs[0].device if inputs else None
         op.steady, op.forms, op.manner, op.near = None, {}, UNMEASURED, True
-        op.number, op.count = len(self.ops), 1
+        op.number, op.count, op.uncached, op.written = len(self.ops), 1, "", ()
+        self.ops.append(op)  # complete: an interrupt may come at once
         self._op_of[name] = op
-        self.ops.append(op)
         if self.checks is not None and self.reference is None and self.checks.on and in_16_bits(op):
             self.reference = self.checks
         return op

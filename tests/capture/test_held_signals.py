@@ -173,6 +173,17 @@ def test_a_mode_of_the_program_survives_an_interrupt_that_cost_ours():
         assert torch._C._get_function_stack_at(0) is mode and torch._C._len_torch_function_stack() == 1
 
 
+def test_an_interrupt_just_after_an_op_was_added_leaves_a_whole_recording(monkeypatch):
+    def interrupted(*operands):
+        raise Ended
+
+    monkeypatch.setattr("dtypetrace.capture.recorder.written", interrupted)
+    with pytest.raises(Ended), dtypetrace.trace() as trace:
+        torch.ones(2).mul_(2)
+    assert [op.op for op in trace.recording.ops] == ["ones", "mul_"]
+    assert not trace.recording.not_seen
+
+
 @pytest.mark.parametrize("options", [{}, {"numerics": True}, {"autofix": True}], ids=str)
 def test_interrupts_at_random_moments_leave_nothing(alarm, options):
     model, x, before, struck = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.ones(4, 8), state(), 0

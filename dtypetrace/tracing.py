@@ -26,6 +26,10 @@ from .capture.stacks import UserCode
 from .capture.windows import Windows
 from .hooks import Watch
 from .records import Recording, Results
+
+# here and not where they are used: a profiler around the trace keeps the names of code that an import frees
+from .reference.follow import STEPS, Reference
+from .reference.spot_checks import SpotChecks
 from .source.facts import with_facts
 from .view import View
 
@@ -77,7 +81,7 @@ class Trace(View):
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
         # a tensor that is written to in an unwatched step would keep its old reference
-        checks = _spot_checks if numerics and watch_every is None else None
+        checks = SpotChecks if numerics and watch_every is None else None
         first = trace_steps or (FIRST_STEPS if watch_every is not None else None)
         self._watch = Watch(
             model,
@@ -335,8 +339,6 @@ def _dry_run(recorder: Recorder) -> DryRun:
 
 
 def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> Callable[[Recorder], Any]:
-    from .reference.follow import STEPS, Reference
-
     if narrow not in (None, *NARROW):
         raise ValueError(f"narrow is one of {', '.join(NARROW)}, got {narrow!r}")
     dtype = getattr(torch, narrow) if narrow else None
@@ -345,7 +347,6 @@ def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> 
 
 NARROW = ("bfloat16", "float16")
 """The dtypes that autocast can compute in."""
-
 
 FIRST_STEPS = 3
 """With ``watch_every``: how many steps are watched from the beginning on."""
@@ -363,12 +364,6 @@ def check_watch_every(every: Any, *, autofix: bool, reference: bool, dry: bool) 
             other, "runs each step without values"
         )
         raise ValueError(f"watch_every leaves steps unwatched, and {other or 'a dry run'} {reason}: use one of the two")
-
-
-def _spot_checks(recorder: Recorder) -> Any:
-    from .reference.spot_checks import SpotChecks
-
-    return SpotChecks(recorder)
 
 
 def trace(

@@ -3,7 +3,7 @@
 Three things are not recorded and are assumed. A gradient has the dtype of the tensor that it is the gradient of,
 because the engine casts it so. A cast of autocast's is not an op of its own: what autocast does to an op's operands is
 worked out again. A cast that torch makes inside a function ends in the dtype of the function's first operand, if it did
-before.
+before, and so does a number that the function turns into a tensor.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class Replay:
         given = tuple(self.dtype_of(op, i) for i in op.inputs)
         if op.phase == "backward" and op.of >= 0:
             given = self._gradients(op, given)
+        given = self._numbers(op, given)
         self._first.setdefault(_function(op), next((d for d in given if d in FLOATING), ""))
         born = self._birth(number, op)
         if born is not None:
@@ -170,6 +171,19 @@ class Replay:
             if made is not None and made.phase == "backward" and made.of != op.of and i.dtype in forward.outputs:
                 found[n] = now.outputs[forward.outputs.index(i.dtype)]
         return tuple(found)
+
+    def _numbers(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The operands, where a number that the same function turned into a tensor (``x[i] = 0``) follows the first."""
+        made = [self.recording.ops[i.producer] if i.producer >= 0 else None for i in op.inputs]
+        return tuple(
+            given[0]
+            if before is not None
+            and not before.inputs
+            and _function(before) == _function(op)
+            and i.dtype == op.inputs[0].dtype
+            else now
+            for i, now, before in zip(op.inputs, given, made)
+        )
 
     # ------------------------------------------------------------ casts
 

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.utils.prune
+import warm
 from harmless import mlp, process, quick, whole  # noqa: F401 - fixtures
 from harmless_programs import Functions, Operators
 from torch import nn
@@ -216,3 +217,25 @@ def test_calls_whose_end_was_not_seen_end_with_the_call_around_them(fails):
             module(torch.ones(1))
         layer(torch.ones(1, 2))
     assert {o.module for o in t.recording.ops if o.op == "linear"} == {"layer"}
+
+
+IMPORTS = """
+import sys
+import torch
+import dtypetrace
+dtypetrace.trace
+before = set(sys.modules)
+for options in ({}, {"numerics": True}, {"reference": True}):
+    model = torch.nn.Linear(2, 2).bfloat16()
+    with dtypetrace.trace(model, **options):
+        model(torch.ones(1, 2).bfloat16()).sum().backward()
+    print([name for name in set(sys.modules) - before if name.startswith("dtypetrace")])
+"""
+
+
+@pytest.mark.slow
+def test_nothing_of_ours_is_imported_while_a_trace_opens_or_closes(tmp_path):
+    """A profiler around it keeps the names of an import's code, which nobody owns, and fails to read them later."""
+    (tmp_path / "program.py").write_text(IMPORTS)
+    ended = warm.run(["program.py"], tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "[]\n" * 3), ended.stdout + ended.stderr

@@ -82,7 +82,9 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(name, marks=pytest.mark.exhaustive) if n % 3 else name for n, name in enumerate(MISTAKES)]
+)
 def test_a_mistake_is_found_at_its_line(tmp_path, mistake):
     name, right, wrong, born, collides = MISTAKES[mistake]
     ended, findings, lines = run(tmp_path, name, right, wrong)

@@ -41,6 +41,17 @@ def test_integers_are_carried():
     assert results(b, e0="float16") == [("float16",), ("float16",), ("float16",), ("bool",)]
 
 
+def test_a_number_that_a_function_turns_into_a_tensor_follows_the_destination():
+    """``weights[i] = 0`` writes a tensor that torch makes of the number, in the dtype of what it writes into."""
+    b = RecordingBuilder()
+    b.made("int64")
+    weights = b.made("int64", op="ones_like")
+    zero = b.ran("setitem", aten="lift_fresh.default", out="int64")
+    b.ran("setitem", weights, zero, aten="index_put_.default", same=True)
+    assert results(b, e1="float32")[1] == ("float32",)
+    assert Replay(b.recording, DtypeChange(births={1: "float32"})).ops[1].code == ""
+
+
 def test_a_copy_keeps_the_dtype_and_a_cast_does_not():
     """``torch.tensor(array)`` copies what it wraps, and ``x.cuda()`` is such an operator, too."""
     b = RecordingBuilder()

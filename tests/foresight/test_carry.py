@@ -47,7 +47,7 @@ def test_a_number_that_a_function_turns_into_a_tensor_follows_the_destination():
     b.made("int64")
     weights = b.made("int64", op="ones_like")
     zero = b.ran("setitem", aten="lift_fresh.default", out="int64")
-    b.ran("setitem", weights, zero, aten="index_put_.default", same=True)
+    b.ran("setitem", weights, b.made("bool"), zero, aten="index_put_.default", at=b.ops[0].place)
     assert results(b, e1="float32")[1] == ("float32",)
     assert Replay(b.recording, DtypeChange(births={1: "float32"})).ops[1].code == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -61,9 +62,13 @@ def room(module: str) -> str:
     return module.partition(".")[0]
 
 
-def imports(module: str, *, everywhere: bool = True) -> set[str]:
+def imports(module: str, *, everywhere: bool = True) -> frozenset[str]:
     """What a module imports, the package's own modules as ``.name``; ``everywhere``: inside its functions too."""
-    path = MODULES[module]
+    return _imports(module, MODULES[module], everywhere)
+
+
+@functools.cache
+def _imports(module: str, path: Path, everywhere: bool) -> frozenset[str]:
     package = (module if path.name == "__init__.py" else module.rpartition(".")[0]).split(".")
     package = [part for part in package if part and part != "__init__"]
     found: set[str] = set()
@@ -83,7 +88,7 @@ def imports(module: str, *, everywhere: bool = True) -> set[str]:
             base = ".".join((["dtypetrace", *above] if node.level else []) + ([node.module] if node.module else []))
             found |= own(base, tuple(alias.name for alias in node.names))
         waiting += ast.iter_child_nodes(node)
-    return found
+    return frozenset(found)
 
 
 def own(name: str, names: tuple[str, ...]) -> set[str]:

@@ -298,6 +298,7 @@ def test_each_operator_in_one_way(half):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_some_operators_in_every_way():
     wrong = sweep(operators()[::60])
     assert not wrong, message(wrong)

@@ -555,7 +555,7 @@ PROCESSES = """
 """
 
 
-@pytest.mark.parametrize("words", ["work.py fork spawn", "-m work"])
+@pytest.mark.parametrize("words", ["work.py fork spawn", pytest.param("-m work", marks=pytest.mark.exhaustive)])
 def test_workers_forked_and_spawned(tmp_path, words):
     write(tmp_path, work=PROCESSES)
     plain, traced = both(words.split(), tmp_path, options=["--json", "out.json"])

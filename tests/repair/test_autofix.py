@@ -386,6 +386,7 @@ def test_a_link_out_of_the_project_is_not_followed(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ten_faults_over_a_real_unet_vae_text_encoder_and_adapters(tmp_path):
     pytest.importorskip("diffusers")
     pytest.importorskip("transformers")

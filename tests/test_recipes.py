@@ -269,7 +269,11 @@ def test_what_lightning_runs_in_its_closure_is_judged(tmp_path):
     assert [(f.code, f.phase, f.count) for f in program.findings] == [("DT201", "forward", 3)]
 
 
-OPTIONS = {"numerics": {"numerics": True}, "dtypes": {}, "reference": {"numerics": True, "reference": True}}
+OPTIONS = {
+    "numerics": {"numerics": True},
+    "dtypes": {"numerics": False},
+    "reference": {"numerics": True, "reference": True},
+}
 
 
 def sampled() -> list:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.utils.prune
 from harmless import mlp, plain, process, quick, whole  # noqa: F401 - fixtures
+from samples import one_in
 from torch import nn
 
 import dtypetrace
@@ -148,7 +149,7 @@ def test_what_is_compiled_and_never_called_is_not_missed(fresh_dynamo):
     assert not any("compile" in reason for reason in trace.recording.not_seen)
 
 
-@pytest.mark.parametrize("inside", ["torch.compile", "by_name", "torch.nn.Module.compile"])
+@pytest.mark.parametrize("inside", one_in(3, ["torch.compile", "by_name", "torch.nn.Module.compile"]))
 def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
     """The first use of torch.compile in the process is inside the block."""
     program = """

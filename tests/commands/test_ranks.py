@@ -99,13 +99,6 @@ def test_a_mistake_on_one_rank(tmp_path):
     assert found[0].culprit.origin.line == 1 + output_line(tmp_path, "torch.ones(4, 1)")
 
 
-def test_a_mistake_on_all_ranks_is_reported_once(tmp_path):
-    status, output = torchrun(tmp_path, "ddp", "all", 2)
-    assert status and reports(output) == 1, output
-    (found,) = [f for f in dtypetrace.load(tmp_path / "run.trace").findings if f.severity == "error"]
-    assert (found.code, found.culprit.origin.line) == ("DT101", 1 + output_line(tmp_path, "torch.ones(4, 1)"))
-
-
 def output_line(folder: Path, text: str) -> int:
     return next(n for n, line in enumerate((folder / "train.py").read_text().splitlines()) if text in line)
 

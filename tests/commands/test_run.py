@@ -567,6 +567,7 @@ def test_workers_forked_and_spawned(tmp_path, words):
     read(tmp_path / "out.json")
 
 
+@pytest.mark.exhaustive  # test_ranks runs such jobs
 def test_two_ranks_print_one_report_and_write_one_file(tmp_path):
     write(
         tmp_path,

@@ -3,6 +3,7 @@ them is found at its line."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ PROJECTS = ROOT / "tests" / "projects" / "dry"
 sys.path.insert(0, str(PROJECTS))
 import models  # noqa: E402
 import warm  # noqa: E402
+from samples import one_in  # noqa: E402
 
 pytestmark = pytest.mark.slow
-for needed in ("diffusers", "transformers", "peft", "accelerate"):
-    pytest.importorskip(needed)
+if any(importlib.util.find_spec(n) is None for n in ("diffusers", "transformers", "peft", "accelerate")):
+    pytest.skip("needs diffusers, transformers, peft and accelerate", allow_module_level=True)
 
 
 def run(folder: Path, name: str, right: str = "", wrong: str = "", epochs: int = 1):
@@ -82,9 +84,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "mistake", [pytest.param(name, marks=pytest.mark.exhaustive) if n % 3 else name for n, name in enumerate(MISTAKES)]
-)
+@pytest.mark.parametrize("mistake", one_in(3, list(MISTAKES)))
 def test_a_mistake_is_found_at_its_line(tmp_path, mistake):
     name, right, wrong, born, collides = MISTAKES[mistake]
     ended, findings, lines = run(tmp_path, name, right, wrong)

@@ -9,6 +9,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
+from samples import one_in
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -342,7 +343,7 @@ def outcome(program, fixed):
     return [t.detach().clone() for t in program(fixed)]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
+@pytest.mark.parametrize("program", one_in(2, PROGRAMS, lambda p: NAMES[PROGRAMS.index(p)]))
 def test_healed_is_as_corrected_by_hand(program):
     corrected = outcome(program, True)
     with pytest.raises((RuntimeError, ValueError)):

@@ -152,6 +152,7 @@ def test_what_is_kept_computes_wide_and_is_taken_out_again():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_command_finds_and_verifies_the_plan(tmp_path):
     file = tmp_path / "train.py"
     text = Path(__file__).read_text()

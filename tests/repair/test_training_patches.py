@@ -109,7 +109,9 @@ for step in range(2):
     ("code", "cast", "scaler", "computes", "new"),
     [
         ("DT501", "", "", "bfloat16", 'GradScaler("cpu", enabled=False)'),
-        ("DT401", ".bfloat16()", ", enabled=False", "float16", "dtype=torch.bfloat16"),
+        pytest.param(
+            "DT401", ".bfloat16()", ", enabled=False", "float16", "dtype=torch.bfloat16", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_fix_changes_settings_that_cannot_work_together(code, cast, scaler, computes, new, tmp_path):

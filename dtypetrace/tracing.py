@@ -30,6 +30,7 @@ from .records import Recording, Results
 # here and not where they are used: a profiler around the trace keeps the names of code that an import frees
 from .reference.follow import STEPS, Reference
 from .reference.spot_checks import SpotChecks
+from .reference.training import TrainingReference
 from .source.facts import with_facts
 from .view import View
 
@@ -46,7 +47,8 @@ class Trace(View):
     traces in the program become views of this one. script and source: where the user's own files are. ignore: codes to
     leave out. The program ends after ``steps`` optimizer steps; watching ends after ``trace_steps``. watch_every: after
     those (or ``FIRST_STEPS``), each step whose number is a multiple of it is watched, too. dry:
-    large tensors have no values, and every refusal is a prediction.
+    large tensors have no values, and every refusal is a prediction. compare_steps: how many optimizer steps are
+    compared with the same steps in higher precision, by which nothing else is judged.
 
     Raises TypeError for a model that is not a module, ValueError for a ``watch_every`` that is not a number of steps or
     cannot go with the other options, RuntimeError for a second open trace in one thread.
@@ -70,6 +72,7 @@ class Trace(View):
         keep_wide: tuple[str, ...] = (),
         narrow: str | None = None,
         dry: bool = False,
+        compare_steps: int = 0,
         progress: Callable[[Callable[[], int], int], None] | None = None,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
@@ -81,7 +84,9 @@ class Trace(View):
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
         # a tensor that is written to in an unwatched step would keep its old reference
-        checks = SpotChecks if numerics and watch_every is None else None
+        checks: Any = SpotChecks if numerics and watch_every is None else None
+        if checks is not None and compare_steps:
+            checks = partial(TrainingReference, steps=compare_steps)
         first = trace_steps or (FIRST_STEPS if watch_every is not None else None)
         self._watch = Watch(
             model,

@@ -129,6 +129,21 @@ def test_flip_moves_the_birth_and_keeps_the_collision(path):
     assert len(flipped.collides) == len(original.collides)
 
 
+FOLLOWED = "flipped/case_moe_index_put flipped/case_param_new_head"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=() if name(p) in FOLLOWED.split() else pytest.mark.exhaustive) for p in FLIPPED],
+    ids=name,
+)
+def test_the_diff_that_is_shown_for_a_flipped_case_can_be_followed(path):
+    """The other side is broken, so another line is shown; `harness.py --advice` takes every case."""
+    if missing := harness.load(path).missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    assert not (fault := harness.in_mode(path, "advice")), fault
+
+
 def finding(program, line, **other):
     """A right finding about a birth on the given line and a collision on line 9."""
     origin = {"file": str(program), "line": line, "kind": "factory"}

@@ -111,7 +111,9 @@ def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
     values = recorder.values.read() if recorder.values is not None else ()
     whole_reference = recorder.reference if recorder.checks is None else None
     precisions, compared = whole_reference.read() if whole_reference is not None else ((), ())
-    checked = recorder.checks.read()[0] if recorder.checks is not None else ()
+    checked: tuple[Precision, ...] = ()
+    if recorder.checks is not None:
+        checked, compared = recorder.checks.read()
     parameters = _parameters(recorder)
     return _Live(
         facts,

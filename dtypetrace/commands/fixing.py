@@ -16,7 +16,7 @@ from ..parts import attempt, collected
 from ..program import UsageError
 from ..render import diffs
 from ..render import retraining as retraining_views
-from ..repair.training import learning, not_learning
+from ..repair.training import Learning, learning, not_learning
 from ..results import conclude
 from ..source.patch import Unpatchable
 from ..terminal import seen_lines
@@ -91,15 +91,18 @@ def _repaired(request: Request, run: Runner) -> int:
     learns, retraining = attempt(
         "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
     )
-    status |= not learns
     trained = None
     # one kind of change at a time: how a program trains is changed only where it runs as it is
-    if verdict is None and (retraining is None or learns):
+    if verdict is None and (retraining is not None or learns):
         trained = attempt("which edit lets the weights learn", partial(_trained, repair, healed), None)
     elif verdict is not None and verdict.proven:
         attempt("what the patched program still warns of", partial(_say_what_is_left, repair), None)
+    if retraining is not None and not learns:
+        learns = _learn_with(trained, retraining)
+    status |= not learns
     if trained is not None:
-        verdict, status = trained, status or int(not trained.proven and retraining is None)
+        status = status or int(not trained.proof.proven and retraining is None)
+        verdict = trained.proof if trained.changes else verdict
     elif verdict is None:
         status |= _nothing(name, healed, learning=learns and retraining is None)
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
@@ -161,26 +164,36 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
         return False, None
     _say(retraining_views.text(retraining))
     already = repair.patched is not None and proven and repair.patched is not outcome
-    if retraining.confirmed and not already:
-        advice = adapters_again.remedy(outcome.recording, measured, failing)
-    else:
-        advice = adapters_again.advice(retraining)
-    if advice:
-        _say(f"help: {advice}")
+    if retraining.confirmed:
+        remedy = adapters_again.remedy(outcome.recording, measured, failing)
+        if advice := adapters_again.advice(retraining) if already else remedy:
+            _say(f"help: {advice}")
     return retraining.confirmed, retraining
 
 
-def _trained(repair: Repair, healed: Outcome) -> Proof | None:
-    """Prints the edit with which weights learn that do not learn in half, and whether it is proven; None where all
-    learn, or no edit is known."""
+def _trained(repair: Repair, healed: Outcome) -> Learning | None:
+    """Prints the edit with which weights learn that do not learn in half, and whether it is proven, or what to do by
+    hand; None where all learn."""
     found = learning(repair, healed)
     if found is None:
         return None
     _say(found.done)
     sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
-    _say(f"{'proven' if found.proof.proven else 'not proven'}: {found.proof.why}")
-    return found.proof
+    _say(f"{'proven' if found.proof.proven else 'not proven' if found.changes else 'not patched'}: {found.proof.why}")
+    return found
+
+
+def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:
+    """Whether adapters that were not seen to learn in float32 do with the patch; if not, prints what else may help.
+
+    Where they still computed in half, they may have got no gradient: then what the patched program did decides.
+    """
+    if trained is not None and trained.proof.proven and trained.adapters and retraining.no_worse:
+        return True
+    if advice := adapters_again.advice(retraining):
+        _say(f"help: {advice}")
+    return False
 
 
 def _written(repair: Repair, verdict: Proof | None, request: Request) -> int:

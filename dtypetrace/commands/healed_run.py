@@ -115,6 +115,7 @@ class _HealedRun:
             source=source,
             steps=self.request["steps"],
             numerics=True,
+            compare_steps=self.request["compare_steps"],
             autofix=partial(
                 LedgerHealer,
                 judge=ruling,

@@ -46,11 +46,11 @@ class ParsedFile:
     def with_statements(self) -> tuple[ast.With | ast.AsyncWith, ...]:
         return tuple(node for node in ast.walk(self.tree) if isinstance(node, (ast.With, ast.AsyncWith)))
 
-    def start(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def start(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Line and column at which a node begins."""
         return node.lineno, self._characters(node.lineno, node.col_offset)
 
-    def end(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Line and column behind a node's last character."""
         line = node.end_lineno or node.lineno
         return line, self._characters(line, node.end_col_offset or 0)
@@ -66,7 +66,7 @@ class ParsedFile:
         middle = self.lines[first : last - 1]
         return "".join((self.lines[first - 1][begin - 1 :], *middle, self.lines[last - 1][: end - 1]))
 
-    def segment(self, node: ast.expr | ast.stmt) -> str:
+    def segment(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
         """A node as it is written."""
         return self.between(self.start(node), self.end(node))
 

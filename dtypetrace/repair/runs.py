@@ -82,19 +82,20 @@ class Runner:
             self.warm.close()
             self.warm = None
 
-    def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE) -> Outcome:
+    def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE, compare_steps: int = 0) -> Outcome:
         """Runs it with a patch.
 
         ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
-        this is. Raises RunFailed where the run returns no answer.
+        this is. ``compare_steps``: optimizer steps that are compared with the same steps in higher precision. Raises
+        RunFailed where the run returns no answer.
         """
-        found = self._ran(patch, shown, adapters)
+        found = self._ran(patch, shown, adapters, compare_steps)
         if self.warm is not None and _older(found.recording):
             self.__exit__()  # a tensor that an import made: only a fresh interpreter sees its birth
-            found = self._ran(patch, False, adapters)
+            found = self._ran(patch, False, adapters, compare_steps)
         return found
 
-    def _ran(self, patch: Patch, shown: bool, adapters: str) -> Outcome:
+    def _ran(self, patch: Patch, shown: bool, adapters: str, compare_steps: int) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
@@ -103,6 +104,7 @@ class Runner:
                 "steps": self.steps,
                 "source": self.source,
                 "adapters": adapters,
+                "compare_steps": compare_steps,
                 "texts": patch.texts,
                 "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),

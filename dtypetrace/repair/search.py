@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from .. import graph
 from ..records import Edit, Place
+from ..rules.measured import lost_steps
 from ..source.patch import Change, Patch, Piece, objection
+from . import steps
 from .candidates import Problem, gather
 from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
 from .runs import Ended, Outcome
@@ -58,6 +60,8 @@ class Repair:
     """The run that patched runs are compared with."""
     patched: Outcome | None = None
     """The last run of the patched program."""
+    own: Outcome | None = None
+    """The healed program without a patch, with its steps compared with higher precision; it runs where that decides."""
     nearest: Nearest | None = None
     """Of the patches that are not proven, the one that came nearest to it."""
 
@@ -68,10 +72,11 @@ class Repair:
         return self.healed
 
     def _start(self, what: str, *, shown: bool = False) -> Outcome:
-        """Runs the program, after saying what for."""
+        """Runs the program, after saying what for. Its steps are compared with higher precision, but for the first run:
+        that is slow, and which weights its own steps move seldom matters."""
         self.runs += 1
         self.say(f"run {self.runs}: {what}")
-        return self.run(self.patch, shown=shown)
+        return self.run(self.patch, shown=shown, compare_steps=0 if shown else steps.COMPARED)
 
     def _described(self) -> str:
         """What is patched in the next run."""
@@ -292,9 +297,32 @@ class Repair:
             return f"nothing is refused, but {names[0]} would be trained in a narrower dtype"
         if names := learns_less(before.recording, patched.recording):
             return f"nothing is refused, but fewer numbers of {names[0]} learn than in the healed run"
-        if not before.left and before.error is None and (new := new_findings(before.recording, patched.recording)):
+        if lost := self.lost_by_patch(patched):
+            return f"nothing is refused, but in higher precision the steps move weights that these do not: {lost}"
+        if not before.left and before.error is None and (new := self.new_findings(before, patched)):
             return f"nothing is refused, but the patched program has a finding that the healed one had not: {new[0]}"
         return ""
+
+    def lost_by_patch(self, patched: Outcome) -> str:
+        """What the optimizer's steps lose in a patched program and not in the program as it is; empty where nothing."""
+        if not lost_steps(patched.recording):
+            return ""
+        new = steps.lost_since(patched.recording, self._as_it_is().recording)
+        more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
+        return next((f"{name}{more}: {why}" for name, why in new.items()), "")
+
+    def new_findings(self, before: Outcome, patched: Outcome) -> list[str]:
+        """The serious findings of a kind that only the patched program has. What higher precision shows is looked for
+        in both."""
+        new = new_findings(before.recording, patched.recording)
+        if new and patched.recording.compared and not before.recording.compared:
+            return new_findings(self._as_it_is().recording, patched.recording)
+        return new
+
+    def _as_it_is(self) -> Outcome:
+        if self.own is None:
+            self.own = self.tried((), "without a patch, its steps compared with higher precision")
+        return self.own
 
     def _compared(self, patched: Outcome, rounds: int) -> Proof:
         """The verdict on a patched run in which nothing is refused, by what it can be compared with."""
@@ -308,7 +336,7 @@ class Repair:
         if _worst(found) > allowed and (closer := self._with_same_draws(self.healed)) and _worst(closer) <= allowed:
             found, drawn = closer, " for the same random numbers (in another dtype torch draws others)"
         if _worst(found) <= allowed:
-            return Proof(True, f"nothing is refused; {'; '.join(map(_agree, found))}{drawn}", rounds)
+            return Proof(True, f"nothing is refused; {'; '.join(map(_agree, found))}{drawn}{_steps(patched)}", rounds)
         own = evidence(patched, self._start("the same patch again, because values differ"))
         if own and _worst(own) > allowed * _SAME_PROGRAM:
             why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"
@@ -324,10 +352,10 @@ class Repair:
         found = evidence(self.found, patched) if self.found is not None else []
         if found and _worst(found) <= allowed:
             before = f"up to the refusal, which could not be healed, {'; '.join(map(_agree, found))}"
-            return Proof(True, f"nothing is refused; {before}", rounds)
+            return Proof(True, f"nothing is refused; {before}{_steps(patched)}", rounds)
         if count := finite(patched):
             why = f"no healed run came to its end to compare with, but the {count} values that it computes are finite"
-            return Proof(True, f"nothing is refused; {why}", rounds)
+            return Proof(True, f"nothing is refused; {why}{_steps(patched)}", rounds)
         return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
 
     def _with_same_draws(self, healed: Outcome) -> list[Evidence]:
@@ -341,6 +369,11 @@ class Repair:
 
 def _worst(found: Sequence[Evidence]) -> float:
     return max((e.apart for e in found), default=0.0)
+
+
+def _steps(patched: Outcome) -> str:
+    said = steps.said(patched.recording)
+    return f"; {said}" if said else ""
 
 
 def _agree(one: Evidence) -> str:

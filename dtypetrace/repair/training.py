@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from .. import graph, rules
 from ..records import Edit, Finding, Recording
 from ..rules import plans, wide_weights
+from ..rules.measured import lost_steps
 from ..source import optimizers
 from ..source.patch import Change
-from .proof import Proof, new_findings
+from . import steps
+from .proof import Proof
 from .runs import Outcome
 from .search import Repair, changes_of
 
@@ -33,12 +35,14 @@ class Learning:
     done: str
     proof: Proof
     changes: list[Change]
+    adapters: bool = False
+    """Whether it was seen that all adapters learn with it."""
 
 
 def not_learning(recording: Recording) -> Finding | None:
     """The first serious finding about weights in half that an optimizer's steps do not train."""
-    steps = max((u.steps for u in recording.updates), default=0)
-    severities = ("error", "warning") if steps >= ENOUGH_STEPS else ("error",)
+    taken = max((u.steps for u in recording.updates), default=0)
+    severities = ("error", "warning") if taken >= ENOUGH_STEPS else ("error",)
     found = (f for f in rules.find(recording) if f.code in CODES and f.severity in severities)
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan" and f.culprit is not None), None)
 
@@ -58,6 +62,18 @@ def other_half(recording: Recording) -> Finding | None:
     return _first(recording, ("DT401",))
 
 
+def chosen_by_hand(recording: Recording) -> Finding | None:
+    """The finding about settings for which there is no edit: see ``_WHY_NONE``."""
+    return _first(recording, tuple(_WHY_NONE))
+
+
+_NONE_KNOWN = "no edit of the program's own lines is known for it"
+_WHY_NONE = {
+    "DT402": "which modules get adapters, and how large, is the author's choice",
+    "DT403": "which statements the new order may pass is for the author to see",
+}
+
+
 def _first(recording: Recording, codes: tuple[str, ...]) -> Finding | None:
     found = (f for f in rules.find(recording) if f.code in codes and f.severity in ("error", "warning"))
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan"), None)
@@ -67,13 +83,22 @@ def learning(repair: Repair, before: Outcome) -> Learning | None:
     """Runs each edit that may let the weights learn, until one is proven; sets the patch of the repair to that, else to
     the first that was tried.
 
-    None where all weights learn, or no edit is known. ``before``: the run with the patch that the repair has.
+    None where all weights learn. ``before``: the run with the patch that the repair has.
     """
     for trouble, edits in MENDS:
         finding = trouble(before.recording)
         if finding is not None:
-            return _first_proven(repair, before, _Mend(finding, trouble), edits(before.recording, finding))
+            tried = _first_proven(repair, before, _Mend(finding, trouble), edits(before.recording, finding))
+            return tried or _in_words(finding)
     return None
+
+
+def _in_words(finding: Finding) -> Learning:
+    """What is to be done by hand, where no edit could be tried."""
+    fix = finding.fix
+    advice = "; ".join((fix.why, *fix.lines)) if fix is not None else ""
+    why = _WHY_NONE.get(finding.code, _NONE_KNOWN)
+    return Learning(f"{finding.code}: {finding.title}. By hand: {advice}", Proof(False, why), [])
 
 
 def _widened(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
@@ -97,6 +122,10 @@ def _in_one_half(recording: Recording, finding: Finding) -> list[wide_weights.Tr
     return _one(plans.computing_in(recording, finding.site, weights)) if weights else []
 
 
+def _nothing(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
+    return []
+
+
 def _one(edit: Edit | None) -> list[wide_weights.TrainingEdits]:
     return [wide_weights.TrainingEdits(optimizers.in_words(edit), (edit,))] if edit is not None else []
 
@@ -107,6 +136,7 @@ MENDS: tuple[tuple[Trouble, Callable[[Recording, Finding], list[wide_weights.Tra
     (vanishing, _scaled),
     (other_half, _in_one_half),
     (needless_scaler, _without_scaler),
+    (chosen_by_hand, _nothing),
 )
 """What keeps weights from learning as they should, and the edits against it; the first that is found is mended."""
 
@@ -122,24 +152,63 @@ class _Mend:
 def _first_proven(
     repair: Repair, before: Outcome, mend: _Mend, edits: Iterable[wide_weights.TrainingEdits]
 ) -> Learning | None:
-    chosen, nearest, refused = changes_of(repair.problems), None, False
+    chosen, refused = changes_of(repair.problems), False
+    nearest: tuple[Learning, Outcome] | None = None
     for candidate in edits:
-        repair.patch.set(chosen)
-        new = [change for edit in candidate.edits for change in repair.located(edit)]
-        if len(new) < len(candidate.edits) or candidate.region and not refused:
+        new = _located(repair, chosen, candidate)
+        if not new or candidate.region and not refused:
             continue
         outcome = repair.tried([*chosen, *new], candidate.done)
         refused = refused or outcome.refused
-        tried = Learning(candidate.done, _proof(before, outcome, mend), [*chosen, *new])
+        tried = _tried(repair, before, outcome, mend, candidate.done, [*chosen, *new])
         if nearest is None or tried.proof.proven:
-            nearest = tried
+            nearest = tried, outcome
         if tried.proof.proven:
             break
-    repair.patch.set(nearest.changes if nearest is not None else chosen)
-    return nearest
+        if (scaled := _scaled_too(repair, before, mend, tried, outcome)) is not None:
+            nearest = scaled, outcome
+            break
+    found = nearest[0] if nearest is not None else None
+    repair.patch.set(found.changes if found is not None else chosen)
+    return found
 
 
-def _proof(before: Outcome, after: Outcome, mend: _Mend) -> Proof:
+def _located(repair: Repair, chosen: list[Change], candidate: wide_weights.TrainingEdits) -> list[Change]:
+    """The changes of a candidate, beside those that are chosen; none unless all its edits fit."""
+    repair.patch.set(chosen)
+    new = [change for edit in candidate.edits for change in repair.located(edit)]
+    fit = len(new) == len(candidate.edits) and repair.patch.set((*chosen, *new)) == (*chosen, *new)
+    return new if fit else []
+
+
+def _scaled_too(repair: Repair, before: Outcome, mend: _Mend, tried: Learning, outcome: Outcome) -> Learning | None:
+    """The same edits with a loss scaler, if they are proven with it: for gradients that vanish in float16."""
+    if outcome.refused or outcome.error is not None or "float16" not in _computed(outcome.recording):
+        return None
+    for candidate in _scaled(outcome.recording, mend.finding):
+        new = _located(repair, tried.changes, candidate)
+        if new:
+            done = f"{tried.done}; {candidate.done}"
+            changes = [*tried.changes, *new]
+            again = _tried(repair, before, repair.tried(changes, done), mend, done, changes)
+            if again.proof.proven:
+                return again
+    return None
+
+
+def _tried(
+    repair: Repair, before: Outcome, outcome: Outcome, mend: _Mend, done: str, changes: list[Change]
+) -> Learning:
+    measured = outcome.adapters
+    learn = measured is not None and all(found.name == "healthy" for found in measured.mechanisms.values())
+    return Learning(done, _proof(repair, before, outcome, mend), changes, adapters=learn)
+
+
+def _computed(recording: Recording) -> set[str]:
+    return {dtype for op in recording.ops for dtype in op.outputs}
+
+
+def _proof(repair: Repair, before: Outcome, after: Outcome, mend: _Mend) -> Proof:
     """Whether the weights learn after the edit, and nothing else became worse."""
     trained = [u for u in after.recording.updates if u.steps]
     if after.refused and not before.refused:
@@ -149,10 +218,14 @@ def _proof(before: Outcome, after: Outcome, mend: _Mend) -> Proof:
         return Proof(False, f"the patched program ends with {after.error['type']}", 1)
     if (left := mend.trouble(after.recording)) is not None:
         return Proof(False, f"{left.code} is still found: {left.title}", 1)
-    if new := new_findings(before.recording, after.recording):
+    if lost := lost_steps(after.recording):
+        name, why = next(iter(lost.items()))
+        return Proof(False, f"in higher precision the steps still move weights that these do not: {name}: {why}", 1)
+    if new := repair.new_findings(before, after):
         return Proof(False, f"the patched program has a finding that it had not: {new[0]}", 1)
     if not trained:
         return Proof(False, "the patched program takes no optimizer step", 1)
     moved = sum(u.moved for u in trained), sum(u.reached for u in trained)
     numbers = f"{moved[0]:,} of the {moved[1]:,} numbers that were looked at and had a gradient moved"
-    return Proof(True, f"{mend.finding.code} is gone, nothing is refused, and no finding is new; {numbers}", 1)
+    compared = "".join(f"; {text}" for text in (numbers, steps.said(after.recording)) if text)
+    return Proof(True, f"{mend.finding.code} is gone, nothing is refused, and no finding is new{compared}", 1)

@@ -334,21 +334,13 @@ def _changes(losses: Losses) -> tuple[Value, ...]:
 
 def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
     """DT303 and DT304: what steps did to weights, compared with what they would have done."""
-    states: dict[str, list[Compared]] = {}
-    for c in recording.compared:
-        if c.what not in ("gradient", "update") and c.flushed > _STATE:
-            states.setdefault(c.name, []).append(c)
     groups: dict[tuple[object, ...], list[Compared]] = {}
     updates = [c for c in recording.compared if c.what == "update"]
-    pulled = {c.name for c in recording.compared if c.what == "gradient" and c.steps}
-    moved = {u.name for u in recording.updates if mechanism(u).name == "healthy"}
-    for c in updates:
-        # what a compensation keeps of one step arrives in a later one: then the run as a whole moves the weights
-        late = c.name in moved and c.arrived >= LOST / 2 and not c.spoiled
-        lost = None if c.name in starved or late else _code(c, states.get(c.name, []), c.name in pulled)
-        if lost is not None:
+    for lost, c in _lost_updates(recording):
+        if c.name not in starved:
             origin = graph.origin(recording, c.event, c.dtype, c.name)
             groups.setdefault((lost, c.dtype, origin.place.stack[-3:], c.place), []).append(c)
+    states = _lost_states(recording)
     for (code, *_), members in groups.items():
         same = [c for c in updates if c.place == members[0].place]
         dead = (
@@ -358,6 +350,44 @@ def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:
             and any(c.spoiled for c in members)
         )
         yield _of_parameters(recording, str(code), members, states, dead)
+
+
+def _lost_states(recording: Recording) -> dict[str, list[Compared]]:
+    """The parts of the optimizer's state that are zero where the reference's are not, by the parameter's name."""
+    states: dict[str, list[Compared]] = {}
+    for c in recording.compared:
+        if c.what not in ("gradient", "update") and c.flushed > _STATE:
+            states.setdefault(c.name, []).append(c)
+    return states
+
+
+def _lost_updates(recording: Recording) -> Iterable[tuple[str, Compared]]:
+    """The updates that did not arrive, each with the code of its finding."""
+    states = _lost_states(recording)
+    pulled = {c.name for c in recording.compared if c.what == "gradient" and c.steps}
+    moved = {u.name for u in recording.updates if mechanism(u).name == "healthy"}
+    for c in recording.compared:
+        # what a compensation keeps of one step arrives in a later one: then the run as a whole moves the weights
+        late = c.name in moved and c.arrived >= LOST / 2 and not c.spoiled
+        if c.what == "update" and not late:
+            lost = _code(c, states.get(c.name, []), c.name in pulled)
+            if lost is not None:
+                yield lost, c
+
+
+def lost_steps(recording: Recording) -> dict[str, str]:
+    """What optimizer steps should have done in higher precision and did not, in words, by the weight's name."""
+    found = {c.name: f"its gradient would be {c.size:.2g}, and {_arrived(c)}" for c in _lost_gradients(recording)}
+    for _, c in _lost_updates(recording):
+        found.setdefault(c.name, f"a step would change it by {c.size:.1g}, and {_arrived(c)}" if c.steps else _STILL)
+    return found
+
+
+_STILL = "its step changes nothing"
+
+
+def _arrived(c: Compared) -> str:
+    return "it is infinite or NaN" if c.spoiled else f"{max(c.arrived, 0):.0%} of it arrives"
 
 
 def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:
@@ -388,12 +418,8 @@ def _of_parameters(
         "DT304": f"{optimizer}'s step changed {'none' if dead else 'few'} of them",
     }[code]
     many = titles.shared([worst.name], len(members))
-    does = "it makes numbers infinite or NaN" if worst.spoiled else f"{max(worst.arrived, 0):.0%} of it arrives"
-    facts = [
-        f"{many}: a step would change it by {worst.size:.1g}, {does}"
-        if worst.steps
-        else f"{many}: its step changes nothing"
-    ]
+    does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)
+    facts = [f"{many}: a step would change it by {worst.size:.1g}, {does}" if worst.steps else f"{many}: {_STILL}"]
     for s in states.get(worst.name, []):
         facts.append(
             f"{s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"

@@ -38,20 +38,62 @@ class TrainingEdits:
 def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[TrainingEdits]:
     """The edits to try, the smallest change first; those with an autocast region last.
 
-    Where the model also has weights that are not trained, what made all of them is left alone.
+    What also made weights that are not trained is left alone.
     """
-    found = []
-    training, edit = _training(recording, step), _at_birth(recording, origin)
-    if edit is not None and all(p.trained for p in recording.parameters):
-        found.append(TrainingEdits(optimizers.in_words(edit), (edit,)))
-    if training is not None:
-        line, before = _line(recording, training)
-        found.append(TrainingEdits(f"add `{line}` before {training.optimizer} is made", (before,)))
+    found = [TrainingEdits(optimizers.in_words(edit), (edit,)) for edit in _where_made(recording, origin)]
+    line = _line(recording, _training(recording, step))
+    if line is not None:
+        made, widened = line
+        done = f"add `{widened.line}` {widened.side} {made.optimizer} is made"
+        found.append(TrainingEdits(done, (widened.edit,)))
     region = _region(recording, dtype)
     if region is not None:
         done, under = region
         found += [TrainingEdits(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
     return found
+
+
+def _where_made(recording: Recording, origin: Origin) -> list[Edit]:
+    """The edits of the user's lines that made the weights, if those made no weights that are not trained."""
+    if not origin.place.stack:
+        return []
+    everything = all(p.trained for p in recording.parameters)
+    found = []
+    if (asked := optimizers.adapters_widened(recording.text, origin.place)) is not None:
+        found.append(asked)
+    if everything or _made_only_trained(recording, origin.place):
+        edits = (
+            _at_birth(recording, origin),
+            editing.dtype_keyword(recording, editing.from_user(origin.place), "float32"),
+        )
+        for edit in filter(None, edits):
+            # a variable's value is decided elsewhere, and other weights may be made with it
+            if everything or _is_on(edit, origin.place):
+                found.append(edit)
+    return list(dict.fromkeys(found))
+
+
+def _made_only_trained(recording: Recording, place: Place) -> bool:
+    """Whether all weights that got their dtype on the user's line of a place are trained."""
+    origins = (
+        (p, graph.origin(recording, p.event, p.dtype, p.name).place.user_frame)
+        for p in recording.parameters
+        if p.event >= 0
+    )
+    line = _line_of(place.user_frame)
+    return all(p.trained for p, frame in origins if _line_of(frame) == line)
+
+
+def _line_of(frame: Frame | None) -> tuple[str, int]:
+    return (frame.file, frame.line) if frame is not None else ("", 0)
+
+
+def _is_on(edit: Edit, place: Place) -> bool:
+    """Whether an edit changes the statement's lines at the user's frame of a place."""
+    frame = place.user_frame
+    if frame is None or frame.file != edit.file:
+        return False
+    return frame.line <= edit.start[0] <= max(frame.end_line or 0, frame.line)
 
 
 def scaling(recording: Recording, step: Place) -> list[TrainingEdits]:
@@ -97,8 +139,14 @@ def _training(recording: Recording, step: Place | None) -> optimizers.Training |
     return optimizers.training(recording.text, step) if step is not None else None
 
 
-def _line(recording: Recording, training: optimizers.Training) -> tuple[str, Edit]:
-    return optimizers.widened(training, only_trained=any(not p.trained for p in recording.parameters))
+def _line(
+    recording: Recording, training: optimizers.Training | None
+) -> tuple[optimizers.Training, optimizers.Widened] | None:
+    """The parts of the training step, and the line beside its optimizer that makes the weights float32."""
+    if training is None:
+        return None
+    widened = optimizers.widened(training, only_trained=any(not p.trained for p in recording.parameters))
+    return (training, widened) if widened is not None else None
 
 
 def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
@@ -107,12 +155,14 @@ def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
 
 def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[str]:
     found = []
-    edit = _at_birth(recording, origin)
-    if edit is not None:
-        found.append(optimizers.in_words(edit))
-    elif training is not None:
-        line, _ = _line(recording, training)
-        found.append(f"before {training.optimizer} is made ({training.at(training.made.line)}): add `{line}`")
+    line = _line(recording, training)
+    made = next(iter(_where_made(recording, origin)), None if line is not None else _at_birth(recording, origin))
+    if made is not None:
+        found.append(optimizers.in_words(made))
+    elif line is not None:
+        its, widened = line
+        place = f"{widened.side} {its.optimizer} is made ({its.at(its.made.line)})"
+        found.append(f"{place}: add `{widened.line}`")
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
         return found

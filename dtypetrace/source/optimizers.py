@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
@@ -38,7 +38,9 @@ class Training:
     made: Statement
     """The statement that makes it."""
     weights: str
-    """The expression for the weights that it is given."""
+    """The expression for the weights that it is given; empty where it is given groups of them."""
+    whole: Edit | None
+    """The statement as an edit that changes nothing; None where another one follows on its line."""
     step: str
     """The call that steps, and its line."""
     step_line: int
@@ -68,9 +70,6 @@ def training(text: ProgramText, step: Place) -> Training | None:
     made = _assigned(file, name) if name is not None else None
     if name is None or made is None or not isinstance(made.value, ast.Call):
         return None
-    weights = _weights(file, made.value)
-    if weights is None:
-        return None
     line, column = file.start(made)
     indent = file.lines[line - 1][: column - 1]
     if indent.strip():
@@ -79,7 +78,8 @@ def training(text: ProgramText, step: Place) -> Training | None:
     return Training(
         name,
         Statement(frame.file, line, column, file.segment(made.targets[0]), indent),
-        weights,
+        _weights(file, made.value),
+        _whole(file, frame.file, made),
         file.segment(call),
         call.lineno,
         file.segment(loss.value) if loss is not None else "",
@@ -98,12 +98,19 @@ def _assigned(file: ParsedFile, name: str) -> ast.Assign | None:
     return found[0] if len(found) == 1 and len(found[0].targets) == 1 else None
 
 
-def _weights(file: ParsedFile, call: ast.Call) -> str | None:
-    """The expression for the weights, fit to be written a second time."""
+def _whole(file: ParsedFile, path: str, made: ast.Assign) -> Edit | None:
+    row, column = file.end(made)
+    rest = file.lines[row - 1][column - 1 :].strip()
+    text = file.segment(made)
+    return Edit(path, file.start(made), (row, column), text, text) if not rest or rest.startswith("#") else None
+
+
+def _weights(file: ParsedFile, call: ast.Call) -> str:
+    """The expression for the weights, fit to be written a second time; empty for groups with settings of their own."""
     named = (k.value for k in call.keywords if k.arg == "params")
     given = call.args[0] if call.args else next(named, None)
     if given is None or isinstance(given, (ast.List, ast.Dict, ast.Starred)):
-        return None  # groups with settings of their own
+        return ""
     if isinstance(given, ast.Name) and (bound := _assigned(file, given.id)) is not None:
         once = isinstance(bound.value, ast.GeneratorExp)
         if once or isinstance(bound.value, ast.Call) and last_part(bound.value.func) in _ONCE:
@@ -123,18 +130,36 @@ def _backward(node: ast.AST) -> ast.Attribute | None:
     return None
 
 
-def widened(found: Training, *, only_trained: bool) -> tuple[str, Edit]:
-    """The line that makes trained weights float32, and the edit that puts it before the optimizer is made.
+def widened(found: Training, *, only_trained: bool) -> Widened | None:
+    """The line that makes trained weights float32, beside the statement that makes the optimizer; None where there is
+    no room for one.
 
     ``only_trained``: the expression may also hold weights that are not trained.
     """
-    weights = found.weights
+    at, weights = found.made, found.weights
+    if not weights:
+        if found.whole is None:
+            return None
+        chosen = " if p.requires_grad" if only_trained else ""
+        groups = f"(p for group in {found.optimizer}.param_groups for p in group['params']{chosen})"
+        line = f"for p in {groups}: p.data = p.data.float()"
+        return Widened(line, "after", replace(found.whole, after=f"{found.whole.before}\n{at.indent}{line}"))
     if only_trained and weights.endswith(".parameters()"):
         weights = f"(p for p in {weights} if p.requires_grad)"
     line = f"for p in {weights}: p.data = p.data.float()"
-    at = found.made
-    end = (at.line, at.column + len(at.name))
-    return line, Edit(at.file, (at.line, at.column), end, at.name, f"{line}\n{at.indent}{at.name}")
+    name = Edit(at.file, (at.line, at.column), (at.line, at.column + len(at.name)), at.name, at.name)
+    edit = found.whole or name
+    return Widened(line, "before", replace(edit, after=f"{line}\n{at.indent}{edit.before}"))
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A line that makes weights float32, whether it goes before or after the optimizer's own, and the edit that puts it
+    there."""
+
+    line: str
+    side: str
+    edit: Edit
 
 
 def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:
@@ -213,6 +238,20 @@ def _line_before(file: ParsedFile, path: str, node: ast.stmt | ast.expr, line: s
 
 
 _FIRST_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def adapters_widened(text: ProgramText, place: Place) -> Edit | None:
+    """The edit by which peft itself makes adapters float32: their call turned that off."""
+    frame = place.user_frame
+    call, file = (call_at(text, frame), text.parsed(frame.file)) if frame is not None else (None, None)
+    named = (k for k in call.keywords if k.arg == "autocast_adapter_dtype") if call is not None else iter(())
+    chosen = next(named, None)
+    if frame is None or file is None or chosen is None or not isinstance(chosen.value, ast.Constant):
+        return None
+    written = file.segment(chosen)
+    if chosen.value.value is not False or not written.endswith("False"):
+        return None
+    return Edit(frame.file, file.start(chosen), file.end(chosen), written, written.removesuffix("False") + "True")
 
 
 def without_scaler(text: ProgramText, place: Place) -> Edit | None:

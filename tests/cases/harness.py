@@ -22,6 +22,7 @@ Each run is of a copy named program.py in an empty folder with the markers blank
     python tests/cases/harness.py --continue ...                   healed: the script runs to its end, each cause is reported once
     python tests/cases/harness.py --dry ...                        in a dry run: the first finding is that of a real run
     python tests/cases/harness.py --checked ...                    what-if shows each proposed change clean
+    python tests/cases/harness.py --advice ...                     the diffs that are shown, followed one after the other: the script then ends well
     python tests/cases/harness.py --fix ...                        patched: plain Python ends well, and nothing else was changed
 """
 from __future__ import annotations
@@ -259,12 +260,8 @@ def fix(case: Case, program: Path) -> str:
         return f"nothing was changed, exit {ended.status}: {ended.last}"
     if (runs := len(re.findall(r"^run \d+: ", ended.stderr, re.M))) > MOST_RUNS:
         return f"fix made {runs} runs"
-    old, new = before.splitlines(), after.splitlines()
-    allowed = fixable(case) if "born_in" not in case.meta else set(range(len(old) + 2))
-    for tag, a, b, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        touched = set(range(a + 1, b + 1)) or {a, a + 1}
-        if tag != "equal" and not (touched <= allowed or a == b and touched & allowed):
-            return f"changed lines {sorted(touched - allowed)}, may change {sorted(allowed)}"
+    if fault := elsewhere(case, before, after):
+        return fault
     if (plain := run([str(program)], program.parent)).status:
         return f"the patched script still exits {plain.status}: {plain.last}"
     run(["-m", "dtypetrace", "run", "--json", str(out := program.parent / "out.json"), str(program)], program.parent)
@@ -273,6 +270,52 @@ def fix(case: Case, program: Path) -> str:
         return "the patched script still collides, or there is no report"
     run(command, program.parent)
     return "" if program.read_text() == after else "a second fix changed it again"
+
+
+def elsewhere(case: Case, before: str, after: str) -> str:
+    """Which lines were changed that a good patch leaves alone; empty if none were."""
+    old, new = before.splitlines(), after.splitlines()
+    allowed = fixable(case) if "born_in" not in case.meta else set(range(len(old) + 2))
+    for tag, a, b, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        touched = set(range(a + 1, b + 1)) or {a, a + 1}
+        if tag != "equal" and not (touched <= allowed or a == b and touched & allowed):
+            return f"changed lines {sorted(touched - allowed)}, may change {sorted(allowed)}"
+    return ""
+
+
+def edited(text: str, edits: list[dict]) -> str:
+    """A program's text with the edits of a report made, last first."""
+    lines = text.splitlines(keepends=True)
+    for edit in sorted(edits, key=lambda e: (e["start"], e["end"]), reverse=True):
+        (row, column), (end, stop) = edit["start"], edit["end"]
+        span, rest = "".join(lines[row - 1 : end]), len(lines[end - 1]) - stop + 1
+        assert span[column - 1 : len(span) - rest] == edit["before"], (edit, span)
+        lines[row - 1 : end] = [span[: column - 1] + edit["after"] + span[len(span) - rest :]]
+    return "".join(lines)
+
+
+def advice(case: Case, program: Path) -> str:
+    """What is wrong with the diffs that are shown for the collisions, each followed as it stands, one round more than there
+    are faults; empty if the script then ends well, with no serious finding that the healed script had not."""
+    out, before = program.parent / "out.json", case.text
+    run(["-m", "dtypetrace", "run", "--autofix", "--json", str(out), str(program)], program.parent)
+    known = {f["kind"] for f in findings_of(out) or ()} | {"collision"}
+    for _ in range(max(1, len(case.born)) + 2):
+        run(["-m", "dtypetrace", "run", "--json", str(out), str(program)], program.parent)
+        serious = [f for f in findings_of(out) or () if f.get("severity") in SERIOUS]
+        if worse := {f["kind"] for f in serious} - known:
+            return f"new findings {sorted(worse)}"
+        refused = next((f for f in serious if f["kind"] == "collision"), None)
+        if refused is None:
+            plain = run([str(program)], program.parent)
+            return f"ends with {plain.status}: {plain.last}" if plain.status else elsewhere(case, before, program.read_text())
+        edits = (refused.get("fix") or {}).get("edits")
+        if not edits:
+            return f"words only: {(refused.get('fix') or {}).get('why')}"
+        if any(not same(e["file"], program) for e in edits):
+            return f"an edit of another file: {edits[0]['file']}"
+        program.write_text(edited(program.read_text(), edits))
+    return "not done after one round more than there are faults"
 
 
 def typed(changes: list[str], lines: list[str]) -> list[str]:
@@ -345,10 +388,10 @@ def checked(case: Case, program: Path) -> str:
 def in_mode(path: Path, mode: str) -> str:
     """Judge one case in the mode continue or fix; empty if all is right, or the case has no such mode."""
     case = load(path)
-    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix") + ",dry,checked":
+    if case.expect != "collision" or mode not in case.meta.get("modes", "continue,fix") + ",dry,checked,advice":
         return ""
     with tempfile.TemporaryDirectory() as folder:
-        return {"continue": heal, "fix": fix, "dry": dry, "checked": checked}[mode](case, write(case, Path(folder)))
+        return {"continue": heal, "fix": fix, "dry": dry, "checked": checked, "advice": advice}[mode](case, write(case, Path(folder)))
 
 
 def judge(path: Path, *, traced: bool, flags: tuple[str, ...] = ()) -> str:
@@ -370,6 +413,7 @@ def main() -> int:
     parser.add_argument("--fix", dest="mode", action="store_const", const="fix")
     parser.add_argument("--dry", dest="mode", action="store_const", const="dry")
     parser.add_argument("--checked", dest="mode", action="store_const", const="checked")
+    parser.add_argument("--advice", dest="mode", action="store_const", const="advice")
     parser.add_argument("-k", default="", metavar="TEXT")
     options = parser.parse_args()
 

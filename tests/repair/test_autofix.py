@@ -554,7 +554,7 @@ def test_a_change_that_others_make_needless_is_left_out():
         def set(self, changes):
             self.now = list(changes)
 
-    def run(patch, *, shown):
+    def run(patch, *, shown, compare_steps):
         return outcome(() if "needed" in patch.now else refused)
 
     refused = healed_refusals()

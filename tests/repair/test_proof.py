@@ -9,8 +9,9 @@ import pytest
 from recordings import RecordingBuilder
 
 from dtypetrace.autofix import Outcome, Repair
-from dtypetrace.records import Fix, Place, Recording, Update
+from dtypetrace.records import Compared, Fix, Parameter, Place, Recording, Update
 from dtypetrace.records.ledger import Ledger, empty
+from dtypetrace.repair import steps
 from dtypetrace.repair.candidates import Problem
 from dtypetrace.repair.proof import evidence, finite, learns_less
 
@@ -107,6 +108,31 @@ def test_values_that_are_not_finite_count_as_none():
     assert finite(ran(outputs=[NUMBERS], passes=[{"value": math.nan, "norm": None}])) == 0
 
 
+def in_higher_precision(arrived: float) -> Compared:
+    return Compared(
+        name="w", what="update", dtype="float32", shape=(4, 4), place=0, event=0, op=-1, steps=4, zero=0, size=1e-3, error=1 - arrived,
+        arrived=arrived, lost=1 - arrived, flushed=1 - arrived, spoiled=0,
+    )  # fmt: skip
+
+
+def test_how_much_of_the_steps_arrives_is_said():
+    moved = replace(trained(), compared=(in_higher_precision(0.97),))
+    assert steps.said(moved) == "97% of what 4 steps change in 1 weight in higher precision arrives"
+    assert steps.said(Recording()) == "" == steps.said(trained()), "nothing in 16 bits"
+    b = RecordingBuilder()
+    b.ran("linear", b.made("float16"))
+    assert "was not compared" in steps.said(replace(b.recording, updates=(UPDATE,)))
+
+
+def test_what_a_program_loses_itself_is_not_the_patchs():
+    lost, whole = (replace(trained(), compared=(in_higher_precision(a),)) for a in (0.0, 1.0))
+    assert list(steps.lost_since(lost, whole)) == ["w"]
+    assert steps.lost_since(lost, lost) == {} == steps.lost_since(whole, lost)
+    narrow = Recording(parameters=(Parameter("w", "bfloat16", 16),))
+    assert steps.lost_since(lost, narrow) == {}, "it took no step, and the weight is narrow without a patch"
+    assert list(steps.lost_since(lost, Recording())) == ["w"]
+
+
 # ---------------------------------------------------------------- the order of causes
 
 
@@ -133,7 +159,7 @@ class Program:
     patches: list[frozenset[str]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def run(self, patch, *, shown) -> Outcome:
+    def run(self, patch, *, shown, compare_steps) -> Outcome:
         self.patches.append(frozenset(patch.now))
         b = RecordingBuilder()
         for _ in self.meets[self.patches[-1]]:
@@ -206,3 +232,61 @@ def test_many_causes_need_few_runs():
     meets = {" ".join(names[:n]): " ".join(names[n:]) for n in (0, 1, 7)}
     repair, program = search(meets)
     assert repair.prove().proven and [len(p) for p in program.patches] == [0, 1, 7]
+
+
+@dataclass
+class Training(Program):
+    """A program that is refused until it is patched. The steps of the first candidate lose what they should change."""
+
+    loses: frozenset[str] = frozenset({"bad"})
+    compared: list[int] = field(default_factory=list)
+
+    def run(self, patch, *, shown, compare_steps) -> Outcome:
+        self.compared.append(compare_steps)
+        ran = super().run(patch, shown=shown, compare_steps=compare_steps)
+        share = 0.0 if self.loses & (self.patches[-1] or {"as it is"}) else 1.0
+        steps = (in_higher_precision(share),) if compare_steps else ()
+        return replace(ran, recording=replace(ran.recording, updates=(UPDATE,), compared=steps))
+
+
+class Choice(Search):
+    def _gather(self, outcome):
+        problems = super()._gather(outcome)
+        for problem in problems:
+            problem.fixes["own lines"] = problem.fixes["birth"]
+            problem.changes = {"birth": ["bad"], "own lines": ["good"]}
+        return problems
+
+
+def chosen(*loses: str, candidates=("bad", "good")) -> tuple[Choice, Training]:
+    meets = {frozenset(): ("cause",), **{frozenset({name}): () for name in candidates}}
+    program = Training(meets, loses=frozenset(loses))
+    made = Choice(program.run, Sheets())
+    made.program = program
+    made.find()
+    for problem in made.problems:
+        problem.changes = {k: v for k, v in problem.changes.items() if v[0] in candidates}
+    return made, program
+
+
+def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
+    repair, program = chosen("bad")
+    proof = repair.prove()
+    assert proof.proven and repair.patch.now == ["good"], proof
+    assert "100% of what 4 steps change in 1 weight in higher precision arrives" in proof.why
+    assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
+    assert program.compared == [0, 4, 4, 4], "the first run is not compared"
+
+
+def test_if_it_is_the_only_one_it_is_not_proven():
+    repair, _ = chosen("bad", candidates=("bad",))
+    proof = repair.prove()
+    assert not proof.proven
+    assert "move weights that these do not: w: a step would change it by 0.001, and 0% of it arrives" in proof.why
+
+
+def test_steps_that_lose_the_same_without_the_patch_are_no_reason_against_it():
+    repair, program = chosen("bad", "as it is")
+    proof = repair.prove()
+    assert proof.proven and repair.patch.now == ["bad"]
+    assert "0% of what 4 steps change in 1 weight in higher precision arrives" in proof.why, "it is said"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dtypetrace.records import Recording
 from dtypetrace.records.ledger import empty
 from dtypetrace.repair import training
 from dtypetrace.repair.runs import Outcome
+from dtypetrace.repair.search import Repair
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """\
@@ -87,6 +89,59 @@ for step in range(2):
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True)
 
 
+def test_adapters_become_float32_where_they_were_cast_and_the_frozen_base_stays_narrow(tmp_path):
+    (tmp_path / "program.py").write_text("""\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+base = nn.Linear(32, 32).half().requires_grad_(False)
+adapter = nn.Sequential(nn.Linear(32, 4, bias=False), nn.Linear(4, 32, bias=False)).half()
+optimizer = torch.optim.AdamW(adapter.parameters(), lr=1e-3)
+for step in range(5):
+    x = torch.randn(16, 32)
+    out = base(x.half()).float() + adapter(x.to(adapter[0].weight.dtype)).float()
+    loss = (out - x.sin()).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(base.weight.dtype, adapter[0].weight.dtype)
+""")
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 0, done.stderr
+    assert "proven: DT303 is gone" in done.stderr, done.stderr
+    assert "of what 4 steps change in 2 weights in higher precision arrives" in done.stderr, done.stderr
+    added = [line for line in done.stdout.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert len(added) == 1 and added[0].endswith("bias=False)).to(torch.float32)"), added
+    plain = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert plain.stdout == "torch.float16 torch.float32\n"
+
+
+def test_what_is_the_authors_choice_is_said_in_words(tmp_path):
+    text = (ROOT / "dtypetrace" / "tables" / "code_pages" / "DT402.md").read_text()
+    (tmp_path / "program.py").write_text(text.split("```python\n")[1].split("```")[0])
+    done = fix(tmp_path)
+    assert done.returncode == 1 and not done.stdout, done.stderr
+    assert "DT402: quantised weights cannot be trained" in done.stderr
+    assert "By hand: put LoRA adapters on the quantised modules" in done.stderr
+    assert "not patched: which modules get adapters, and how large, is the author's choice" in done.stderr
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["prodigy", "adamw_underflow", "sgd"])
+def test_adapters_of_the_public_cases_learn_once_the_patch_is_written(name, tmp_path):
+    pytest.importorskip("peft"), pytest.importorskip("prodigyopt"), pytest.importorskip("diffusers")
+    file = ROOT / "tests" / "cases" / f"case_seed_lora_{name}.py"
+    (tmp_path / "program.py").write_text(file.read_text())
+    done = fix(tmp_path, "--write")
+    assert done.returncode == 0, done.stderr
+    assert "proven: DT30" in done.stderr and "in higher precision arrives" in done.stderr, done.stderr
+    out = tmp_path / "out.json"
+    again = [sys.executable, "-m", "dtypetrace", "run", "--json", str(out), "program.py"]
+    subprocess.run(again, cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, check=True)
+    assert not [f for f in json.loads(out.read_text())["findings"] if f["severity"] in ("error", "warning")]
+
+
 TRAINED = """\
 import torch
 from torch import nn
@@ -149,5 +204,5 @@ def outcome(recording=None, *, error=None) -> Outcome:
 )
 def test_what_is_not_shown_is_not_proven(after, why):
     mend = training._Mend(SimpleNamespace(code="DT304"), training.not_learning)
-    proof = training._proof(outcome(), after, mend)
+    proof = training._proof(Repair(None), outcome(), after, mend)
     assert not proof.proven and why in proof.why

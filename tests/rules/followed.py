@@ -28,14 +28,14 @@ class Followed:
         return self.program.error is None and not any(f.kind == "collision" for f in self.program.findings)
 
 
-_IMPORTS = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+IMPORTS = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 
 
 def imported(folder: Path, text: str, *, name: str = "program.py") -> programs.Program:
     """Runs a program as a module of the project, which a script of one line imports."""
     part = f"part_{folder.name}_{Path(name).stem}".replace("-", "_")
     file = folder / f"{part}.py"
-    file.write_text(text if text.startswith(_IMPORTS) else _IMPORTS + text, encoding="utf-8")
+    file.write_text(text if text.startswith(IMPORTS) else IMPORTS + text, encoding="utf-8")
     sys.path.insert(0, str(folder))
     try:
         ran = programs.run(folder, f"from {part} import *", name=f"main_{name}")

@@ -1,17 +1,19 @@
 """The diff of a finding, followed as it stands, ends in a program that runs and trains what it trained before.
 
 What to expect of each program was written down with it: where the wrong dtype was born (``#!``). Each also runs changed:
-its names replaced, the other half dtype, all of it inside a function. The verdict must follow the change.
+its names replaced, the other half dtype, all of it inside a function, the two sides swapped. The verdict must follow
+the change.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 
 import pytest
 import torch
-from advice_programs import FURTHER
+from advice_programs import FURTHER, HALF, WIDE
 from followed import applied, follow, imported
 from programs import run
 
@@ -221,6 +223,36 @@ def spread(text: str) -> str:
     return "naïve_größe = 'ÄÖÜ'  # ∀ε\n\n\n" + plain.replace("\n", "\n")
 
 
+_FACTORY = re.compile(r"((?:torch\.(?:zeros|ones)|nn\.Linear)\([^()]*)\)")
+
+
+def swapped(text: str) -> str:
+    """The two sides exchanged: a wide model meets something in half where a half one met something wide, or the other
+    way round."""
+    if HALF not in text:
+        model = NET.rstrip() + ".to(torch.bfloat16)\n"
+        rest = text.replace("bfloat16", "float32")
+        assert rest != text and (NET in text or WIDE in text)
+        return rest.replace(WIDE, HALF).replace(NET, model)
+    lines = text.replace(HALF, WIDE).replace(", dtype=torch.bfloat16", "").splitlines()
+    (born,) = (n for n, line in enumerate(lines) if line.endswith("#!"))
+    narrow = lines[born].replace(".float()", ".bfloat16()")
+    if narrow == lines[born]:
+        narrow = _FACTORY.sub(r"\1, dtype=torch.bfloat16)", lines[born])
+    assert narrow != lines[born]
+    return "\n".join([*lines[:born], narrow, *lines[born + 1 :]]) + "\n"
+
+
+SWAPPED = (
+    "a default argument", "an argument", "a setting in a dataclass", "a name in a dictionary", "the environment",
+    "a partial function that names a dtype", "a lambda's default", "a dtype that a class holds",
+    "a mask of the default dtype", "a bias of the default dtype", "a layer that was added later",
+    "a result that is gathered in the default dtype", "gates of the default dtype", "a scatter into the default dtype",
+    "a norm that is not cast back",
+)  # fmt: skip
+"""Programs that torch refuses both ways round."""
+
+
 def as_it_is(text: str) -> str:
     return text
 
@@ -253,6 +285,20 @@ def test_advice_can_be_applied_in_another_file(name, tmp_path):
     found = follow(tmp_path, PROGRAMS[name], run=imported)
     assert found.shown, found.program.findings
     assert found.clean, (found.program.findings, found.text)
+    assert not found.narrowed
+
+
+@pytest.mark.parametrize("name", SWAPPED)
+def test_the_verdict_and_the_advice_swap_with_the_sides(name, tmp_path):
+    born = {}
+    for text in (PROGRAMS[name], swapped(PROGRAMS[name])):
+        program = run(tmp_path, text)
+        culprit = program.findings[0].culprit
+        assert program.at(culprit.origin.place).endswith("#!")
+        born[text] = culprit.dtype
+    assert sorted(born.values()) == ["bfloat16", "float32"]
+    found = follow(tmp_path, text)
+    assert found.shown and found.clean, (found.program.findings, found.text)
     assert not found.narrowed
 
 

@@ -50,7 +50,6 @@ def test_the_step_names_the_optimizer(step):
 @pytest.mark.parametrize(
     "other",
     [
-        {"given": "[{{'params': network.parameters()}}]"},  # groups have settings of their own
         {"before": "optimizer = None\n    "},  # assigned twice
         {"before": "pass; "},  # not alone on its line
         {"step": "trainer.advance()"},
@@ -66,12 +65,42 @@ def test_a_loss_that_is_passed_backward_twice_has_no_name():
 
 def test_the_line_goes_before_the_optimizer_in_its_indentation():
     training, lines = found()
-    line, edit = optimizers.widened(training, only_trained=True)
-    assert line == "for p in (p for p in network.parameters() if p.requires_grad): p.data = p.data.float()"
+    widened = optimizers.widened(training, only_trained=True)
+    edit = widened.edit
+    assert widened.line == "for p in (p for p in network.parameters() if p.requires_grad): p.data = p.data.float()"
     row = lines[edit.start[0] - 1]
     new = row[: edit.start[1] - 1] + edit.after + row[edit.end[1] - 1 :]
     assert row[edit.start[1] - 1 : edit.end[1] - 1] == edit.before
     compile("".join([*lines[: edit.start[0] - 1], new, *lines[edit.start[0] :]]), "train.py", "exec")
+
+
+def test_groups_are_widened_after_the_optimizer_is_made():
+    training, lines = found("[{{'params': network.parameters()}}]")
+    widened = optimizers.widened(training, only_trained=True)
+    assert training.weights == "" and widened.side == "after" and "param_groups" in widened.line
+    number = training.made.line
+    row = lines[number - 1].rstrip("\n")
+    assert row.strip() == widened.edit.before
+    new = row[: widened.edit.start[1] - 1] + widened.edit.after
+    compile("".join([*lines[: number - 1], new + "\n", *lines[number:]]), "train.py", "exec")
+
+
+def test_there_is_no_room_for_a_line_where_a_statement_follows_on_the_same_one():
+    training, _ = found(
+        "[{{'params': network.parameters()}}]",
+        step="optimizer.step()",
+        text=PROGRAM.replace("lr=lr)", "lr=lr); print(lr)"),
+    )
+    assert optimizers.widened(training, only_trained=True) is None
+
+
+def test_peft_is_asked_to_widen_the_adapters_itself():
+    text = "model = get_peft_model(\n    base, config, autocast_adapter_dtype=False\n)\n"
+    program = ProgramText({"a.py": lines_of(text)})
+    edit = optimizers.adapters_widened(program, Place((Frame("a.py", 1, "f", True, 9, 3, 2),)))
+    assert (
+        optimizers.in_words(edit) == "a.py:2: replace `autocast_adapter_dtype=False` with `autocast_adapter_dtype=True`"
+    )
 
 
 def test_the_settings_of_a_scaler_and_of_autocast_that_are_to_change():

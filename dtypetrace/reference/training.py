@@ -1,0 +1,77 @@
+"""The first steps of a training in higher precision: spot checks until the program has an optimizer, then a reference.
+
+For a run whose findings are compared with those of another run: the errors of ops are read as those of spot checks, so
+that both are judged by the same rules. What its optimizers' steps did is compared with the reference in addition. A
+program without ops in 16 bits, or without an optimizer, pays for nothing more than spot checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ..records import Compared, Precision
+from .follow import Names, Reference
+from .spot_checks import Recorder, SpotChecks
+
+
+class Training(Names, Recorder, Protocol):
+    """The parts of the recorder that are used here."""
+
+    trains: bool
+
+
+class TrainingReference:
+    """Compares the first steps of one run. recorder: its ops are followed. steps: how many are compared."""
+
+    whole = False
+
+    def __init__(self, recorder: Training, *, steps: int) -> None:
+        self._recorder = recorder
+        self._steps = steps
+        self._checks = SpotChecks(recorder)
+        self._followed: Reference | None = None
+        self.on = True
+
+    def _now(self) -> SpotChecks | Reference:
+        """What follows the program at present."""
+        if self._followed is None and self._recorder.trains:
+            self._checks.stop()
+            self._followed = Reference(self._recorder, steps=self._steps)
+        return self._checks if self._followed is None else self._followed
+
+    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """See :class:`~dtypetrace.capture.protocols.Reference`, also for what follows."""
+        return self._now().around(func, kernel)
+
+    def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        self._now().after(number, func, args, kwargs, out)
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        self._now().called(func, args, kwargs or {}, out)
+
+    def outermost(self, module: torch.nn.Module) -> None:
+        self._now().outermost(module)
+
+    def step_begins(self, optimizer: Any, place: int) -> None:
+        self._now().step_begins(optimizer, place)
+
+    def step_ends(self, optimizer: Any) -> None:
+        self._now().step_ends(optimizer)
+
+    def close(self) -> None:
+        self.on = False
+        self._checks.close()
+        if self._followed is not None:
+            self._followed.close()
+
+    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
+        """The errors, by op, and what the steps did, by parameter. This waits for the device."""
+        checked = self._checks.read()[0]
+        if self._followed is None:
+            return checked, ()
+        followed, compared = self._followed.read()
+        known = {p.op for p in checked}
+        return (*checked, *(p for p in followed if p.op not in known)), compared

@@ -1,0 +1,48 @@
+"""What optimizer steps did to the weights of a patched program, compared with the same steps in higher precision."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from ..records import Compared, Recording
+from ..rules.measured import lost_steps
+from ..tables.dtypes import HALF
+
+COMPARED = 4
+"""Optimizer steps that are compared: in the first one a LoRA's down matrix rightly gets no gradient, and what is lost
+shows in the next."""
+
+
+_KEPT = 0.25
+"""A step that arrives but for this share is kept: less than that is not told from what is lost without a patch."""
+
+
+def lost_since(patched: Recording, own: Recording) -> dict[str, str]:
+    """What the steps of the patched program lose and those of the program as it is keep, by the weight's name.
+
+    If the program's own step on a weight was not compared, a weight that it has in 16 bits is its own matter.
+    """
+    updates = {c.name: c for c in own.compared if c.what == "update" and c.steps}
+    lost = lost_steps(own)
+    kept = {name for name, c in updates.items() if name not in lost and _arrives(c)}
+    narrow = {p.name for p in own.parameters if p.dtype in HALF} | {u.name for u in own.updates if u.dtype in HALF}
+    found = lost_steps(patched).items()
+    return {name: why for name, why in found if name in kept or name not in updates and name not in narrow}
+
+
+def _arrives(c: Compared) -> bool:
+    return not c.spoiled and abs(c.arrived - 1) <= _KEPT and c.flushed <= _KEPT
+
+
+def said(recording: Recording) -> str:
+    """How much of what the steps change in higher precision arrives, in words; empty where no step is taken, or nothing
+    is computed in 16 bits."""
+    updates = [c for c in recording.compared if c.what == "update" and c.steps]
+    if updates:
+        taken, weights = max(c.steps for c in updates), len({c.name for c in updates})
+        steps = f"{taken} steps change" if taken > 1 else "a step changes"
+        share = f"{median(c.arrived for c in updates):.0%}"
+        return f"{share} of what {steps} in {weights} weight{'s' * (weights > 1)} in higher precision arrives"
+    if any(u.steps for u in recording.updates) and any(HALF.intersection(op.outputs) for op in recording.ops):
+        return "what its steps do to the weights was not compared with higher precision"
+    return ""

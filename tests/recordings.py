@@ -126,7 +126,7 @@ def finding(kind: str = "collision", *, line: int = 3, severity: str = "error") 
         ("cast x at the call",),
     )
     return Finding(
-        "DT101", kind, severity, "the two operands of a matmul disagree about their dtype", "forward", "linear", "addmm.default",
+        "DT101", kind, severity, "the two operands of a matmul have different dtypes", "forward", "linear", "addmm.default",
         "model.layers.0", 1, False, site, (culprit, weight), culprit, flow, fix, Raised("RuntimeError", "no"), ("a fact about float16",),
     )  # fmt: skip
 

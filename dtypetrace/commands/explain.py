@@ -49,7 +49,7 @@ def explain(what: str | BaseException = "") -> str:
     for any other type.
 
     >>> explain("DT110").splitlines()[0]
-    '# DT110: a Python scalar does not fit the dtype that is to hold it'
+    '# DT110: a Python scalar does not fit into the dtype of the tensor'
     >>> explain("expected m1 and m2 to have the same dtype, but got: float != c10::Half")[:65]
     'The message names m1 float32 and m2 float16, which have to agree.'
     """

@@ -7,7 +7,7 @@ before a step (``preflight``) and from the operands of a run's ops. What a run h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
@@ -33,6 +33,15 @@ _CANNOT_HOLD = {
     "bfloat16": "float16 weights lose three bits in bfloat16",
 }
 """What goes wrong where autocast computes in a dtype, and the weights are of the other half dtype."""
+_REHEARSED = {
+    "state underflow": "the optimizer's state underflows for {}",
+    "below resolution": "the optimizer's steps are too small to change {}",
+    "untouched": "the optimizer's step does not change {}",
+    "broken": "the optimizer's step makes {} infinite or NaN",
+    "overshoot": "the optimizer's steps are far too large for {}",
+}
+"""The title of a rehearsal, by its mechanism."""
+_CANNOT_TRAIN = "the optimizer cannot train {}"
 
 
 def find(recording: Recording) -> Iterator[Finding]:
@@ -43,7 +52,7 @@ def find(recording: Recording) -> Iterator[Finding]:
     for finding in (*_from_ops(recording), *(f for plan in plans for f in judge(recording, plan))):
         if finding.code not in found:
             found.add(finding.code)
-            yield finding
+            yield replace(finding, title=titles.specific(finding))  # preflight shows them as they are
 
 
 def judge(recording: Recording, plan: Plan) -> Iterator[Finding]:
@@ -60,8 +69,12 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     first, count = plan.quantised[0], len(plan.quantised)
     names = titles.shared([first], count)
     yield _finding(
-        recording, plan, _Case("DT402", "error", (Parameter(first, "int8", 0),)),
-        f"{names}: integers take no gradient, and there is no trainable matrix next to them",
+        recording, plan,
+        _Case(
+            "DT402", "error", (Parameter(first, "int8", 0),),
+            title=f"the quantised weights of {names} cannot be trained, and the model has no adapter",
+        ),
+        "integers get no gradient, and no adapter next to them gets one instead",
         "put LoRA adapters on the quantised modules", _adapters(recording, plan),
         "load the model without quantisation",
     )  # fmt: skip
@@ -81,8 +94,12 @@ def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterat
     if plan.stale:
         shapes = ", ".join(plan.stale[:MOST_SHAPES])
         yield _finding(
-            recording, plan, _Case("DT403", "error", tuple(trained[:1])),
-            f"the optimizer holds parameters of shape {shapes} which {plan.model} has replaced by others",
+            recording, plan,
+            _Case(
+                "DT403", "error", tuple(trained[:1]),
+                title=f"the optimizer updates old weights, which {plan.model} has replaced",
+            ),
+            f"the optimizer still holds the old weights ({shapes}); {plan.model} uses new ones",
             "build the optimizer after the weights have been cast or replaced",
         )  # fmt: skip
 
@@ -105,9 +122,9 @@ def _unscaled_autocast(recording: Recording, plan: Plan, trained: list[Parameter
     chosen = tuple(p for p in trained if p.dtype == "float32")
     if plan.asked and plan.autocast == "float16" and not plan.scaler and chosen:
         yield _finding(
-            recording, plan, _Case("DT404", "warning", chosen),
-            f"{_many(chosen)}: autocast computes in float16, and no gradient is scaled for it: "
-            "below 6e-08 they become zero on their way back",
+            recording, plan,
+            _Case("DT404", "warning", chosen, title="autocast computes in float16 without a loss scaler"),
+            f"the gradients of {_many(chosen)} pass through float16: below 6e-08 they become zero",
             _SCALE_LOSS,
         )  # fmt: skip
 
@@ -126,9 +143,10 @@ def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         named = tuple(p for p in trained if p.name == trial.name)
         chosen = named or (Parameter(trial.name or "a parameter", trial.dtype, 0),)
         facts = trial.facts or (trial.outcome,)
+        title = _REHEARSED.get(trial.outcome, _CANNOT_TRAIN).format(f"{trial.dtype} {_many(chosen)}")
         yield _finding(
-            recording, plan, _Case("DT503", "warning", chosen, facts[1:]),
-            f"in a rehearsal on a copy of {chosen[0].name}: {facts[0]}",
+            recording, plan, _Case("DT503", "warning", chosen, facts[1:], title),
+            f"rehearsed on a copy of {chosen[0].name}: {facts[0]}",
             f"keep the weights that are trained in float32, and compute in {trial.dtype} by autocast",
         )  # fmt: skip
 
@@ -159,8 +177,9 @@ def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Para
     does = "computes" if computes else "averages gradients"
     scale = "scale the loss (ShardedGradScaler under FSDP)"
     change = "set param_dtype to bfloat16" if computes else "reduce gradients in bfloat16 or float32"
-    said = f"{_whose(shared)} {does} in float16, and no gradient is scaled for it: below 6e-08 they become zero"
-    yield _finding(recording, plan, _Case("DT404", "warning", tuple(below)), said, f"{change}, or {scale}")
+    case = _Case("DT404", "warning", tuple(below), title=f"{shared.by} {does} in float16 without a loss scaler")
+    said = f"{_whose(shared)} passes gradients through float16: below 6e-08 they become zero"
+    yield _finding(recording, plan, case, said, f"{change}, or {scale}")
 
 
 def _cast_twice(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
@@ -182,14 +201,21 @@ def _buckets(recording: Recording, plan: Plan, shared: Shared, below: list[Param
     if recast:
         made = " and ".join(shared.built)
         yield _finding(
-            recording, plan, _Case("DT405", "warning", recast),
-            f"{_many(recast)}: {recast[0].dtype} now, while DDP made its buckets for {made}",
+            recording, plan,
+            _Case(
+                "DT405", "warning", recast,
+                title=f"DDP has {made} buckets for the {recast[0].dtype} gradients of {_many(recast)}",
+            ),
+            f"DDP made its buckets when the weights were {made}",
             "cast the model before DDP is built",
         )  # fmt: skip
     elif shared.built and plan.asked and cast:
         yield _finding(
-            recording, plan, _Case("DT405", "error", cast),
-            f"{_many(cast)}: its gradient has another dtype than it, which DDP's next synchronised backward refuses",
+            recording, plan,
+            _Case(
+                "DT405", "error", cast, title=f"the gradients of {_many(cast)} have another dtype than DDP's buckets"
+            ),
+            "DDP made its buckets in the dtype of the weights, and refuses other gradients in the next backward pass",
             "leave gradients in their parameter's dtype, "
             "or drop them before the next backward (zero_grad(set_to_none=True))",
         )  # fmt: skip
@@ -288,6 +314,8 @@ class _Case:
     severity: str
     chosen: tuple[Parameter, ...]
     facts: tuple[str, ...] = ()
+    title: str = ""
+    """With the names of this plan; empty where ``titles`` can make one from the finding."""
 
 
 def _many(chosen: tuple[Parameter, ...]) -> str:
@@ -324,7 +352,7 @@ def _finding(
         code=case.code,
         kind="plan",
         severity=case.severity,
-        title=TITLES[case.code],
+        title=case.title or TITLES[case.code],
         phase="other",
         op="",
         aten=None,

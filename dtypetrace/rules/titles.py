@@ -232,10 +232,6 @@ def _half_weights(f: Finding) -> str | None:
     return f"a loss scaler cannot unscale the float16 gradients of {_like_it(f)}" if f.culprit else None
 
 
-def _untrainable(f: Finding) -> str | None:
-    return f"the optimizer cannot train {f.culprit.dtype} {_like_it(f)}" if f.culprit else None
-
-
 def _other_gradient(f: Finding) -> str | None:
     culprit, other = f.culprit, _rival(f)
     if culprit is None or other is None:
@@ -275,5 +271,4 @@ _MADE: dict[str, Callable[[Finding], str | None]] = {
     "DT401": _two_halves,
     "DT501": _needless_scaler,
     "DT502": _half_weights,
-    "DT503": _untrainable,
 }  # fmt: skip

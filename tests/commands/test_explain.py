@@ -141,7 +141,7 @@ def test_a_code_is_found_however_it_is_written():
         "dt101",
         "101",
         " DT101\n",
-        "error[DT101]: the two operands of a matmul disagree about their dtype",
+        "error[DT101]: the two operands of a matmul have different dtypes",
     ):
         assert dtypetrace.explain(written) == page.text
     assert page.text.startswith(f"# DT101: {TITLES['DT101']}\n\n{page.meaning}\n\n## Fails\n")

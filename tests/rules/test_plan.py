@@ -89,7 +89,8 @@ def test_healthy_settings_are_silent(wrap, compute, scaler, numerics, tmp_path):
 def test_what_does_not_go_together(wrap, compute, code, said, tmp_path):
     program = train(tmp_path, wrap, compute, numerics=False)
     assert warned(program) == [code], program.trace
-    assert said in program.findings[0].flow[-1].said
+    finding = program.findings[0]
+    assert said in f"{finding.title}, {finding.flow[-1].said}"
 
 
 def test_a_model_that_is_cast_after_ddp_was_built(tmp_path):

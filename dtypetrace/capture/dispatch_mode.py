@@ -76,7 +76,7 @@ class DispatchMode(private.TorchDispatchMode):
         for t in types:
             if t not in _PLAIN:
                 if _unwraps_itself(t):
-                    text = f"inside {t.__name__}'s own kernels: what it calls on plain tensors was"
+                    text = f"inside {t.__name__}'s own kernels; what they call on plain tensors was seen"
                     self.recorder.not_seen[text] = None
                     return False, False
                 plain = plain and not private.answers_torch_functions(t)

@@ -77,7 +77,7 @@ class ModuleHooks:
                 recorder.births.given(args, place)
             if type(module) in _FUSED and not module.training:
                 name = type(module).__name__
-                recorder.not_seen[f"{name}'s fused fast path: it is off while hooks or modes are on"] = None
+                recorder.not_seen[f"{name}'s fused fast path: torch turns it off while hooks or modes are on"] = None
             number = recorder.modules.number(module, root)
             if not backward:
                 recorder.modules.calls[number] += 1

@@ -124,7 +124,7 @@ class Recorder:
         """An error of ours must not reach the program: recording stops, and the report says so."""
         kind, error, tb = sys.exc_info()
         if kind is RecursionError:  # the program's depth, not our mistake; a program that handles it goes on
-            self.not_seen["some operators where Python's stack ended: recording takes a few frames more"] = None
+            self.not_seen["some operators at Python's recursion limit: recording needs a few more frames"] = None
         elif not self.broken:
             self.broken = True
             while tb is not None and tb.tb_next is not None:

@@ -34,7 +34,7 @@ _FACTS_ONLY = 3
 """Steps that are measured without numerics: dtypes seldom change after the first."""
 _MOST_CHANGES = 64
 """Steps that may begin with new parameters: a program that makes them anew in each step has no end of them."""
-_TOO_MANY = f"an optimizer's parameters that were new after {_MOST_CHANGES} steps that began with new ones"
+_TOO_MANY = f"an optimizer's new parameters, after {_MOST_CHANGES} steps that each began with new ones"
 SMALLEST_NORMAL_HALF = DTYPES["float16"].smallest_normal
 _OFF = 0.1
 """How far a change may be from that of weight decay alone, relative to it, and still count as decay."""

@@ -47,7 +47,7 @@ class PlanCommand:
             type=_share,
             default=0.05,
             metavar="SHARE",
-            help="how far results, gradients and updates may be off (0.05)",
+            help="the largest error of results, gradients and updates, as a share (0.05)",
         )
         add(
             "--steps",
@@ -89,7 +89,7 @@ def _patch(runner: _Runner, first: Recording, plan: PrecisionPlan) -> str:
         except (UsageError, ValueError):
             continue  # the patched program does not run
         if error <= plan.tolerance:
-            return f"\nThe same as a patch. It was run, and the step is off by {error:.2%}:\n\n{patch.diff()}".rstrip()
+            return f"\nThe same as a patch. It was run, and the error of the step is {error:.2%}:\n\n{patch.diff()}".rstrip()
     return "\nNo patch of the source was found that does this. Call plan.apply(model) where the model has been made."
 
 

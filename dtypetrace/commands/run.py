@@ -420,7 +420,7 @@ def _write(trace: Any, files: Sequence[Output], stream: Any) -> None:
 
 
 _PATH = tuple(sys.path[1:])
-_OWN_FAULT = "dtypetrace: internal error; the script itself ran as it would. Please report this:\n"
+_OWN_FAULT = "dtypetrace: internal error; the script itself ran as usual. Please report this:\n"
 
 
 @contextmanager

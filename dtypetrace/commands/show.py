@@ -15,7 +15,7 @@ from . import arguments
 if TYPE_CHECKING:
     from ..view import View
 
-OWN_FAULT = "dtypetrace: internal error, which costs this output only. Please report this:\n"
+OWN_FAULT = "dtypetrace: internal error: only this output is missing. Please report this:\n"
 
 
 class ShowCommand:

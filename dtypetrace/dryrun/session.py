@@ -81,7 +81,7 @@ class DryRun:
     def notes(self, user: Callable[[str], bool]) -> Iterator[str]:
         """What limits this run, in words. ``user``: whether a file is the user's own."""
         rules = f"torch {self.oracle.table.torch} on {self.oracle.table.device}"
-        yield f"what values decide: a dry run has none. Its dtype rules are those of {rules}"
+        yield f"what depends on values: a dry run has none. Its dtype rules are those of {rules}"
         if self.oracle.unknown:
             some = [f"{name} ({count})" for name, count in self.oracle.unknown.most_common(_MOST_NAMED)]
             more = len(self.oracle.unknown) - len(some)
@@ -94,4 +94,4 @@ class DryRun:
         if lines:
             more = len(lines) - _MOST_NAMED
             some = lines[:_MOST_NAMED]
-            yield f"the other branch where values decide: {', '.join(some)}" + (f" and {more} more" if more > 0 else "")
+            yield f"branches that conditions on values did not take: {', '.join(some)}" + (f" and {more} more" if more > 0 else "")

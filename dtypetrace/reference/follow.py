@@ -255,7 +255,7 @@ class Reference:
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
         """The errors, by op and by parameter."""
         for func, reason in self._engine.refused.items():
-            self._recorder.not_seen[f"references of what {func} makes: in higher precision it refuses ({reason})"] = (
+            self._recorder.not_seen[f"references of the results of {func}: it refuses higher precision ({reason})"] = (
                 None
             )
         return self._errors.read(), self._comparisons.read()

@@ -298,9 +298,9 @@ class Repair:
         if names := learns_less(before.recording, patched.recording):
             return f"nothing is refused, but fewer numbers of {names[0]} learn than in the healed run"
         if lost := self.lost_by_patch(patched):
-            return f"nothing is refused, but in higher precision the steps move weights that these do not: {lost}"
+            return f"nothing is refused, but its steps do not move weights that they move in higher precision: {lost}"
         if not before.left and before.error is None and (new := self.new_findings(before, patched)):
-            return f"nothing is refused, but the patched program has a finding that the healed one had not: {new[0]}"
+            return f"nothing is refused, but the patched program has a finding that the healed one did not: {new[0]}"
         return ""
 
     def lost_by_patch(self, patched: Outcome) -> str:
@@ -334,7 +334,7 @@ class Repair:
             return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
         drawn = ""
         if _worst(found) > allowed and (closer := self._with_same_draws(self.healed)) and _worst(closer) <= allowed:
-            found, drawn = closer, " for the same random numbers (in another dtype torch draws others)"
+            found, drawn = closer, " for the same random numbers (torch draws others in another dtype)"
         if _worst(found) <= allowed:
             return Proof(True, f"nothing is refused; {'; '.join(map(_agree, found))}{drawn}{_steps(patched)}", rounds)
         own = evidence(patched, self._start("the same patch again, because values differ"))

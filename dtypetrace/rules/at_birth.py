@@ -95,7 +95,7 @@ def library_value(case: Case) -> Iterator[Fix]:
         given = f"is taken from {called}()" if a_class else f"{called}() returns"
     why = f"cast what {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
-        why = f"have {called}() make it {wanted}, by the arguments it gets here"
+        why = f"let {called}() make it {wanted}, by the arguments that it gets here"
     yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
 
 
@@ -127,8 +127,8 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     if not any(graph.place_of(recording, recording.events[event].place) == case.here for event in cast):
         return
     why = (
-        "leave this cast out, or make it before the optimizer is made: "
-        "the optimizer's state keeps the dtype that the weights had"
+        "leave this cast out, or cast before the optimizer is made: "
+        "its state keeps the dtype that the weights had"
     )
     yield Fix("dtype", case.here, (), False, why)
 

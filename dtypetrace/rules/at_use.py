@@ -23,7 +23,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
-    why, lines = "keep the trainable weights in float32 and let autocast compute in half", tuple[str, ...]()
+    why, lines = "keep the trainable weights in float32 and let autocast compute in half precision", tuple[str, ...]()
     if edit is None:
         why, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
     yield Fix("plan", case.here, one(edit), True, why, lines=lines)
@@ -161,7 +161,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
-        why = f"{elsewhere}: {case.refused.op} runs inside {called}(), which is not the program's to change"
+        why = f"{elsewhere}: {case.refused.op} runs inside {called}(), which the program cannot change"
         yield Fix("dtype", case.here, (), False, why)
         return
     yield Fix("cast", case.site, edits, True, why, (elsewhere,))

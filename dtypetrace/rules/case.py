@@ -229,7 +229,7 @@ def _at_site(case: Case) -> str:
     refused, culprit = case.refused, case.culprit
     writes = refused.op == "setitem" or refused.op.endswith("_")
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
-        return f"cast the written value to {culprit.dtype} at {short(case.site)}, if it is to stay {culprit.dtype}"
+        return f"cast the written value to {culprit.dtype} at {short(case.site)}, if {culprit.shown} stays {culprit.dtype}"
     if refused.code == "DT117" and case.writes_into:
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:
@@ -238,7 +238,7 @@ def _at_site(case: Case) -> str:
         return ""
     whole = all(p.dtype == culprit.dtype for p in refused.model)  # then casting one layer is not enough
     scope = refused.module.partition(".")[0] if whole else refused.module
-    return f"cast all of {scope} to {case.wanted} instead, once it is complete, so that nothing in it disagrees"
+    return f"cast all of {scope} to {case.wanted} instead, once it is complete, so that it has one dtype"
 
 
 def _under_autocast(case: Case) -> str:

@@ -74,7 +74,7 @@ def it_parses(proposal: Proposal) -> str:
         try:
             ast.parse(text)
         except (SyntaxError, ValueError):
-            return f"the patched {file} is no Python"
+            return f"the patched {file} is not valid Python"
     return ""
 
 

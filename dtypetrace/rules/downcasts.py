@@ -64,7 +64,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     if (like := run.made_like(target, expected)) is not None:
         written = replace(written, origin=like)
         flow = (FlowStep(like.place, like.op or "", op.module, target.dtype, target.dtype, "value"),)
-    fine = f"{written.shown} has the dtype that {_whose(run, op)}, so this is where it would be cast anyway"
+    fine = f"{written.shown} has the dtype that {_whose(run, op)}, so the values would be cast here anyway"
     return silent_finding(
         "DT203",
         "downcast",
@@ -105,11 +105,11 @@ def _by_the_engine(run: Run) -> list[Finding]:
     count = sum(o.count for o in casts)
     lines = len({run.place(o).stack[:1] for o in casts})
     notes = [
-        f"the backward of {forward.op} gave {gradient.dtype}, and what it belongs to is {made}: "
-        "the engine casts it silently"
+        f"the backward of {forward.op} gave a {gradient.dtype} gradient for a {made} tensor: "
+        "autograd casts it silently"
     ]
     if lines > 1:
-        notes.append(f"so it does for {lines - 1} more line{'s' if lines > 2 else ''}")
+        notes.append(f"the same happens for {lines - 1} more line{'s' if lines > 2 else ''}")
     ends = FlowStep(place, "the engine", op.module, gradient.dtype, made, "copy")
     at = gradient.origin.place if gradient.origin.place.stack else place
     return [

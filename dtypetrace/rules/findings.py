@@ -273,7 +273,7 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
     if not refused.witnesses and refused.dtypes:
-        yield f"no tensor of it was seen; the message names {refusals.in_words(dict(refused.dtypes))}"
+        yield f"its tensors were not seen; the message names {refusals.in_words(dict(refused.dtypes))}"
 
 
 def _unwatched(refused: Refused) -> Iterable[str]:

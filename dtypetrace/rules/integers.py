@@ -205,7 +205,7 @@ def _made_like(run: Run, op: Op) -> Origin | None:
 
 def _merged(run: Run, v: Value, op: Op) -> Finding:
     source, made = op.inputs[-1].dtype, op.outputs[0]
-    what = f"{v.spoilt:,} of {v.exact:,} sampled {source} neighbours are equal in {made}"
+    what = f"{v.spoilt:,} of {v.exact:,} sampled neighbouring {source} numbers become equal in {made}"
     origin = Origin("cast", None, op.op, run.place(op), True)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     return _indistinct(run, op, culprit, what, ())
@@ -213,7 +213,7 @@ def _merged(run: Run, v: Value, op: Op) -> Finding:
 
 def _coarse(run: Run, v: Value, op: Op) -> Finding:
     culprit = run.operand(op, 0, None)
-    what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are taken for integers are above {_FINEST:,}"
+    what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are used as integers are above {_FINEST:,}"
     return _indistinct(run, op, culprit, what, graph.flow(run.recording, op.inputs[0].event, None))
 
 

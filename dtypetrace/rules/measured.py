@@ -118,7 +118,7 @@ def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
     where = f" of {op.module}" if op.module else ""
     if p.spoiled:
         return f"the result of {op.op}{where} is infinite or NaN; it should be {p.size:.2g}"
-    return f"the result of {op.op}{where} is off by {_share(p.total)}"
+    return f"the result of {op.op}{where} has an error of {_share(p.total)}"
 
 
 # ---------------------------------------------------------------- backward: gradients as they meet their weights
@@ -154,8 +154,8 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
     for (cause, gone), members in sorted(groups.items(), key=lambda item: item[0][0].op):
         worst = max(members, key=lambda c: c.size)
         many = titles.shared([worst.name], len(members))
-        is_ = "it is 0" if gone else "it is not finite" if worst.spoiled else f"it is off by {worst.error:.0%}"
-        said = f"{many}: its gradient would be {worst.size:.2g}, {is_}"
+        is_ = "it is 0" if gone else "it is not finite" if worst.spoiled else f"its error is {worst.error:.0%}"
+        said = f"{many}: its gradient should be {worst.size:.2g}, but {is_}"
         finding = _at_op(recording, losses, cause, said, gone=gone, named=worst)
         found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
     reported: set[str] = set()
@@ -188,8 +188,8 @@ def _at_op(
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
         notes.append(
-            f"{recording.ops[blamed].op} rounds to {made}, which is off by {rounded.introduced:.1%}; "
-            f"after {op.op} it is off by {_share(p.total)}"
+            f"{recording.ops[blamed].op} rounds to {made}, an error of {rounded.introduced:.1%}; "
+            f"after {op.op} the error is {_share(p.total)}"
         )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
@@ -242,10 +242,10 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{p.infinite:,} numbers become infinite or NaN, but not in higher precision{end}"
     if cause.how == "flushed":
         end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
-        return f"{p.flushed:.0%} of the numbers, of {p.size:.1g} on average, become zero{end}"
+        return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
     if cause.how == "rounded":
         return f"{op} itself loses {p.lost:.0%} of the numbers"
-    return f"{op} gets slightly rounded numbers, and its result is off by {_share(p.total)}"
+    return f"{op} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"
 
 
 def _share(error: float) -> str:
@@ -269,7 +269,7 @@ def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backwar
         site,
         (),
         False,
-        f"compute {op.op} and what it feeds in float32, and cast the result back",
+        f"compute {op.op} and what uses its result in float32, and cast back afterwards",
         ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
     )
 
@@ -307,7 +307,7 @@ def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
 def _coarse(p: Precision) -> str:
     if p.merged >= _MERGED:
         return f"{p.merged:.0%} of its entries became equal to the next one"
-    return f"its entries are off by {p.total:.1%}, where one rounding costs {ROUNDING / 2:.1%}"
+    return f"its entries have an error of {p.total:.1%}; one rounding would cost {ROUNDING / 2:.1%}"
 
 
 def _birth(f: Finding) -> tuple[object, ...]:
@@ -419,7 +419,7 @@ def _of_parameters(
     }[code]
     many = titles.shared([worst.name], len(members))
     does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)
-    facts = [f"{many}: a step would change it by {worst.size:.1g}, {does}" if worst.steps else f"{many}: {_STILL}"]
+    facts = [f"{many}: a step should change it by {worst.size:.1g}, but {does}" if worst.steps else f"{many}: {_STILL}"]
     for s in states.get(worst.name, []):
         facts.append(
             f"{s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"
@@ -441,7 +441,7 @@ def _of_parameters(
             origin.place,
             (),
             False,
-            f"keep the weights that are trained in float32, and compute in {worst.dtype} by autocast",
+            f"keep the trained weights in float32, and let autocast compute in {worst.dtype}",
             (
                 "use an optimizer that keeps a float32 copy of the weights, or rounds stochastically: "
                 f"it can move {worst.dtype} weights",

@@ -196,10 +196,10 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
     makes = f"{table.op} makes a table of {dtype} numbers"
     if narrow.back:
-        makes = f"{table.op} takes {dtype} numbers for integers"
-    notes = [f"{narrow.what}: {dtype} can distinguish {int(_neighbours(dtype)):,} neighbours, no more"]
+        makes = f"{table.op} uses {dtype} numbers as integers"
+    notes = [f"{narrow.what}: {dtype} can distinguish only {int(_neighbours(dtype)):,} neighbouring numbers"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        notes.append(f"{culprit.shown} goes in at {short(run.place(op))}, and {table.op} makes the table of it")
+        notes.append(f"{culprit.shown} is an operand at {short(run.place(op))}, and {table.op} makes the table from the result")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",

@@ -115,7 +115,7 @@ def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> 
 
 
 _REASONS = {
-    "detach": "{op} cuts the graph off: what comes after it sends nothing back",
+    "detach": "{op} cuts the graph: no gradient comes back through it",
     "no graph": "{op} records no graph here, as under torch.no_grad()",
     "no way": "nothing that backward() started from was computed from it",
     "unused": "no op of the watched forward passes took it",
@@ -132,7 +132,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
     many = f"{titles.shared([u.name], len(members))} get{'' if len(members) > 1 else 's'}"
-    absent = f"{many} no gradient in {u.absent} steps, while others of the same optimizer do"
+    absent = f"{many} no gradient in {u.absent} steps, while other parameters of the optimizer do"
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))
     reason = _REASONS[cut.how].format(op=op.op if op else "")

@@ -27,7 +27,7 @@ _SCALE_LOSS = (
     "scale the loss: scaler = torch.amp.GradScaler(device), scaler.scale(loss).backward(), "
     "scaler.step(optimizer), scaler.update(); or let autocast compute in bfloat16"
 )
-_WIDE_WEIGHTS = "keep the weights that are trained in float32, and compute in float16 by autocast"
+_WIDE_WEIGHTS = "keep the trained weights in float32, and let autocast compute in float16"
 _CANNOT_HOLD = {
     "float16": "values above 65504 overflow float16",
     "bfloat16": "float16 weights lose three bits in bfloat16",
@@ -111,8 +111,8 @@ def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Itera
         chosen = tuple(p for p in trained if p.dtype == dtype)
         if chosen:
             said = (
-                f"{len(chosen)} of the {len(trained)} trained parameters are {dtype}, and so are their gradients: "
-                f"{chosen[0].name} is one"
+                f"{len(chosen)} of {len(trained)} trained parameters, such as {chosen[0].name}, are {dtype}, "
+                "and so are their gradients"
             )
             yield _finding(recording, plan, _Case(code, severity, chosen), said, change)
 
@@ -147,7 +147,7 @@ def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         yield _finding(
             recording, plan, _Case("DT503", "warning", chosen, facts[1:], title),
             f"rehearsed on a copy of {chosen[0].name}: {facts[0]}",
-            f"keep the weights that are trained in float32, and compute in {trial.dtype} by autocast",
+            f"keep the trained weights in float32, and let autocast compute in {trial.dtype}",
         )  # fmt: skip
 
 

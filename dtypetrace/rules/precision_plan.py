@@ -116,8 +116,8 @@ def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.keep and plan.before.worst <= plan.tolerance:
         where = f"under autocast in {plan.narrow}, " if plan.narrow else ""
         return [
-            f"nothing needs to be kept in float32: {where}the step is off by {plan.before.worst:.2%}, "
-            f"{plan.tolerance:.2%} are allowed"
+            f"nothing needs to be kept in float32: {where}the error of the step is {plan.before.worst:.2%}, "
+            f"and {plan.tolerance:.2%} is allowed"
         ]
     total = plan.work or 1
     lines = [f"keep {len(plan.keep)} of {len(plan.ranked)} modules in float32:", ""]
@@ -135,7 +135,7 @@ def _lines(plan: PrecisionPlan) -> list[str]:
     for name in ("results", "gradients", "updates"):
         now = _error(getattr(after, name)) if after is not None else "not run"
         lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>16}")
-    said = "verified by running the step under it" if plan.verified else "not verified"
+    said = "verified by running the step with it" if plan.verified else "not verified"
     lines += ["", f"tolerance {plan.tolerance:.2%}: {said}"]
     if plan.narrow and plan.verified:
         lines.append(f"To use it: plan.apply(model), then run the model under torch.autocast in {plan.narrow}.")

@@ -43,7 +43,7 @@ def storage_format(case: Collision) -> Verdict | None:
     computing = case.present - STORAGE_ONLY
     if case.refused.wants != "agree" or len(computing) != 1 or computing == case.present:
         return None
-    return Verdict(next(iter(computing)), "that is a format to store in, not to compute in")
+    return Verdict(next(iter(computing)), "that is a format for storage, not for computing")
 
 
 def changed_later(case: Collision) -> Verdict | None:
@@ -63,7 +63,7 @@ def named_by_exception(case: Collision) -> Verdict | None:
     named = {dtype for _, dtype in case.refused.dtypes}
     if case.refused.wants != "agree" or len(case.present) != 1 or len(named) != 2 or not case.present < named:
         return None
-    return Verdict(next(iter(named - case.present)), "that is what the exception says it met")
+    return Verdict(next(iter(named - case.present)), "the exception names it as the other dtype")
 
 
 def autocast_narrowed(case: Collision) -> Verdict | None:
@@ -78,7 +78,7 @@ def autocast_narrowed(case: Collision) -> Verdict | None:
     other = case.other(compute)
     if roots[compute] != {"autocast"} or not roots[other] <= {"parameter", "load"}:
         return None
-    return Verdict(other, f"autocast computes in {compute} in one place and leaves {other} in the other")
+    return Verdict(other, f"autocast made one operand {compute} and left the other {other}")
 
 
 def _root(case: Collision, witness: Witness) -> str:
@@ -113,7 +113,7 @@ def ran_before(case: Collision) -> Verdict | None:
     if len(old) != 1:
         return None
     dtype = old.pop()
-    return Verdict(dtype, f"this {refused.op} ran before with the same {dtype} operand: the other has changed")
+    return Verdict(dtype, f"this {refused.op} ran before with the same {dtype} operand: the other operand has changed")
 
 
 def _past_operands(case: Collision) -> set[tuple[str, int]]:
@@ -173,7 +173,7 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
     roots = [line.root for line in lines if line is not None]
     if not roots or not all(root.how == "conversion" and not root.explicit and root.default < 0 for root in roots):
         return None
-    return Verdict(case.other("float64"), f"the {most.scope}'s parameters are float64 only as numpy made them so")
+    return Verdict(case.other("float64"), f"the {most.scope}'s parameters are float64 only because numpy made them")
 
 
 def cast_of_a_part(case: Collision) -> Verdict | None:
@@ -232,7 +232,7 @@ def default_yields(case: Collision) -> Verdict | None:
         return None
     if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
         return None
-    reason = f"the {most.scope}'s parameters are {most.dtype} by default only, while the run decided on {rival}"
+    reason = f"the {most.scope}'s parameters are {most.dtype} only by default; the program chose {rival}"
     return Verdict(rival, reason)
 
 
@@ -272,7 +272,7 @@ def float8_multiplied(case: Collision) -> Verdict | None:
     wide = case.present - (STORAGE_ONLY & FLOATING)
     if case.refused.code != "DT112" or len(wide) != 1:
         return None
-    return Verdict(next(iter(wide)), "float8 is a format to store in and to multiply matrices of")
+    return Verdict(next(iter(wide)), "float8 is a format for storage and for matrix products")
 
 
 def destination(case: Collision) -> Verdict | None:
@@ -296,8 +296,8 @@ def weights_meet_float64(case: Collision) -> Verdict | None:
         return None
     if not trained and (dict(case.refused.run).get("float64") or any(p.dtype == "float64" for p in case.refused.model)):
         return None
-    kind = "the weights that are trained are" if trained else "its weights are"
-    return Verdict(weights.pop(), f"{kind}, and a wider input gains them nothing")
+    kind = "the trained weights are" if trained else "its weights are"
+    return Verdict(weights.pop(), f"{kind}, and a wider input does not make them more exact")
 
 
 def floating_over_integers(case: Collision) -> Verdict | None:
@@ -327,7 +327,7 @@ def sum_of_widened(case: Collision) -> Verdict | None:
     if not copied or bytes_of(wide) <= bytes_of(sums[0].dtype) or any(_cast_from(case, w) is None for w in values):
         return None
     return Verdict(
-        wide, f"what is added to it was cast to {wide} on purpose, and the sum was only made like another tensor"
+        wide, f"the values that are added were cast to {wide} on purpose; the sum only has the dtype of another tensor"
     )
 
 
@@ -337,7 +337,7 @@ def not_cast_back(case: Collision) -> Verdict | None:
         return None
     for one, other in (case.sides, case.sides[::-1]):
         if _family(case, _cast_from(case, one)) & _family(case, other.event):
-            return Verdict(other.dtype, f"it was cast from {other.dtype} and meets what it was cast from")
+            return Verdict(other.dtype, f"it was cast from {other.dtype}, and the other operand still is {other.dtype}")
     return None
 
 
@@ -381,7 +381,7 @@ def chosen_on_purpose(case: Collision) -> Verdict | None:
         return None
     dtype = chosen.pop()
     comes = "comes" if len(fallen) == 1 else "come"
-    return Verdict(dtype, f"{dtype} was chosen on purpose, {' and '.join(sorted(fallen))} {comes} from a default")
+    return Verdict(dtype, f"{dtype} was chosen on purpose, and {' and '.join(sorted(fallen))} {comes} from a default")
 
 
 def _on_purpose(case: Collision, witness: Witness) -> bool:

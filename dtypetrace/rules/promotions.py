@@ -274,7 +274,7 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.expected}"
     else:
         how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
-        yield f"it was cast to {culprit.dtype} {how}, and joined {cause.expected} before it was cast back"
+        yield f"it was cast to {culprit.dtype} {how}, and met {cause.expected} before it was cast back"
     if not serious:
         yield "no matmul or convolution ran wide"
 

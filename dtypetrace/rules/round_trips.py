@@ -272,8 +272,8 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
     why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"
     parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
     notes = (
-        f"{parameters} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written again, "
-        f"where the model's own arithmetic gave {quantity(given, 'B')}",
+        f"{parameters} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written, "
+        f"while the results of the model's arithmetic have {quantity(given, 'B')}",
         f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
     )
     change = f"cast the model's matrices to {to} once, before the loop, and leave autocast on for the rest"

@@ -146,7 +146,7 @@ def _round_trip(f: Finding) -> str | None:
     end = f.flow[-1] if f.flow else None
     if end is None or end.source == end.to or not end.source or not end.to:
         return None
-    return f"a {end.to} value was cast to {end.source} and back, and nothing between needed {end.source}"
+    return f"a {end.to} value was cast to {end.source} and back, and nothing in between needed {end.source}"
 
 
 def _narrowed(f: Finding) -> str | None:

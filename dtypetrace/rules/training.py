@@ -117,7 +117,7 @@ def _notes(group: _Group) -> Iterator[str]:
     yield f"{several}: {m.facts[0]}" if m.facts else several
     yield from m.facts[1:]
     if group.quiet:
-        yield f"{group.quiet} more get a gradient of zeros, because the weights that they feed do not change"
+        yield f"{group.quiet} more get only zeros as gradient, because the weights after them do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is below float16's normal range"
 
@@ -159,7 +159,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         said = f"{u.optimizer}'s step takes {u.gradient_dtype} gradients of {u.dtype} weights"
         ends = FlowStep(site, "step", "", u.gradient_dtype, u.dtype, "value", said=said)
         many = titles.shared([u.name], len(members))
-        instead = "keep the weights in float32, and compute in the narrow dtype by autocast"
+        instead = "keep the weights in float32, and let autocast compute in the narrow dtype"
         yield silent_finding(
             "DT306",
             "gradient-dtype",

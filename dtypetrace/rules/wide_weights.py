@@ -22,7 +22,7 @@ def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None 
     ``step``: the place of the optimizer's step, where it is known.
     """
     lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
-    return f"keep the weights that are trained in float32, and compute in {dtype} by autocast", lines
+    return f"keep the trained weights in float32, and let autocast compute in {dtype}", lines
 
 
 @dataclass(frozen=True)

@@ -289,7 +289,7 @@ def test_a_refusal_without_operands_shows_what_its_message_says():
     (found,) = rules.find(recording)
     assert (found.code, found.culprit) == ("DT106", None)
     text = report.text(recording, (found,))
-    assert "no tensor of it was seen; the message names float16 (expected) and float32 (found)" in text
+    assert "its tensors were not seen; the message names float16 (expected) and float32 (found)" in text
     assert "dtypetrace explain DT106" in text
 
 

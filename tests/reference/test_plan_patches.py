@@ -116,7 +116,7 @@ def test_a_real_model_gets_a_plan_and_a_patch_that_was_run(name, tmp_path):
         ["-m", "dtypetrace", "plan", "--tolerance", str(TOLERANCES[name]), "train.py"], tmp_path, models=True
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    assert "verified by running the step under it" in ended.stdout
+    assert "verified by running the step with it" in ended.stdout
     plan, said, diff = ended.stdout.partition("The same as a patch. It was run")
     assert said, ended.stdout
     if name == "vae":

@@ -69,7 +69,7 @@ def test_the_module_that_loses_the_digits_is_kept_and_that_is_enough():
     assert plan.before.worst > 0.02 > plan.after.worst
     frame = plan.to_dataframe()
     assert list(frame[frame.keep].module) == ["centred"] and len(frame) == len(plan.ranked)
-    assert "keep 1 of" in str(plan) and "verified by running the step under it" in str(plan)
+    assert "keep 1 of" in str(plan) and "verified by running the step with it" in str(plan)
 
 
 def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
@@ -169,7 +169,7 @@ def test_the_command_finds_and_verifies_the_plan(tmp_path):
     file.write_text(file.read_text().replace("dtype=torch.bfloat16", "enabled=False"))
     ended = plan_of(file, "--tolerance", "0.5", "--narrow", "bfloat16")
     assert ended.returncode == 0, ended.stderr
-    assert "under autocast in bfloat16, the step is off by" in ended.stdout
+    assert "under autocast in bfloat16, the error of the step is" in ended.stdout
 
 
 def plan_of(file: Path, *options: str):

@@ -305,7 +305,7 @@ def test_everything_fits_the_width(width, long):
         "float32 is born here: ones without a dtype",
         "float16 + float32: the result widens to float32",
         "in linear",
-        "input is float32; float16 was chosen on purpose, float32 comes from a default",
+        "input is float32; float16 was chosen on purpose, and float32 comes from a default",
         "note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half",
         "What it means: dtypetrace explain DT101",
     ):

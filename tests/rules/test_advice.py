@@ -335,7 +335,7 @@ net(batch["x"])
 @pytest.mark.parametrize(
     ("fragment", "after", "why"),
     [
-        ('batch["x"])', 'batch["x"]).to(torch.float32', "no Python"),
+        ('batch["x"])', 'batch["x"]).to(torch.float32', "not valid Python"),
         ("torch.bfloat16", "th.float32", "no meaning"),
         ('{"x": torch.ones(3, 8, dtype=torch.bfloat16)}', '{"x": torch.ones(3, 8, dtype=torch.bfloat16)}.half()', "no tensor"),
         ("batch", "batch.to(torch.float32)", "asked by key"),

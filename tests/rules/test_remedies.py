@@ -465,7 +465,7 @@ def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     assert f.fix.alternatives == ("cast the written value to float32 at program.py:2, if it is to stay float32",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
     assert f.fix.alternatives == (
-        "cast all of net.0 to float16 instead, once it is complete, so that nothing in it disagrees",
+        "cast all of net.0 to float16 instead, once it is complete, so that it has one dtype",
     )
 
 
@@ -752,4 +752,4 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     model(torch.ones(1, 2, dtype=torch.int64), past_key_values=cache)
     """
     _, f = found(tmp_path, text)
-    assert f.fix.why == "have cache.early_initialization() make it bfloat16, by the arguments it gets here"
+    assert f.fix.why == "let cache.early_initialization() make it bfloat16, by the arguments that it gets here"

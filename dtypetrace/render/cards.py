@@ -1,5 +1,5 @@
-"""A finding as the HTML report shows it: source lines with labels, the flow as drawing and in words, the fix as a
-diff."""
+"""A finding as the HTML report shows it: source lines with labels, the flow as a drawing, the fix as a diff. Without
+source lines the flow is told in words."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Card:
     module: str
     phase: str
     chain: list[tuple[str, str, str]]
-    """(place, words, dtype), the birth first."""
+    """(place, words, dtype), the birth first; empty where labels at the source lines say the same."""
     windows: list[Window]
     drawing: str
     notes: list[str]
@@ -129,7 +129,7 @@ def card(
         where=wording.at(f.site),
         module=f.module,
         phase=f.phase if f.phase != "other" else "",
-        chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if drawn or not shown else [],
+        chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if not shown else [],
         windows=shown,
         drawing=drawn,
         notes=list(dict.fromkeys((*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes))),

@@ -115,7 +115,7 @@ def test_without_script_findings_source_and_drawing_are_there(browser, reports):
     with Visit(browser, reports["mask"], java_script_enabled=False, ready=False) as v:
         card = v.page.locator("article.card").first
         assert card.locator(".source mark").first.is_visible() and "float32 is born here" in card.inner_text()
-        assert card.locator("svg.flow").is_visible() and card.locator(".diff").is_visible()
+        assert card.locator("svg.flow").is_visible() and v.page.locator(".diff").is_visible()
         assert v.page.locator("svg.strip").first.is_visible() and v.page.locator(".tree").is_visible()
         assert not v.page.locator("button").first.is_visible() and not v.page.locator("input").first.is_visible()
         assert "built by the page's script" in v.page.locator("main").inner_text()

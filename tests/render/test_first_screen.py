@@ -56,7 +56,15 @@ def test_changes_that_no_diff_shows_are_a_list_with_their_code(browser, tmp_path
         assert steps.all_inner_texts() == [line.replace("`", "") for line in lines]
         assert steps.locator("code").all_inner_texts() == ["scaler = GradScaler()", "a", "b"]
         assert steps.last.bounding_box()["y"] < 500
-        assert v.page.locator("article .fix ol.steps li").count() == 2
+        assert v.page.locator("ol.steps").count() == 1, "the card leads to the list and does not repeat it"
+        v.quiet()
+
+
+def test_the_first_card_leads_to_the_change_and_does_not_repeat_it(browser, reports):
+    with Visit(browser, reports["mask"]) as v:
+        assert v.page.locator(".diff").count() == 1
+        v.page.locator("article .fix a").first.click()
+        assert 0 <= v.page.locator("#verdict .diff").bounding_box()["y"] < 900
         v.quiet()
 
 

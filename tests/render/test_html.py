@@ -129,6 +129,14 @@ def test_the_source_window_marks_the_spans_and_the_labels_begin_under_them(progr
     assert lines[-1].marks[-1].kind == "end" and "meets float16" in lines[-1].marks[-1].label
 
 
+def test_the_flow_is_told_once(program):
+    """By the labels at the source lines; in words only where there are none."""
+    (shown,) = page(program).cards
+    assert shown.drawing and shown.windows and not shown.chain
+    (bare,) = html_report.page(program.recording, program.findings, source=False).cards
+    assert bare.drawing and not bare.windows and "born here" in bare.chain[0][1]
+
+
 def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch):
     program = programs.run(tmp_path, MASK)
     monkeypatch.chdir(tmp_path)
@@ -165,7 +173,7 @@ def test_findings_of_every_kind_are_reported_with_all_or_nothing_known(kind):
     findings = (recordings.finding(kind), recordings.finding(kind, severity="warning"), recordings.bare(kind))
     read = Reader(html_report.render(recording, findings))
     assert (
-        read.text.count("the two operands of a matmul disagree") >= 2
+        read.text.count("the two operands of a matmul have different dtypes") >= 2
         and "autocast is on and the model is float16" in read.text
     )
     ids = [a["id"] for _, a in read.tags if "id" in a]

@@ -89,7 +89,8 @@ def _patch(runner: _Runner, first: Recording, plan: PrecisionPlan) -> str:
         except (UsageError, ValueError):
             continue  # the patched program does not run
         if error <= plan.tolerance:
-            return f"\nThe same as a patch. It was run, and the error of the step is {error:.2%}:\n\n{patch.diff()}".rstrip()
+            run = f"It was run, and the error of the step is {error:.2%}"
+            return f"\nThe same as a patch. {run}:\n\n{patch.diff()}".rstrip()
     return "\nNo patch of the source was found that does this. Call plan.apply(model) where the model has been made."
 
 

@@ -94,4 +94,5 @@ class DryRun:
         if lines:
             more = len(lines) - _MOST_NAMED
             some = lines[:_MOST_NAMED]
-            yield f"branches that conditions on values did not take: {', '.join(some)}" + (f" and {more} more" if more > 0 else "")
+            listed = ", ".join(some) + (f" and {more} more" if more > 0 else "")
+            yield f"branches that conditions on values did not take: {listed}"

@@ -59,7 +59,8 @@ def why(r: Retraining) -> list[str]:
         does = ("learns", "learn") if learning_is_seen(r) else ("is updated", "are updated")
         who = f"the one adapter {does[0]}" if len(r.adapters) == 1 else f"all {len(r.adapters)} adapters {does[1]}"
         sentences += [
-            f"with the adapters in float32 {who}: {most} of the numbers with a gradient moved, and each gradient is finite",
+            f"with the adapters in float32 {who}: {most} of the numbers with a gradient moved, "
+            "and each gradient is finite",
             r.losses_compared,
         ]
     for name, members in r.by_verdict("before"):

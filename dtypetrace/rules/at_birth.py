@@ -126,10 +126,7 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     cast = (p.event for p in refused.model or recording.parameters if p.event >= 0)
     if not any(graph.place_of(recording, recording.events[event].place) == case.here for event in cast):
         return
-    why = (
-        "leave this cast out, or cast before the optimizer is made: "
-        "its state keeps the dtype that the weights had"
-    )
+    why = "leave this cast out, or cast before the optimizer is made: its state keeps the dtype that the weights had"
     yield Fix("dtype", case.here, (), False, why)
 
 

@@ -229,7 +229,8 @@ def _at_site(case: Case) -> str:
     refused, culprit = case.refused, case.culprit
     writes = refused.op == "setitem" or refused.op.endswith("_")
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
-        return f"cast the written value to {culprit.dtype} at {short(case.site)}, if {culprit.shown} stays {culprit.dtype}"
+        stays = f"if {culprit.shown} stays {culprit.dtype}"
+        return f"cast the written value to {culprit.dtype} at {short(case.site)}, {stays}"
     if refused.code == "DT117" and case.writes_into:
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:

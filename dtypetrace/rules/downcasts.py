@@ -105,8 +105,7 @@ def _by_the_engine(run: Run) -> list[Finding]:
     count = sum(o.count for o in casts)
     lines = len({run.place(o).stack[:1] for o in casts})
     notes = [
-        f"the backward of {forward.op} gave a {gradient.dtype} gradient for a {made} tensor: "
-        "autograd casts it silently"
+        f"the backward of {forward.op} gave a {gradient.dtype} gradient for a {made} tensor: autograd casts it silently"
     ]
     if lines > 1:
         notes.append(f"the same happens for {lines - 1} more line{'s' if lines > 2 else ''}")

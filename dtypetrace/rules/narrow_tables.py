@@ -199,7 +199,8 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         makes = f"{table.op} uses {dtype} numbers as integers"
     notes = [f"{narrow.what}: {dtype} can distinguish only {int(_neighbours(dtype)):,} neighbouring numbers"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        notes.append(f"{culprit.shown} is an operand at {short(run.place(op))}, and {table.op} makes the table from the result")
+        into = f"{table.op} makes the table from the result"
+        notes.append(f"{culprit.shown} is an operand at {short(run.place(op))}, and {into}")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",

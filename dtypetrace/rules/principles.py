@@ -47,7 +47,7 @@ def storage_format(case: Collision) -> Verdict | None:
 
 
 def changed_later(case: Collision) -> Verdict | None:
-    """A tensor whose dtype was changed after another had been made from it is wrong, and what was made before is right.
+    """Where a tensor's dtype was changed after another tensor had been made from it, the changed one is wrong.
 
     An optimizer's state and an average keep the old dtype of the weights.
     """
@@ -67,7 +67,8 @@ def named_by_exception(case: Collision) -> Verdict | None:
 
 
 def autocast_narrowed(case: Collision) -> Verdict | None:
-    """If autocast narrowed only one side and the other still has its parameter's dtype, that dtype is right.
+    """If autocast narrowed only one side, and the other side still has its parameter's dtype, the parameter's dtype is
+    right.
 
     An Embedding is not on autocast's list, and a Linear is: the region's policy made them differ.
     """
@@ -94,7 +95,7 @@ def autocast_region(case: Collision) -> Verdict | None:
 
 
 def gathered_weights(case: Collision) -> Verdict | None:
-    """Under FSDP the dtype that its policy gathers the weights in is right: what they are kept in says nothing."""
+    """Under FSDP the dtype in which its policy gathers the weights is right, not the one in which they are kept."""
     policies = {s.computes: s.by for plan in case.recording.plans for s in plan.shared if s.computes}
     gathered = {w.dtype for w in case.sides if w.holder == "parameter"}
     if len(case.present) != 2 or len(gathered) != 1 or not gathered <= policies.keys():
@@ -139,7 +140,7 @@ def _past_operands(case: Collision) -> set[tuple[str, int]]:
 
 
 def library_argument(case: Collision) -> Verdict | None:
-    """What a library passes to a function of the program's own is right: the library is not the program's to change.
+    """What a library passes to a function of the program's own is right: the program cannot change the library.
 
     It applies where the value was born inside a call made by the program that has not returned yet.
     """
@@ -177,8 +178,7 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
 
 
 def cast_of_a_part(case: Collision) -> Verdict | None:
-    """Where a part of a model was cast by itself and the rest was left as it was, what leaves the part is wrong at the
-    weights of the rest.
+    """Where only a part of a model was cast, the result of that part is wrong where it meets the weights of the rest.
 
     Both are on purpose, however many weights each has. A cast that covered all that the model had is none of a part.
     """
@@ -287,8 +287,8 @@ def destination(case: Collision) -> Verdict | None:
 
 
 def weights_meet_float64(case: Collision) -> Verdict | None:
-    """Weights are right where only float64 meets them and no other parameter is float64: a wider input gains them
-    nothing."""
+    """Weights are right where only float64 meets them and no other parameter is float64: a wider input does not make
+    them more exact."""
     trained = {w.dtype for w in case.sides if w.trained}
     weights = trained or {w.dtype for w in case.sides if w.holder == "parameter"}
     floating = {w.dtype for w in case.sides if w.dtype in FLOATING}
@@ -312,7 +312,7 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 def sum_of_widened(case: Collision) -> Verdict | None:
-    """Outside any module, where values that were widened on purpose are added to a sum that was made like a narrow
+    """Outside any module: where values that were widened on purpose are added to a sum with the dtype of a narrow
     tensor, the sum is wrong.
     """
     if case.refused.module or len(case.present) != 2:
@@ -332,7 +332,8 @@ def sum_of_widened(case: Collision) -> Verdict | None:
 
 
 def not_cast_back(case: Collision) -> Verdict | None:
-    """A value that was cast, and then meets a tensor of the family that it was cast from, was not cast back."""
+    """A value is wrong if it was cast and then meets a tensor of the origin that it had before: it was not cast
+    back."""
     if len(case.present) != 2 or len(case.sides) != 2:
         return None
     for one, other in (case.sides, case.sides[::-1]):

@@ -12,7 +12,7 @@ from . import arguments
 class DiffCommand:
     """Show what changed dtype between two saved traces, the first difference first, with both births.
 
-    Ops are aligned by module and name, not by line: compare a run before and after a refactoring,
+    Ops are aligned by module and name, not by line. So you can compare a run before and after a refactoring,
     two versions of torch or of a library, two devices, or two ranks.
     """
 
@@ -23,7 +23,7 @@ class DiffCommand:
         add = parser.add_argument
         add("one", type=Path, metavar="A", help="a file that run --save wrote")
         add("other", type=Path, metavar="B", help="another one")
-        add("--html", type=Path, metavar="F", help="write the comparison as one HTML file that loads nothing")
+        add("--html", type=Path, metavar="F", help="write the comparison as one HTML file that needs no network")
         add("--exit-code", action="store_true", help="exit with 1 if anything differs")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:

@@ -20,7 +20,7 @@ __all__ = ["ExplainCommand", "UnknownCode", "explain", "show"]
 
 
 class ExplainCommand:
-    """Explain a finding's code, with a program that fails and the same one repaired.
+    """Explain a finding's code, with a program that fails and the repaired program.
 
     Without a code, list them all. An error message is looked up too:
 

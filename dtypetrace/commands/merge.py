@@ -13,8 +13,8 @@ from . import arguments
 class MergeCommand:
     """Join the saved traces of several ranks to one report.
 
-    Equal findings are shown once, with the ranks that have them. What the ranks disagree about comes
-    first, then what only some ranks have. Ranks whose trace is missing are named.
+    Equal findings are shown once, with the ranks that have them. Differences between ranks come
+    first, then findings that only some ranks have. Ranks whose trace is missing are named.
 
       torchrun --nproc-per-node 4 -m dtypetrace run --save run.trace train.py
       dtypetrace merge run.rank*.trace
@@ -27,7 +27,7 @@ class MergeCommand:
         add = parser.add_argument
         add("traces", type=Path, nargs="+", metavar="TRACE", help="files that run --save wrote, one for each rank")
         add("--world", type=arguments.count("--world"), metavar="N", help="how many ranks there were")
-        add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the joined trace, for dtypetrace show")
         arguments.add_fail_on(parser, "exit with 1 if a finding is this severe or more")

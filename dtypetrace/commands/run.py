@@ -71,7 +71,7 @@ class RunCommand:
             "run a module, as python -m does",
             "a file (or a folder or zip with a __main__), or with -m a module's name; what follows is passed to it",
         )
-        add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the whole trace, for dtypetrace show")
         add(

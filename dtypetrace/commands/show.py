@@ -30,7 +30,7 @@ class ShowCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("trace", type=Path, metavar="TRACE", help="a file that run --save wrote")
-        add("--html", type=Path, metavar="F", help="write the report as one HTML file that loads nothing")
+        add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
         add(
             "--no-source",
             dest="text",

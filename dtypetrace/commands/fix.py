@@ -13,8 +13,8 @@ class FixCommand:
     """Repair a script: patch its source, prove the patch by running it, and show it as a diff.
 
     The script runs at least twice, each time in a process of its own and with its random numbers seeded: once with
-    casts inserted, to find every dtype that is refused, and once with the patch. What it prints is shown once, on stderr;
-    stdout gets the diff. Nothing is written without --write.
+    casts inserted, to find every dtype that is refused, and once with the patch. What it prints is shown once, on
+    stderr; stdout gets the diff. Nothing is written without --write.
 
     If adapters (LoRA and the like) in float16 or bfloat16 do not learn, the script runs twice more, with the adapters
     in float32. The comparison shows what kept each adapter from learning, and whether it learns in float32. Then fix

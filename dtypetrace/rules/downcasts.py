@@ -182,7 +182,7 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
     keeps its digits."""
     op = run.ops[number]
     if _adds(op) and _lasts(run, op, target):
-        return f"{op.count:,} calls add to it: an increment below half a step of {target.dtype} is lost"
+        return f"{op.count:,} calls add to it: an increment below half the spacing of {target.dtype} is lost"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
         return f"the rest computes in {expected} and keeps the digits that are lost here"
     loaded = target.holder == "parameter" and not op.module and not master

@@ -132,7 +132,8 @@ def _updates(result: Retraining, x: int) -> str:
         Series(f"as they are, {before.dtype}", before.changes, before.dtype),
         Series("in float32", after.changes, "float32", _DASHED if before.dtype == "float32" else ""),
     ]
-    levels = {run.dtype: Level(f"half the spacing of {run.dtype}", run.resolution, run.dtype) for run in (before, after)}
+    half = "half the spacing of"
+    levels = {run.dtype: Level(f"{half} {run.dtype}", run.resolution, run.dtype) for run in (before, after)}
     title = "mean change of a weight in a step"
     return _panel(x, title, series, list(levels.values()), result.steps, logarithmic=True)
 

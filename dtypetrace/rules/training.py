@@ -171,7 +171,9 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
                 "dtype", gradient.origin.place, (), True, "leave the gradient in its parameter's dtype", (instead,)
             ),
             count=len(members),
-            notes=(f"{many}: the step rounds the gradient to {u.dtype} again; DDP or another optimizer would refuse it",),
+            notes=(
+                f"{many}: the step rounds the gradient to {u.dtype} again; DDP or another optimizer would refuse it",
+            ),
         )
 
 

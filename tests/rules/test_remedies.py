@@ -462,7 +462,7 @@ def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx @ w", before=HALF).only
     assert f.fix.alternatives == ("cast w at the call, program.py:2, which fixes only this call",)
     f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
-    assert f.fix.alternatives == ("cast the written value to float32 at program.py:2, if it is to stay float32",)
+    assert f.fix.alternatives == ("cast the written value to float32 at program.py:2, if out stays float32",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
     assert f.fix.alternatives == (
         "cast all of net.0 to float16 instead, once it is complete, so that it has one dtype",
@@ -472,7 +472,7 @@ def test_each_further_remedy_says_what_sets_it_back(tmp_path):
 def test_a_model_cast_after_its_optimizer_was_made(tmp_path):
     text = "net = nn.Linear(4, 4)\noptimizer = torch.optim.Adam(net.parameters(), foreach=False)\nfor dtype in (torch.float32, torch.bfloat16):\n    net.to(dtype)  #!\n    net(torch.ones(2, 4, dtype=dtype)).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()"
     _, f = found(tmp_path, text)
-    assert f.fix.why.startswith("leave this cast out, or make it before the optimizer is made")
+    assert f.fix.why.startswith("leave this cast out, or cast before the optimizer is made")
 
 
 def test_a_changed_default_is_reported_with_both_lines(tmp_path):

@@ -22,6 +22,8 @@ def test_the_action_and_its_diff_are_on_the_first_screen(browser, reports):
             diff = v.page.locator("#verdict .diff")
             box = diff.bounding_box()
             assert box["y"] + box["height"] < height and "dtype=torch.float16" in diff.inner_text()
+            lines = diff.locator("pre")
+            assert lines.evaluate("pre => pre.scrollWidth <= pre.clientWidth"), "what is added is not out of view"
             assert "RuntimeError" in v.page.locator("#verdict").inner_text()
             v.quiet()
 

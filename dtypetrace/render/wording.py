@@ -83,7 +83,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         else f"{step.op} without a dtype"
         if step.op in TAKES_DTYPE
         else f"{step.op} gives {step.to}",
-        "conversion": f"{step.op} got dtype={step.to}" if named else f"{step.op} keeps its argument's dtype",
+        "conversion": f"{step.op} got dtype={step.to}" if named else _converted(step),
         "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
         "parameter": f"the module's constructor makes {step.to} parameters",
         "load": f"the checkpoint holds {step.to}"
@@ -101,6 +101,13 @@ def _birth(f: Finding, step: FlowStep) -> str:
     if step.op == "set_default_dtype":
         return "it becomes the default dtype" + outside
     return born.get(kind, step.op) + outside
+
+
+def _converted(step: FlowStep) -> str:
+    """Python floats have no dtype that could be kept: what is float32 may also be the default."""
+    if step.to == "float32" and step.op in TAKES_DTYPE:
+        return f"{step.op} without a dtype"
+    return f"{step.op} keeps its argument's dtype"
 
 
 def _meeting(f: Finding) -> str:

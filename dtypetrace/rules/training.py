@@ -159,6 +159,9 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         said = f"{u.optimizer}'s step takes {u.gradient_dtype} gradients of {u.dtype} weights"
         ends = FlowStep(site, "step", "", u.gradient_dtype, u.dtype, "value", said=said)
         many = titles.shared([u.name], len(members))
+        change = "leave the gradient in its parameter's dtype"
+        if gradient.origin.kind == "cast":
+            change = f"leave this cast out: the gradient of a {u.dtype} weight is {u.dtype}"
         instead = "keep the weights in float32, and let autocast compute in the narrow dtype"
         yield silent_finding(
             "DT306",
@@ -167,9 +170,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             severity="warning",
             operands=(gradient, parameter),
             flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
-            fix=Fix(
-                "dtype", gradient.origin.place, (), True, "leave the gradient in its parameter's dtype", (instead,)
-            ),
+            fix=Fix("dtype", gradient.origin.place, (), True, change, (instead,)),
             count=len(members),
             notes=(
                 f"{many}: the step rounds the gradient to {u.dtype} again; DDP or another optimizer would refuse it",

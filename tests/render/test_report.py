@@ -604,7 +604,7 @@ def test_whether_a_conversion_names_its_dtype_is_reported(tmp_path):
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
     for given, reported in (
         (", dtype=torch.float32", "tensor got dtype=float32"),
-        ("", "tensor keeps its argument's dtype"),
+        ("", "tensor without a dtype"),
     ):
         program = programs.run(tmp_path, text.format(given))
         assert reported in report.text(program.recording, program.findings)

@@ -302,4 +302,4 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
         }.get(origin.kind, f"make it {expected} where it is born")
         return Fix("dtype", origin.place, (edit,), True, why, (at_use,))
     at = origin.place if origin.place.stack else place
-    return Fix("dtype", at, (), False, f"make it {expected} here, or cast it where it is used", (at_use,))
+    return Fix("dtype", at, (), False, f"make it {expected} here", (at_use,))

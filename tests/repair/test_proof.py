@@ -282,7 +282,10 @@ def test_if_it_is_the_only_one_it_is_not_proven():
     repair, _ = chosen("bad", candidates=("bad",))
     proof = repair.prove()
     assert not proof.proven
-    assert "move weights that these do not: w: a step would change it by 0.001, and 0% of it arrives" in proof.why
+    assert (
+        "move weights that they move in higher precision: w: a step would change it by 0.001, and 0% of it arrives"
+        in proof.why
+    )
 
 
 def test_steps_that_lose_the_same_without_the_patch_are_no_reason_against_it():

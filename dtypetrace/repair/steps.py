@@ -40,9 +40,10 @@ def said(recording: Recording) -> str:
     updates = [c for c in recording.compared if c.what == "update" and c.steps]
     if updates:
         taken, weights = max(c.steps for c in updates), len({c.name for c in updates})
-        steps = f"{taken} steps change" if taken > 1 else "a step changes"
+        steps = f"{taken} steps make" if taken > 1 else "a step makes"
         share = f"{median(c.arrived for c in updates):.0%}"
-        return f"{share} of what {steps} in {weights} weight{'s' * (weights > 1)} in higher precision arrives"
+        keep = f"{weights} weights keep" if weights > 1 else "1 weight keeps"
+        return f"{keep} {share} of the change that {steps} in higher precision"
     if any(u.steps for u in recording.updates) and any(HALF.intersection(op.outputs) for op in recording.ops):
         return "what its steps do to the weights was not compared with higher precision"
     return ""

@@ -69,8 +69,8 @@ def chosen_by_hand(recording: Recording) -> Finding | None:
 
 _NONE_KNOWN = "no edit of the program's own lines is known for it"
 _WHY_NONE = {
-    "DT402": "which modules get adapters, and how large, is the author's choice",
-    "DT403": "which statements the new order may pass is for the author to see",
+    "DT402": "you choose which modules get adapters, and how large the adapters are",
+    "DT403": "only you can see past which statements the optimizer's line may move",
 }
 
 

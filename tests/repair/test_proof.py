@@ -117,7 +117,7 @@ def in_higher_precision(arrived: float) -> Compared:
 
 def test_how_much_of_the_steps_arrives_is_said():
     moved = replace(trained(), compared=(in_higher_precision(0.97),))
-    assert steps.said(moved) == "97% of what 4 steps change in 1 weight in higher precision arrives"
+    assert steps.said(moved) == "1 weight keeps 97% of the change that 4 steps make in higher precision"
     assert steps.said(Recording()) == "" == steps.said(trained()), "nothing in 16 bits"
     b = RecordingBuilder()
     b.ran("linear", b.made("float16"))
@@ -273,7 +273,7 @@ def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
     repair, program = chosen("bad")
     proof = repair.prove()
     assert proof.proven and repair.patch.now == ["good"], proof
-    assert "100% of what 4 steps change in 1 weight in higher precision arrives" in proof.why
+    assert "1 weight keeps 100% of the change that 4 steps make in higher precision" in proof.why
     assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
     assert program.compared == [0, 4, 4, 4], "the first run is not compared"
 
@@ -292,4 +292,4 @@ def test_steps_that_lose_the_same_without_the_patch_are_no_reason_against_it():
     repair, program = chosen("bad", "as it is")
     proof = repair.prove()
     assert proof.proven and repair.patch.now == ["bad"]
-    assert "0% of what 4 steps change in 1 weight in higher precision arrives" in proof.why, "it is said"
+    assert "1 weight keeps 0% of the change that 4 steps make in higher precision" in proof.why, "it is said"

@@ -90,14 +90,20 @@ class Table:
     def rule(self, name: str, call: Call) -> str | None:
         """The rule for a call of a function (``conv2d``) or an operator (``addmm.default``), None where it was not
         measured."""
-        entry = self._entries.get(name)
+        entry = self._entry(name)
         if entry is None:
             return None
         return entry.usual if not entry.other or kinds(call) in entry.kinds else entry.other
 
+    def _entry(self, name: str) -> _Entry | None:
+        """The rule of a name. Inference mode does not take functions apart: the operator ``linear.default`` is then the
+        function ``linear``."""
+        function, _, overload = name.partition(".")
+        return self._entries.get(name) or (None if "out" in overload else self._entries.get(function))
+
     def _why_unknown(self, name: str, call: Call) -> str:
         """Why nothing can be said about a call; empty where something can."""
-        entry = self._entries.get(name)
+        entry = self._entry(name)
         if entry is None:
             return "no rule was measured for this operator"
         if name.startswith(ELEMENT_BY_ELEMENT):

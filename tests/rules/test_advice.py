@@ -367,6 +367,26 @@ def test_a_change_that_moves_the_collision_is_not_shown(tmp_path):
     assert program.text.splitlines()[edit.start[0] - 1] == "net(x)", "not where other() takes it as it is"
 
 
+def test_a_change_that_moves_the_collision_is_not_shown_in_inference_mode(tmp_path):
+    """Operators run whole there: ``linear.default`` and not ``addmm.default``."""
+    text = """
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower, self.head = nn.Linear(8, 8), nn.Linear(8, 64).to(torch.bfloat16)
+    def forward(self, x):
+        words = torch.zeros(3, 8, dtype=torch.bfloat16)
+        return self.head(words.masked_scatter(words == 0, self.tower(x)))
+net, x = Both(), torch.ones(3, 8)
+with torch.inference_mode():
+    net(x)
+"""
+    said = objected(tmp_path, text, "torch.ones(3, 8)", "torch.ones(3, 8, dtype=torch.bfloat16)")
+    assert "linear at program.py:7 would refuse it then" in said, said
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean, found.text
+
+
 def test_every_check_gives_its_reason():
     assert all((check.__doc__ or "").strip().endswith(".") for check in checks.CHECKS)
 

@@ -58,6 +58,9 @@ def test_changes_that_no_diff_shows_are_a_list_with_their_code(browser, tmp_path
         assert steps.all_inner_texts() == [line.replace("`", "") for line in lines]
         assert steps.locator("code").all_inner_texts() == ["scaler = GradScaler()", "a", "b"]
         assert steps.last.bounding_box()["y"] < 500
+        opens = v.page.locator("#verdict > p > a.button")
+        long = "a => { a.textContent = 'open ' + 'x'.repeat(90); return a.getBoundingClientRect().right < innerWidth; }"
+        assert opens.evaluate(long), "a long path stays on the screen"
         assert v.page.locator("ol.steps").count() == 1, "the card leads to the list and does not repeat it"
         v.quiet()
 

@@ -191,7 +191,7 @@ class Retraining:
         if not all(map(math.isfinite, after.losses)):
             found.append("in float32 the loss became infinite or NaN")
         elif len(self.untrained) < len(after.losses):
-            found.append("the loss with untrained weights, to compare with, could not be computed")
+            found.append("the loss could not be compared: the one with untrained weights could not be computed")
         elif not self._no_worse():
             found.append(self.losses_compared + ": it got worse")
         return tuple(found)

@@ -152,7 +152,7 @@ class Repair:
         for problem in self.problems:
             problem.chosen = self.nearest.chosen.get(problem.key)
         self.patch.set(self.nearest.changes)
-        return Proof(False, f"{self.nearest.why} with the patch that came nearest, which is shown", proof.rounds)
+        return Proof(False, f"{self.nearest.why} (with the best patch, which is shown)", proof.rounds)
 
     def _pruned(self, patched: Outcome, most: int) -> Outcome:
         """Removes changes that are no longer needed because of later ones, found after a candidate that did not
@@ -354,7 +354,7 @@ class Repair:
             before = f"up to the refusal, which could not be healed, {'; '.join(map(_agree, found))}"
             return Proof(True, f"nothing is refused; {before}{_steps(patched)}", rounds)
         if count := finite(patched):
-            why = f"no healed run came to its end to compare with, but the {count} values that it computes are finite"
+            why = f"no healed run reached its end, so nothing was compared, but its {count} values are finite"
             return Proof(True, f"nothing is refused; {why}{_steps(patched)}", rounds)
         return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
 

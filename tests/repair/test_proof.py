@@ -217,7 +217,7 @@ def test_each_run_is_named_when_it_begins():
 def test_a_search_that_fails_shows_the_patch_that_came_nearest():
     repair, program = search({"": "first second", "first": "second", "first second": "first second"})
     proof = repair.prove()
-    assert not proof.proven and "the patch that came nearest" in proof.why
+    assert not proof.proven and "the best patch, which is shown" in proof.why
     assert repair.patch.now == ["first"] and "still refused" in proof.why
 
 

@@ -165,8 +165,15 @@ def _reaches(proposal: Proposal) -> bool:
     now = given_again(proposal.run, refused, proposal.effect.casts)
     if proposal.effect.numbers or now != {w.index: w.dtype for w in refused.witnesses if w.index in now}:
         return True
-    changed = proposal.effect.change.results.keys()
-    return bool(changed & set(_made_from(proposal.case.recording.ops, proposal.case.witness.producer)))
+    path = set(_made_from(proposal.case.recording.ops, proposal.case.witness.producer))
+    return bool(proposal.effect.change.results.keys() & path) or _is_absorbed(proposal.run, path)
+
+
+def _is_absorbed(run: Replay, path: set[int]) -> bool:
+    """Whether a change of what an operand was computed from is lost on its way: a wider operand widens it again. Every
+    op on the way must have a rule."""
+    changed = any(run.ops[n].outputs != run.recording.ops[n].outputs for n in path)
+    return changed and not any(run.ops[n].unknown for n in path)
 
 
 def _made_from(ops: Sequence[Op], producer: int) -> set[int]:

@@ -387,6 +387,19 @@ with torch.inference_mode():
     assert found.clean, found.text
 
 
+def test_a_change_that_a_wider_operand_undoes_is_not_shown(tmp_path):
+    text = """
+    import torch
+    net = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 64)).to(torch.bfloat16)
+    wave, window = torch.ones(3, 8), torch.hann_window(8)
+    net((wave * window).abs())
+    """
+    said = objected(tmp_path, text, "torch.ones(3, 8)", "torch.ones(3, 8, dtype=torch.bfloat16)")
+    assert "linear would refuse it again" in said, said
+    found = follow(tmp_path, text, rounds=1)
+    assert found.clean, found.text
+
+
 def test_every_check_gives_its_reason():
     assert all((check.__doc__ or "").strip().endswith(".") for check in checks.CHECKS)
 

@@ -39,7 +39,7 @@ def said(recording: Recording) -> str:
     is computed in 16 bits."""
     updates = [c for c in recording.compared if c.what == "update" and c.steps]
     if updates:
-        taken, weights = max(c.steps for c in updates), len({c.name for c in updates})
+        taken, weights = max(c.steps for c in updates), len(updates)  # modules called by themselves share names
         steps = f"{taken} steps make" if taken > 1 else "a step makes"
         share = f"{median(c.arrived for c in updates):.0%}"
         keep = f"{weights} weights keep" if weights > 1 else "1 weight keeps"

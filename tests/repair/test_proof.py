@@ -118,6 +118,8 @@ def in_higher_precision(arrived: float) -> Compared:
 def test_how_much_of_the_steps_arrives_is_said():
     moved = replace(trained(), compared=(in_higher_precision(0.97),))
     assert steps.said(moved) == "1 weight keeps 97% of the change that 4 steps make in higher precision"
+    twice = replace(moved, compared=moved.compared * 2)
+    assert steps.said(twice).startswith("2 weights keep 97%"), "two modules that are called by themselves share names"
     assert steps.said(Recording()) == "" == steps.said(trained()), "nothing in 16 bits"
     b = RecordingBuilder()
     b.ran("linear", b.made("float16"))

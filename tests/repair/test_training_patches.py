@@ -37,10 +37,10 @@ print("moved", int((net.weight != 0.5).sum()))
 """
 
 
-def fix(folder, *words):
+def fix(folder, *words, timeout=300):
     environment = dict(os.environ, PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore", NO_COLOR="1")
     command = [sys.executable, "-m", "dtypetrace", "fix", *words, "program.py"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 def test_fix_writes_the_float32_weights_once_a_run_has_proven_them(tmp_path):
@@ -133,7 +133,7 @@ def test_adapters_of_the_public_cases_learn_once_the_patch_is_written(name, tmp_
     pytest.importorskip("peft"), pytest.importorskip("prodigyopt"), pytest.importorskip("diffusers")
     file = ROOT / "tests" / "cases" / f"case_seed_lora_{name}.py"
     (tmp_path / "program.py").write_text(file.read_text())
-    done = fix(tmp_path, "--write")
+    done = fix(tmp_path, "--write", timeout=900)
     assert done.returncode == 0, done.stderr
     assert "proven: DT30" in done.stderr and "steps make in higher precision" in done.stderr, done.stderr
     out = tmp_path / "out.json"

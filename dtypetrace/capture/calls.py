@@ -16,6 +16,9 @@ CAST_CALLS = frozenset(
     {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
 )
 """Casts that may return the tensor they were called on. For the others, the output shows that a cast ran."""
+FROM_NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.scalar_tensor})
+"""Calls that make a tensor from numbers of Python's or NumPy's."""
+_GIVEN = (bool, int, float, complex, list, tuple)
 _RESULTS = (
     getattr(home, name, None) for name in FIXED_RESULTS | LIKES for home in (torch, Tensor, torch.nn.functional)
 )
@@ -70,6 +73,23 @@ def tensors_in(args: Iterable[Any], kwargs: dict[str, Any] | None = None) -> lis
                 if isinstance(b, Tensor):
                     found.append(b)
     return found
+
+
+def given_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """The numbers of Python's or NumPy's from which a call makes a tensor; None if it makes it from something else."""
+    if func not in FROM_NUMBERS:
+        return None
+    named = kwargs.get("data") if kwargs else None
+    data = args[1] if func is Tensor.new_tensor and len(args) > 1 else args[0] if args else named
+    numeric = isinstance(data, _GIVEN) and not _holds_tensors(data) or type(data).__module__ == "numpy"
+    return data if numeric else None
+
+
+def _holds_tensors(data: Any) -> bool:
+    """Whether nested lists hold anything other than numbers."""
+    if isinstance(data, (list, tuple)):
+        return any(_holds_tensors(v) for v in data)
+    return not isinstance(data, (bool, int, float, complex))
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

@@ -1,9 +1,10 @@
 """Integers that lose their values: arithmetic that wraps, fractions that a write cuts off, casts after which different
-numbers are equal. And factors close to 1 that a cast makes 1.
+numbers are equal. The same for times and other float64 numbers, and factors close to 1 that a cast makes 1.
 
 Each is measured on a sample of one call: the same arithmetic in int64, the same write in floating point, neighbours of
-the sorted numbers before and after the cast. Nothing is read on the host. Integers of 32 bits and more may wrap on
-purpose, as in a hash, so only arithmetic of the smaller ones is looked at.
+the sorted numbers before and after the cast. Numbers that Python or NumPy hands to a new tensor are cast, too. Nothing
+is read on the host. Integers of 32 bits and more may wrap on purpose, as in a hash, so only arithmetic of the smaller
+ones is looked at.
 """
 
 from __future__ import annotations
@@ -45,13 +46,9 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     source = args[1] if func is _aten.copy_.default else args[0]
     if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
         return None
-    if out.dtype in HALVES:
-        return _ones(source, out) if source.dtype in _WIDE and out.numel() <= _FACTORS else None
-    if source.dtype in _LARGE and out.dtype is torch.float32:
-        return _merged(source)
-    if not source.dtype.is_floating_point or out.dtype.is_floating_point or out.dtype.is_complex:
-        return None
-    if out.dtype is torch.bool:
+    if out.dtype.is_floating_point:
+        return _rounded(source, out)
+    if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
         return None
     numbers = sample(source.detach())
     if out.dtype in _LARGE and func is not _aten.copy_.default:
@@ -60,6 +57,29 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         known = torch.isfinite(numbers)
         return known.sum(), (known & (numbers.trunc() != numbers)).sum()
     return _outside(numbers, out.dtype) if out.dtype in _SMALL else None
+
+
+def handed(data: Any, out: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The same for numbers of Python's or NumPy's from which a call made a tensor."""
+    if out.numel() > _HANDED or out.dtype not in HALVES and out.dtype is not torch.float32:
+        return None
+    if isinstance(data, torch.Tensor) or getattr(data, "nbytes", 8 * out.numel()) < 8 * out.numel():
+        return None  # no wider than what it became
+    source = torch.tensor(data, dtype=torch.float64, device=out.device)
+    return _rounded(source, out) if source.shape == out.shape else None
+
+
+_HANDED = 1 << 14
+"""Numbers of the longest list that is read a second time."""
+
+
+def _rounded(source: Tensor, out: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Numbers that a cast to another floating dtype made equal, or made 1."""
+    if out.dtype in HALVES:
+        return _ones(source, out) if source.dtype in _WIDE and out.numel() <= _FACTORS else None
+    if out.dtype is torch.float32 and (source.dtype in _LARGE or source.dtype is torch.float64):
+        return _merged(source)
+    return None
 
 
 def _outside(numbers: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -90,10 +110,16 @@ def _coarse(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return known.sum(), (known & (numbers.abs() > _FINEST)).sum()
 
 
-def _merged(integers: Tensor) -> tuple[Tensor, Tensor]:
-    """Different integers, and how many of them are equal to the next smaller one in float32."""
-    ordered = sample(integers).sort().values
+_NOISE = 2.0**-44
+"""Relative distance of two float64 numbers that may differ by rounding only."""
+
+
+def _merged(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Different numbers, and how many of them are equal to the next smaller one in float32."""
+    ordered = sample(numbers.detach()).sort().values
     apart = ordered[1:] != ordered[:-1]
+    if ordered.dtype.is_floating_point:
+        apart = torch.isfinite(ordered[1:]) & (ordered[1:] - ordered[:-1] > _NOISE * ordered[1:].abs())
     cast = ordered.to(torch.float32)
     return apart.sum(), (apart & (cast[1:] == cast[:-1])).sum()
 

@@ -36,12 +36,12 @@ class RawInput(NamedTuple):
     name: str
     """The name of a parameter, else empty."""
     parameter: bool
-    shape: Sequence[int]
+    shape: tuple[int, ...]
 
     def record(self) -> Input:
         """Converts it to plain data."""
         holder = "parameter" if self.parameter else None
-        return Input(dtype_name(self.dtype), self.event, self.producer, self.name, holder, tuple(self.shape))
+        return Input(dtype_name(self.dtype), self.event, self.producer, self.name, holder, self.shape)
 
 
 class GrowingOp:
@@ -50,17 +50,20 @@ class GrowingOp:
     ``steady`` and ``forms`` are for ``Recorder._again``: the one dtype of all tensors of a call (None if they have
     several), and the forms of the calls so far, by the types of the result and of the arguments. ``manner`` and
     ``near`` are for numerics: how such calls are measured (``Values.manner``), and whether in every step.
+
+    In a trace of one step, the garbage collector's visits to new objects cost as much as making them. So an op is few
+    objects that it visits: of plain tuples of numbers it lets go, and ops share ``forms``.
     """
 
     __slots__ = (
         "number", "count", "steady", "forms", "manner", "near",
-        "func", "op", "phase", "module", "place", "inputs", "outputs", "autocast", "root", "of", "shape", "device",
+        "func", "op", "phase", "module", "place", "operands", "outputs", "autocast", "root", "of", "shape", "device",
         "peak", "uncached", "written", "named",
     )  # fmt: skip
     number: int
     count: int
     steady: torch.dtype | None
-    forms: dict[tuple[type, ...], Form]
+    forms: Forms
     manner: int
     near: bool
     func: Any
@@ -68,17 +71,23 @@ class GrowingOp:
     phase: str
     module: int
     place: int
-    inputs: list[RawInput]
+    operands: tuple[tuple[Any, ...], ...]
+    """:attr:`inputs` as plain tuples."""
     outputs: tuple[torch.dtype, ...]
     autocast: str
     root: weakref.ref[nn.Module] | None
     of: int
-    shape: Sequence[int]
+    shape: tuple[int, ...]
     device: torch.device | None
     peak: Tensor | float | None
     uncached: str
     written: tuple[int, ...]
     named: torch.dtype | None
+
+    @property
+    def inputs(self) -> list[RawInput]:
+        """The operands as they were at the op's first call."""
+        return [RawInput._make(operand) for operand in self.operands]
 
     def record(self, module: str, model: int) -> Op:
         """Converts it to plain data."""
@@ -93,7 +102,7 @@ class GrowingOp:
             self.count,
             self.autocast,
             self.of,
-            tuple(self.shape),
+            self.shape,
             str(self.device) if self.device is not None else "",
             self._read_peak(),
             self.uncached,
@@ -113,7 +122,7 @@ class GrowingOp:
 
 def in_16_bits(op: GrowingOp) -> bool:
     """Whether an op takes or makes 16-bit floating numbers."""
-    return any(d in HALVES for d in op.outputs) or any(i.dtype in HALVES for i in op.inputs)
+    return any(d in HALVES for d in op.outputs) or any(operand[0] in HALVES for operand in op.operands)
 
 
 # ---------------------------------------------------------------- decided once in a process
@@ -122,7 +131,7 @@ def in_16_bits(op: GrowingOp) -> bool:
 class Form:
     """The types of a call's arguments: one form for all calls with the same types."""
 
-    __slots__ = ("kinds", "tensors", "floats", "simple", "plain")
+    __slots__ = ("kinds", "tensors", "floats", "simple", "plain", "alone")
 
     def __init__(self, kinds: tuple[type, ...], positional: int) -> None:
         self.kinds = kinds
@@ -135,6 +144,24 @@ class Form:
         """Whether there are no other tensors: none passed by name, none in a list."""
         self.plain = all(kinds[i] in _PLAIN for i in self.tensors)
         """Whether all of them are plain tensors and parameters."""
+        self.alone: dict[type, Forms] = {}
+        """The tables of ops all of whose calls have this form, by the type of the result."""
+
+
+Forms = dict[tuple[type, ...], Form]
+"""Forms by the types of the result and of the arguments; never written to, because ops share them."""
+NO_FORMS: Forms = {}
+
+
+def one_more(forms: Forms, makes: type, form: Form) -> Forms:
+    """Those forms, and a form of calls that return a ``makes``."""
+    key = (makes, *form.kinds)
+    if forms:
+        return {**forms, key: form}
+    alone = form.alone.get(makes)
+    if alone is None:
+        alone = form.alone[makes] = {key: form}
+    return alone
 
 
 _forms: dict[tuple[int, tuple[type, ...]], Form] = {}
@@ -198,9 +225,9 @@ def operator(func: Any) -> Operator:
 # ---------------------------------------------------------------- measured once
 
 
-def size_of(tensor: Tensor) -> Sequence[int]:
-    """A tensor's sizes, without a copy where they are certainly plain numbers."""
-    return tensor.shape if type(tensor) in _PLAIN and not tensor.is_nested else shape_of(tensor)
+def size_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's sizes, looked at one by one only where they may not be plain numbers."""
+    return tuple(tensor.shape) if type(tensor) in _PLAIN and not tensor.is_nested else shape_of(tensor)
 
 
 def peak_of(integers: Tensor, cast: Tensor) -> Tensor | None:

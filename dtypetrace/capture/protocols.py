@@ -108,6 +108,9 @@ class Reference(Protocol):
     on: bool
     """Whether it has not ended."""
 
+    def begins_with(self, op: Any) -> bool:
+        """Whether spot checks, which are not attached, begin with a new op."""
+
     def outermost(self, module: nn.Module) -> None:
         """A module is called from outside."""
 

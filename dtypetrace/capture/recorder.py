@@ -26,14 +26,14 @@ from .marks import Mark, Origins
 from .module_names import Modules, clean_name
 from .ops import (
     MOST_INPUTS,
+    NO_FORMS,
     Form,
     GrowingOp,
     Operator,
-    RawInput,
     form_of,
-    in_16_bits,
     is_parameter,
     made_by,
+    one_more,
     operator,
     peak_of,
     size_of,
@@ -98,7 +98,7 @@ class Recorder:
         self.reference: Reference | None = None
         """What computes in higher precision, if a reference was asked for."""
         self.checks: Reference | None = None
-        """Spot checks: they become the reference with the first op in 16 bits, and cost nothing before and after."""
+        """Spot checks: they become the reference with the first op to check, and cost nothing before and after."""
         self.plans: list[Plan] = []
         self.thread = get_ident()
         self.threads: dict[int, Thread] = {}
@@ -322,7 +322,7 @@ class Recorder:
             self._mark_output(op, known, o, inputs, dtypes, call, forward_op, thread)
 
         if self.values is not None and (op.near or self.values.looking):
-            measuring.long_path(self, op.number, func, args, kwargs, inputs, outputs, phase)
+            measuring.long_path(self, op.number, func, args, kwargs, inputs, outputs, phase, call)
         steady = made or (dtypes[0] if dtypes else None)
         if located and steady is not None and steady.is_floating_point and form.plain and {*dtypes} == {steady}:
             self._shorten(key, op, known, form, args, out, steady, len(inputs))
@@ -353,21 +353,23 @@ class Recorder:
         op.root = self.ops[forward_op].root if forward_op >= 0 else None
         if thread.modules:
             op.root = thread.modules[0].root.ref
-        op.inputs = self._raw_inputs(func, inputs, place, forward_op)
+        op.operands = self._operands(func, inputs, place, forward_op)
         op.outputs = tuple([o.dtype for o in outputs])
         op.of = max(forward_op, -1)
         op.peak = peak_of(inputs[0], outputs[0]) if func is TO_COPY and inputs else None
         op.shape = size_of(outputs[0]) if outputs else ()
         op.device = outputs[0].device if outputs else inputs[0].device if inputs else None
-        op.steady, op.forms, op.manner, op.near = None, {}, UNMEASURED, True
+        op.steady, op.forms, op.manner, op.near = None, NO_FORMS, UNMEASURED, True
         op.number, op.count, op.uncached, op.written = len(self.ops), 1, "", ()
         self.ops.append(op)  # complete: an interrupt may come at once
         self._op_of[name] = op
-        if self.checks is not None and self.reference is None and self.checks.on and in_16_bits(op):
+        if self.checks is not None and self.reference is None and self.checks.begins_with(op):
             self.reference = self.checks
         return op
 
-    def _raw_inputs(self, func: Any, inputs: Sequence[Tensor], place: int, forward_op: int) -> list[RawInput]:
+    def _operands(
+        self, func: Any, inputs: Sequence[Tensor], place: int, forward_op: int
+    ) -> tuple[tuple[Any, ...], ...]:
         """The operands as they were at an op's first call."""
         seen = []
         for t in inputs[:MOST_INPUTS]:
@@ -378,8 +380,8 @@ class Recorder:
                 mark = self.origins.adopt(t, place, forward_op)
             parameter = is_parameter(t)
             name = self.origins.events[mark.event].name if parameter else ""
-            seen.append(RawInput(t.dtype, mark.event, mark.op, name, parameter, size_of(t)))
-        return seen
+            seen.append((t.dtype, mark.event, mark.op, name, parameter, size_of(t)))  # the fields of a RawInput
+        return tuple(seen)
 
     def _mark_output(
         self,
@@ -446,7 +448,7 @@ class Recorder:
             return
         if all(o is None or type(o) in _PLAIN and o.dtype is dtype for o in made_by(out, type(out))):
             op.steady = dtype
-            op.forms[type(out), *form.kinds] = form
+            op.forms = one_more(op.forms, type(out), form)
             if self.values is not None:
                 op.manner = self.values.manner(known.func, dtype, op.phase)
             self._steady[key] = op

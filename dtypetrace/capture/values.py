@@ -105,6 +105,12 @@ class Values:
                 if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
                     self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
 
+    def handed(self, number: int, data: Any, out: Tensor) -> None:
+        """Measures what became of numbers of Python's or NumPy's from which op ``number`` made a tensor."""
+        with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
+            if self._looks_again(number) and _plain(out):
+                self._count_integers(number, integers.handed(data, out), out)
+
     def manner(self, func: Any, dtype: torch.dtype, phase: str) -> int:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
@@ -228,11 +234,15 @@ class Values:
         self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
     ) -> None:
         """Counts integers that a call did not keep."""
-        calls = self._of_integers.get(number, 0)
-        if calls >= integers.CALLS or not _plain(out) or not all(_plain(a) for a in args if isinstance(a, Tensor)):
-            return
-        self._of_integers[number] = calls + 1
-        counts = integers.measured(func, args, kwargs, out)
+        if all(_plain(t) for t in (out, *args) if isinstance(t, Tensor)) and self._looks_again(number):
+            self._count_integers(number, integers.measured(func, args, kwargs, out), out)
+
+    def _looks_again(self, number: int) -> bool:
+        """Whether one more call of an op is looked at."""
+        calls = self._of_integers[number] = self._of_integers.get(number, 0) + 1
+        return calls <= integers.CALLS
+
+    def _count_integers(self, number: int, counts: tuple[Tensor, Tensor] | None, out: Tensor) -> None:
         sums = self._sums_of(out) if counts is not None else None
         if counts is not None and sums is not None:
             sums.integers(number, *counts)
@@ -347,7 +357,7 @@ _NOT_ARITHMETIC = ("empty", "new_empty", "resize", "set_", "_unsafe_view", "_loc
 
 def _is_followed(op: GrowingOp) -> bool:
     """Whether an op may update a tensor that the program keeps narrow, so that every call counts."""
-    narrow = bool(op.inputs) and op.inputs[0].dtype in NARROW
+    narrow = bool(op.operands) and op.operands[0][0] in NARROW
     return narrow and op.phase in _FOLLOWED_PHASES and id(op.func) in _FOLLOWED_IDS
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -71,8 +72,15 @@ def unheard(function: Callable[[], _Result]) -> _Result:
         results.append(function())
         return number
 
-    torch.zeros(1, dtype=torch.float32, device="cpu").apply_(called)
+    one = getattr(_of_thread, "one", None)
+    if one is None:  # made once, because that costs more than all of this
+        one = _of_thread.one = torch.zeros(1, dtype=torch.float32, device="cpu")
+    one.apply_(called)
     return results[0]
+
+
+_of_thread = threading.local()
+"""A tensor for each thread, see ``unheard``."""
 
 
 def _in_unheard(frame: FrameType | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from ..capture import private
+from ..capture.calls import FROM_NUMBERS, given_numbers
 from ..records import Compared, Precision
 from .compared import Comparisons
 from .engine import Engine, Followed, Written
@@ -18,9 +19,7 @@ from .samples import SIZE, sample
 Tensor = torch.Tensor
 STEPS = 10
 """Optimizer steps that are followed unless the program asks for another number: damage shows in the first few."""
-_NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.scalar_tensor})
 _EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
-_GIVEN = (bool, int, float, complex, list, tuple)
 
 
 class Names(Protocol):
@@ -205,17 +204,15 @@ class Reference:
             return
         if func in _EXPORTS:
             self._engine.shadows.export(args[0])
-        elif func in _NUMBERS and isinstance(out, Tensor):
+        elif func in FROM_NUMBERS and isinstance(out, Tensor):
             try:
-                self._given(func, args, kwargs, out)
+                self._given(given_numbers(func, args, kwargs), out)
             except Exception as error:
                 self._fail(error)
 
-    def _given(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def _given(self, data: Any, out: Tensor) -> None:
         shadows = self._engine.shadows
-        data = args[1] if func is Tensor.new_tensor and len(args) > 1 else args[0] if args else kwargs.get("data")
-        numeric = isinstance(data, _GIVEN) and not _holds_tensors(data) or type(data).__module__ == "numpy"
-        if not numeric or not shadows.follows(out) or out.dtype is torch.float64 or out.layout is not torch.strided:
+        if data is None or not shadows.follows(out) or out.dtype is torch.float64 or out.layout is not torch.strided:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             given = torch.tensor(data, dtype=shadows.wide_of(out.dtype), device=out.device)
@@ -265,10 +262,3 @@ _MEASURED_STEPS, _ONE_IN = 2, 4
 """In the first ``_MEASURED_STEPS`` steps every op is measured, then in one step in ``_ONE_IN``. Gradients and updates
 are compared in every step."""
 _MOST_NODES = 1 << 16
-
-
-def _holds_tensors(data: Any) -> bool:
-    """Whether nested lists hold anything other than numbers."""
-    if isinstance(data, (list, tuple)):
-        return any(_holds_tensors(v) for v in data)
-    return not isinstance(data, (bool, int, float, complex))

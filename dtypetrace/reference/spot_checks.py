@@ -5,7 +5,9 @@ their tensors and the memory are bounded, however large the program is. So proba
 coordinates and small models are checked; the activations of a large model are not, and what is computed from those
 begins again with the program's own values. Backward and the optimizer are not followed.
 
-They begin with the first op in 16 bits: a program without such ops pays nothing.
+Ops in 16 bits are checked wherever they run, and with them what is computed from their results. Ops in float32, of
+which there are many more and few lose anything, are checked only on lines of the user's own: what a library computes
+in float32 was tried by many.
 """
 
 from __future__ import annotations
@@ -28,9 +30,15 @@ from .shadows import floating
 
 Tensor = torch.Tensor
 STEPS = 2
-"""Optimizer steps with ops in 16 bits that are checked."""
+"""Optimizer steps with ops to check that are checked."""
 CALLS = 3000
 """Calls that are checked in a run: each costs a few tenths of a millisecond on a CPU."""
+CALLS_IN_FLOAT32 = 1000
+"""The same for those in float32 that compute with no reference."""
+PASSED_IN_FLOAT32 = 20_000
+"""Calls of a program without 16 bits after which its checks end, however few of them were checked."""
+_NARROW, _OWN, _OTHER = range(3)
+"""An op in 16 bits; another on a line of the user's own; the rest."""
 CALLS_OF_ONE = 64
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
 LARGEST = 1 << 18
@@ -48,6 +56,9 @@ class Recorder(Protocol):
 
     not_seen: dict[str, None]
     reference: Any
+    places: Any
+    user: Any
+    running_steps: Any
 
     @property
     def ops(self) -> list[Any]: ...
@@ -63,18 +74,25 @@ class SpotChecks:
         self._errors = Errors()
         self._engine = Engine(self._saw)
         self._shadows = self._engine.shadows
-        self._narrow: dict[int, bool] = {}
-        """By op: whether it takes or makes 16-bit numbers."""
+        self._of: dict[int, int] = {}
+        """By op: ``_NARROW``, ``_OWN`` or ``_OTHER``."""
+        self._narrow = False
+        """Whether an op in 16 bits has run."""
         self._writes: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
         self._written: Written | None = None
         self._left = CALLS
+        self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
-        self._steps = 0
-        self._met = False
-        """Whether an op of this step was checked."""
+        self._steps = self._wide_steps = 0
+        self._met = self._wide_met = False
+        """Whether an op of this step was checked, in 16 bits and in float32."""
         self.on = True
+
+    def begins_with(self, op: Any) -> bool:
+        """Whether an op is the first to check."""
+        return self.on and (in_16_bits(op) or self._wide() and self._is_own(op))
 
     # ------------------------------------------------------------ every operator
 
@@ -89,7 +107,8 @@ class SpotChecks:
         def checked(*args: Any, **kwargs: Any) -> Any:
             self._written = None
             try:
-                if self._concerned((args, kwargs)) and self._small((args, kwargs)):
+                wide = not self._narrow and not self._recorder.running_steps
+                if (wide or self._concerned((args, kwargs))) and self._small((args, kwargs)):
                     self._written = self._engine.before(func, args, kwargs)
             except Exception as error:
                 self._fail(error)
@@ -106,41 +125,71 @@ class SpotChecks:
         """After a call that was recorded under op ``number``."""
         if not self.on:
             return
-        narrow = self._narrow.get(number)
-        if narrow is None:
-            narrow = self._narrow[number] = in_16_bits(self._recorder.ops[number])
-        if not narrow and not len(self._shadows):
+        kind = self._of.get(number)
+        if kind is None:
+            kind = self._of[number] = self._kind_of(self._recorder.ops[number])
+        if not self._narrow:
+            self._wide_passed -= 1
+            self._rest()
+        if kind == _OTHER and not len(self._shadows):
             return
         written, self._written = self._written, None
         try:
-            if self._due(number, func, narrow, args, kwargs, out):
+            known = written is not None or not self._engine.kind(func).written
+            if known and self._due(number, func, kind, args, kwargs, out):
                 self._engine.after(number, func, args, kwargs, out, written)
             else:
                 self._engine.forget_written(func, args, kwargs or {})
         except Exception as error:
             self._fail(error)
 
+    def _kind_of(self, op: Any) -> int:
+        if in_16_bits(op):
+            self._narrow = True
+            return _NARROW
+        return _OWN if self._is_own(op) else _OTHER
+
+    def _is_own(self, op: Any) -> bool:
+        """Whether an op runs on a line of the user's own."""
+        codes = self._recorder.places.codes_between(op.place, -1)
+        return bool(codes) and self._recorder.user(codes[0].co_filename)
+
     def _due(
-        self, number: int, func: Any, narrow: bool, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any
+        self, number: int, func: Any, kind: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any
     ) -> bool:
-        """Whether a call is checked: it is in forward, small, not one of too many, and has 16-bit numbers or references
-        among its operands."""
+        """Whether a call is checked: it is in forward, small, not one of too many, and of a kind that is checked, or
+        computes with references."""
         if self._recorder.ops[number].phase not in FORWARD:
             return False
         if self._engine.kind(func).how is VIEW:
             return True
-        if not narrow and not self._concerned((args, kwargs)):
+        narrow = kind == _NARROW or self._narrow and self._concerned((args, kwargs))
+        if not narrow and (kind == _OTHER or not self._wide()):
             return False
         if not self._small((args, kwargs, out)) or _work(func, args, out) > LARGEST_PRODUCT or self._full(out):
             return False
         calls = self._calls[number] = self._calls.get(number, 0) + 1
         if calls > CALLS_OF_ONE:
             return False
+        if not narrow:
+            self._wide_met = True
+            self._wide_left -= 1
+            return True
         self._left -= 1
         self._met = True
         if self._left < 0:
             self.stop()
         return self._left >= 0
+
+    def _wide(self) -> bool:
+        """Whether ops in float32 are still checked."""
+        return self._wide_left > 0 and self._wide_passed > 0 and self._wide_steps < STEPS
+
+    def _rest(self) -> None:
+        """Detaches the checks of a program in float32 until its first op in 16 bits, if they are done."""
+        if not self._narrow and not self._wide() and self._recorder.reference is self:
+            self._recorder.reference = None
+            self._shadows.clear()
 
     def _concerned(self, value: Any) -> bool:
         """Whether any tensor of a call has 16 bits or a reference."""
@@ -191,9 +240,11 @@ class SpotChecks:
         """Counts the steps in which something was checked."""
         self._shadows.clear()
         self._steps += self._met
-        self._met = False
+        self._wide_steps += self._wide_met
+        self._met = self._wide_met = False
         if self._steps >= STEPS:
             self.stop()
+        self._rest()
 
     def stop(self) -> None:
         """Ends the checks; drops every tensor."""

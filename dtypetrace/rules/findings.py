@@ -8,13 +8,13 @@ Each refused call becomes a case (``rules.case``): its operands with their origi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from .. import graph
 from ..parts import attempt
-from ..records import Finding, FlowStep, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
+from ..records import Finding, FlowStep, Frame, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 from ..source import expressions, operands
 from ..tables import refusals
 from ..tables.codes import TITLES
@@ -22,7 +22,7 @@ from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from . import consequences, culprits, titles
 from .case import Case
 from .principles import Verdict
-from .registry import RULES, Rule, known
+from .registry import OF_VALUES, RULES, Rule, known
 from .remedies import remedy, short
 from .run_facts import Run
 
@@ -42,7 +42,7 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     found += attempt("which finding follows from which", lambda: consequences.left_out(found, silent), silent)
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     found = [replace(f, title=attempt(f"the title of {f.code}", partial(titles.specific, f), f.title)) for f in found]
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=partial(_order, _first_ops(recording))))
 
 
 def _silent(recording: Recording) -> list[Finding]:
@@ -60,12 +60,35 @@ def _found_by(rule: Rule, run: Run) -> list[Finding]:
     return list(rule.find(run))
 
 
-def _order(f: Finding) -> tuple[float, ...]:
-    """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity and
-    reach."""
+_When = tuple[bool, tuple[Frame, ...]]
+"""Whether an op runs in the backward pass, and its place: that of its forward op."""
+
+
+def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
+    """What ended the run comes first; then by severity.
+
+    Collisions come before settings, and both before damaged values, of which one causes the next: the earliest comes
+    first. What only costs time or memory comes last, by its reach.
+    """
     reach = f.reach or Reach(0, 0, 0)
-    rank = (f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, -f.count)
+    damage = f.kind in OF_VALUES
+    since = first.get((f.phase in _BACK, f.site.stack), len(first)) if damage else 0
+    rank = (f.kind != "collision", f.kind != "plan", not damage, since, -reach.flops, -reach.bytes, -f.count)
     return (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *rank)
+
+
+def _first_ops(recording: Recording) -> dict[_When, int]:
+    """The number of the first op at each place. An optimizer's step, which is no op, has none."""
+    first: dict[tuple[bool, int], int] = {}
+    for number, op in enumerate(recording.ops):
+        first.setdefault((op.phase in _BACK, op.place), number)
+    found: dict[_When, int] = {}
+    for (back, place), number in first.items():
+        found.setdefault((back, graph.place_of(recording, place).stack), number)
+    return found
+
+
+_BACK = ("backward", "recompute")
 
 
 def _asked_only(refused: Refused) -> bool:

@@ -9,14 +9,16 @@ Cut off (DT203): a write stores floating numbers in a tensor of integers, which 
 is computed with as floating point afterwards. A cast that the program asks for is its own decision, and so are numbers
 that serve as indices.
 
-Merged (DT204): different integers are equal after a cast to float32, which cannot distinguish neighbours above 2**24;
-or numbers beyond that come from data in float32 and are taken for integers again.
+Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
+distinguish neighbours above 2**24; or numbers beyond that come from data in float32 and are taken for integers again.
 
 One (DT204): a cast to a half dtype makes factors 1 that are only close to it, and they are multiplied again and again,
 as the decay of a state is: n times a factor that was rounded once are off by n roundings.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
@@ -204,11 +206,16 @@ def _made_like(run: Run, op: Op) -> Origin | None:
 
 
 def _merged(run: Run, v: Value, op: Op) -> Finding:
-    source, made = op.inputs[-1].dtype, op.outputs[0]
+    source, made = _source(op), op.outputs[0]
     what = f"{v.spoilt:,} of {v.exact:,} sampled neighbouring {source} numbers become equal in {made}"
-    origin = Origin("cast", None, op.op, run.place(op), True)
+    origin = Origin("cast" if op.inputs else "conversion", None, op.op, run.place(op), True)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     return _indistinct(run, op, culprit, what, ())
+
+
+def _source(op: Op) -> str:
+    """The dtype that an op casts from: Python and NumPy hand over float64."""
+    return op.inputs[-1].dtype if op.inputs else "float64"
 
 
 def _coarse(run: Run, v: Value, op: Op) -> Finding:
@@ -227,7 +234,7 @@ def _undecayed(run: Run, v: Value, op: Op) -> Finding:
         At.of(op, place),
         severity="warning",
         operands=(Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin),),
-        flow=(FlowStep(place, op.op, op.module, op.inputs[-1].dtype, made, "cast", said=said),),
+        flow=(FlowStep(place, op.op, op.module, _source(op), made, "cast", said=said),),
         fix=Fix("dtype", place, (), False, "keep these factors in float32", ()),
         count=op.count,
         title=f"factors close to 1 become 1 in {made}",
@@ -236,8 +243,9 @@ def _undecayed(run: Run, v: Value, op: Op) -> Finding:
 
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:
-    place = run.place(op)
-    ends = FlowStep(place, op.op, op.module, op.inputs[-1].dtype, op.outputs[0], "cast", said=what)
+    place, source = run.place(op), _source(op)
+    told = _NUMBERS if source in REAL and op.outputs[0] in REAL else _INTEGERS
+    ends = FlowStep(place, op.op, op.module, source, op.outputs[0], "cast", said=what)
     return silent_finding(
         "DT204",
         "downcast",
@@ -245,15 +253,32 @@ def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowS
         severity="warning",
         operands=(culprit,),
         flow=(*flow, ends),
-        fix=Fix(
-            "dtype",
-            culprit.origin.place,
-            (),
-            False,
-            "keep these numbers as integers, apart from the floating ones",
-            ("float64 holds integers up to 2**53",),
-        ),
+        fix=Fix("dtype", culprit.origin.place, (), False, told.change, (told.alternative,)),
         count=op.count,
-        title="different integers are equal in float32",
-        notes=(what, f"float32 holds every integer up to {_FINEST:,}, and beyond that only some"),
+        title=told.title,
+        notes=(told.limit,),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is said of numbers that float32 cannot distinguish."""
+
+    title: str
+    change: str
+    alternative: str
+    limit: str
+
+
+_INTEGERS = _Told(
+    "different integers are equal in float32",
+    "keep these numbers as integers, apart from the floating ones",
+    "float64 holds integers up to 2**53",
+    f"float32 holds every integer up to {_FINEST:,}, and beyond that only some",
+)
+_NUMBERS = _Told(
+    "different numbers are equal in float32",
+    "subtract what they have in common while they are float64, and cast the difference",
+    "compute with them in float64",
+    "float32 keeps 7 decimal digits of a number, float64 keeps 16",
+)

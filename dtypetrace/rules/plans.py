@@ -57,7 +57,8 @@ def find(recording: Recording) -> Iterator[Finding]:
 
 def judge(recording: Recording, plan: Plan) -> Iterator[Finding]:
     """What is wrong with a plan."""
-    trained = [p for p in plan.parameters if p.name in plan.trained]
+    names = frozenset(plan.trained)
+    trained = [p for p in plan.parameters if p.name in names]
     for rule in (_quantised, _stale, _scaled, _among_ranks, _unscaled_autocast, _other_half, _rehearsed):
         yield from rule(recording, plan, trained)
 

@@ -44,13 +44,14 @@ class Rule:
         return not self.screens if recording.precisions else not self.measures
 
 
-_OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
+OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
+"""Kinds of findings about damaged values."""
 
 
 def known(finding: Finding, others: Iterable[Finding]) -> bool:
     """Whether a warning about values names the line where a finding is met, or the line of its cause."""
     lines = _lines(finding)
-    return any(f.severity != "note" and f.kind in _OF_VALUES and lines & _lines(f) for f in others)
+    return any(f.severity != "note" and f.kind in OF_VALUES and lines & _lines(f) for f in others)
 
 
 def _lines(finding: Finding) -> set[tuple[str, int]]:

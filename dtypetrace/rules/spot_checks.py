@@ -25,15 +25,24 @@ def find(run: Run) -> Iterable[Finding]:
     recording = replace(run.recording, precisions=run.recording.spot_checks)
     losses = Losses(Run(recording))
     causes = _first(run, measured.causes(recording, losses, least=LEAST))
-    for finding in measured.of_causes(recording, losses, causes):
+    wide = {cause: number for cause, number in causes.items() if _in_float32(run, cause.op)}
+    narrow = {cause: number for cause, number in causes.items() if cause not in wide}
+    for finding in measured.of_causes(recording, losses, narrow):
         if finding.culprit is not None and finding.culprit.dtype in HALF:  # float32 in between rounds no digit away
             yield finding
+    yield from measured.of_causes(recording, losses, wide)
 
 
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:
     """The causes whose operands no other cause has spoilt."""
     ops = {cause.op for cause in causes}
     return {cause: number for cause, number in causes.items() if not _above(run, cause.op) & ops}
+
+
+def _in_float32(run: Run, number: int) -> bool:
+    """Whether an op computes with nothing that was ever in 16 bits."""
+    ops = [run.ops[n] for n in (number, *_above(run, number))]
+    return not any(d in HALF for op in ops for d in (*op.outputs, *(i.dtype for i in op.inputs)))
 
 
 def _above(run: Run, number: int) -> set[int]:

@@ -121,3 +121,34 @@ def test_programs_that_lose_none(tmp_path):
     program = programs.run(tmp_path, "\n".join(FINE.values()), numerics=True)
     assert program.error is None and not program.recording.not_seen, (program.error, program.recording.not_seen)
     assert [f.title for f in program.findings if f.severity != "note"] == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.tensor(stamps)",
+        "torch.ones(1).new_tensor(stamps)",
+        "torch.as_tensor(numpy.array(stamps), dtype=torch.float32)",
+        "torch.from_numpy(numpy.array(stamps)).float()",
+    ],
+)
+def test_times_that_are_equal_in_float32(made, tmp_path):
+    text = "import numpy\nstamps = [1.7e9 + n / 2 for n in range(200)]\n"
+    program = programs.run(tmp_path, text + f"times = {made}", numerics=True)
+    (found,) = program.findings
+    assert (found.code, found.kind, found.culprit.origin.line) == ("DT204", "downcast", 3)
+    assert found.title == "different numbers are equal in float32"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "torch.randn(4096, dtype=torch.float64).tolist()",
+        "[0.1 + 0.2, 0.3, 0.7 - 0.4, 1.0] * 8",  # they differ by rounding only
+        "[float('nan'), float('inf'), 1.0, 2.0]",
+        "[n + 1e9 for n in range(0, 64000, 64)]",
+    ],
+)
+def test_numbers_that_float32_holds_well_enough(numbers, tmp_path):
+    program = programs.run(tmp_path, f"x = torch.tensor({numbers})", numerics=True)
+    assert [f for f in program.findings if f.code == "DT204"] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from recordings import Made, RecordingBuilder
 
 from dtypetrace import rules
@@ -50,9 +49,21 @@ def test_a_difference_that_loses_what_a_cast_rounded_blames_the_cast():
     assert said(centred(0.9)) == [("precision-loss", 2)]
 
 
-@pytest.mark.parametrize(("total", "dtype"), [(0.2, "float16"), (0.9, "float32")])
-def test_a_smaller_loss_or_one_without_a_half_dtype_is_no_warning(total, dtype):
-    assert said(centred(total, dtype=dtype)) == []
+def test_a_smaller_loss_is_no_warning():
+    assert said(centred(0.2)) == []
+
+
+def test_a_loss_in_float32_counts_where_nothing_was_in_16_bits():
+    def read(*, narrow: bool) -> Recording:
+        b = RecordingBuilder()
+        given = cast(b) if narrow else b.made("float32", "conversion")
+        wide = b.ran("float", given, out="float32", aten="_to_copy.default") if narrow else given
+        offset = b.ran("sub", wide, wide)
+        b.ran("item", offset, out="", aten="_local_scalar_dense.default")
+        return replace(b.recording, spot_checks=(precision(offset.producer, introduced=0.9, total=0.9, lost=0.9),))
+
+    assert [kind for kind, _ in said(read(narrow=False))] == ["precision-loss"]
+    assert said(read(narrow=True)) == []
 
 
 def test_only_the_first_of_two_losses_on_one_way_is_shown():

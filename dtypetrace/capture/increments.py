@@ -9,6 +9,10 @@ may round as it does.
 The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
 a long sum drifts away from its terms.
 
+Two kinds of tensors are followed in other ways. The running mean of a batch normalisation is changed inside its kernel:
+it should move by its momentum towards the batch's mean, as long as it is far from that. And a counter in float32, to
+which the program adds a Python number, is compared in float64.
+
 A program may also make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such a
 call is recognised because the same op made one of its operands the time before, perhaps scaled since then.
 """
@@ -51,7 +55,22 @@ def _overload(name: str) -> Any:
 IN_PLACE = {_overload(name): _overload(name.replace("_.", ".", 1)) for name in _NAMES}
 """Each in-place call and the call that makes a new tensor instead."""
 _INDEXED = {_overload(name) for name in ("index_add_.default", "scatter_add_.default", "index_put_.default")}
-WATCHED = frozenset(IN_PLACE) | _INDEXED
+_NORMALISES = {
+    _aten.native_batch_norm.default: 6, _aten._native_batch_norm_legit.default: 6, _aten.cudnn_batch_norm.default: 6,
+    _aten.miopen_batch_norm.default: 6, _aten._batch_norm_with_update.default: 5,
+}  # fmt: skip
+"""Batch normalisations, with the position of the momentum; whether one trains is said before that, if at all."""
+_MEAN = 3
+"""The position of the running mean."""
+_FAR = 0.25
+"""How far a running mean is from a batch's mean, relative to that: nearer, its rounding does not matter."""
+_LARGEST = 1 << 20
+"""Elements of the largest batch whose mean is computed."""
+COUNTING = frozenset(_overload(name) for name in ("add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar"))
+"""Calls that may add a number to a counter."""
+_COUNTERS = 64
+"""Elements of the largest counter."""
+WATCHED = frozenset(IN_PLACE) | _INDEXED | frozenset(_NORMALISES)
 WATCHED_IDS = frozenset(map(id, WATCHED))
 """By id: hashing an operator runs Python code."""
 _ADDS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1}
@@ -86,6 +105,8 @@ class _Rehearsed(NamedTuple):
     """The tensor whose errors are added up; None where they are not."""
     decay: Callable[[Tensor], Tensor] | None = None
     """What the call does to an error that was there before."""
+    kept: int | None = None
+    """The index of the operand that the program keeps; None for the first."""
 
 
 class _Drift(NamedTuple):
@@ -120,27 +141,32 @@ class Increments:
         """Drops the references to tensors."""
         self._waiting = None
 
-    def follows(self, args: tuple[Any, ...]) -> bool:
-        """Whether an in-place call may change tensors that are judged: narrow ones, outside backward."""
+    def follows(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether an in-place call may change tensors that are judged, outside backward."""
         self._waiting = None
-        first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
-        if not isinstance(first, Tensor) or first.dtype not in NARROW:
+        if func in _NORMALISES:
+            first = args[_MEAN]
+        else:
+            first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
+        if not isinstance(first, Tensor) or first.dtype not in NARROW and not _counts(func, args):
             return False
         return private.current_graph_task_id() == -1 and not private.off(private.SUMS)
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
         it before."""
-        listed = isinstance(args[0], (list, tuple))
-        targets = list(args[0][:_MOST_OF_A_LIST]) if listed else [args[0]]
-        if any(t.dtype not in NARROW or not _plain(t) for t in targets):
+        targets = _targets(func, args)
+        counts = _counts(func, args)
+        if any(t.dtype not in NARROW and not counts or not _plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
         if self._changed_before(func, targets[0]):
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-                rehearse = self._indexed if func in _INDEXED else self._rehearse
-                self._waiting = rehearse(func, args, kwargs or {}, targets)
+                self._waiting = self._rehearsal(func)(func, args, kwargs or {}, targets)
+
+    def _rehearsal(self, func: Any) -> Callable[..., _Rehearsed | None]:
+        return self._indexed if func in _INDEXED else _normalised if func in _NORMALISES else self._rehearse
 
     def _changed_before(self, func: Any, target: Tensor) -> bool:
         """Whether the same kind of call has changed a tensor before; from now on it counts as changed.
@@ -186,10 +212,10 @@ class Increments:
         if not isinstance(value, torch.Tensor):
             return value
         if value.dim() == 0:
-            return value.float()
+            return value.to(_exact(targets[0]))
         if not _plain(value) or value.shape != targets[0].shape or not value.dtype.is_floating_point:
             return NotImplemented
-        return sample(value).float()
+        return sample(value).to(_exact(targets[0]))
 
     def _indexed(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]
@@ -293,11 +319,11 @@ class Increments:
         waiting, self._waiting = self._waiting, None
         if waiting is None or waiting.func is not func:
             return None
-        due = [e != s.float() for e, s in zip(waiting.exact, waiting.samples)]
+        due = [e != s.to(e.dtype) for e, s in zip(waiting.exact, waiting.samples)]
         looked = waiting.look()
         done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
         drift = self._drifted(waiting, looked[0])
-        return Changed(_total(due), _total(done), drift=drift)
+        return Changed(_total(due), _total(done), waiting.kept, drift)
 
     def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
         """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
@@ -315,6 +341,40 @@ class Increments:
             error = error + torch.where(same, call.decay(known.error), 0.0)
         self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
         return _share(error, now)
+
+
+def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors that a call changes and that are sampled."""
+    if func in _NORMALISES:
+        return [args[_MEAN]]
+    return list(args[0][:_MOST_OF_A_LIST]) if isinstance(args[0], (list, tuple)) else [args[0]]
+
+
+def _counts(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a call adds a number to a counter in float32."""
+    if func not in COUNTING or type(args[1]) not in (int, float):
+        return False
+    return args[0].dtype is torch.float32 and args[0].numel() <= _COUNTERS
+
+
+def _exact(target: Tensor) -> torch.dtype:
+    """The dtype of a rehearsal."""
+    return torch.float32 if target.dtype in NARROW else torch.float64
+
+
+def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Tensor]) -> _Rehearsed | None:
+    """What a batch normalisation should do to its running mean, where that is still far from the batch's mean."""
+    (kept,), at = targets, _NORMALISES[func]
+    given, momentum = args[0], args[at]
+    trains = at == _MEAN + 2 or args[at - 1]
+    if not trains or not _plain(given) or given.numel() > _LARGEST or given.dim() < 2:
+        return None
+    before = kept.clone()
+    mean = given.float().mean([d for d in range(given.dim()) if d != 1])
+    change = momentum * (mean - before.float())
+    exact = before.float() + torch.where((mean - before.float()).abs() > _FAR * mean.abs(), change, 0.0)
+    index = sum(isinstance(a, torch.Tensor) for a in args[:_MEAN])
+    return _Rehearsed(func, lambda: [kept], [before], [exact], kept=index)
 
 
 def _decay(func: Any, wide: list[Any]) -> Callable[[Tensor], Tensor]:

@@ -3,8 +3,8 @@ numbers are equal. The same for times and other float64 numbers, and factors clo
 
 Each is measured on a sample of one call: the same arithmetic in int64, the same write in floating point, neighbours of
 the sorted numbers before and after the cast. Numbers that Python or NumPy hands to a new tensor are cast, too. Nothing
-is read on the host. Integers of 32 bits and more may wrap on purpose, as in a hash, so only arithmetic of the smaller
-ones is looked at.
+is read on the host. Integers of 64 bits may wrap on purpose, as in a hash, so only arithmetic of smaller ones is looked
+at.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Tensor = torch.Tensor
 _aten = torch.ops.aten
 _SMALL = frozenset({torch.uint8, torch.int8, torch.int16})
 """Images, sounds and quantised numbers; their arithmetic wraps at a few hundred or thousand."""
+_WRAPPING = _SMALL | {torch.int32}
 _LARGE = frozenset({torch.int32, torch.int64})
 """Integers beyond those that float32 holds."""
 _ADDS = {
@@ -36,13 +37,13 @@ CALLS = 48
 
 def concerns(func: Any, out: Tensor) -> bool:
     """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
-    return id(func) in _CAST_IDS or id(func) in _ARITHMETIC_IDS and out.dtype in _SMALL
+    return id(func) in _CAST_IDS or id(func) in _ARITHMETIC_IDS and out.dtype in _WRAPPING
 
 
 def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
     """How many sampled numbers a call had to keep, and how many of those it did not; None where it can lose none."""
     if func not in _CASTS:
-        return _wrapped(func, args, kwargs, out) if out.dtype in _SMALL else None
+        return _wrapped(func, args, kwargs, out) if out.dtype in _WRAPPING else None
     source = args[1] if func is _aten.copy_.default else args[0]
     if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
         return None

@@ -26,7 +26,7 @@ def before(
 ) -> None:
     """Samples what an in-place call is about to change."""
     values = recorder.values
-    if values is None or not values.increments.follows(args):
+    if values is None or not values.increments.follows(func, args):
         return
     thread = recorder.thread_state()
     listed = bool(args) and isinstance(args[0], (list, tuple))

@@ -17,7 +17,7 @@ import torch
 from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
-from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments
+from .increments import COUNTING, FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments
 from .marks import Mark, Origins
 from .value_sums import OPERANDS, RING, Sums
 
@@ -43,6 +43,8 @@ _PRODUCTS = {
     _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward, _aten.div,
     _aten.silu_backward, _aten.gelu_backward, _aten.tanh_backward, _aten.sigmoid_backward,
 }  # fmt: skip
+# Their derivative is exactly zero where bfloat16 cannot tell the result from 1.
+_SATURATING = {_aten.tanh_backward.default, _aten.sigmoid_backward.default}
 _VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square, _aten.prod}
 # an epsilon that is added, or a lower limit for a value
 _ADDING = {
@@ -104,6 +106,10 @@ class Values:
                 self._measure_outputs(number, kind, args, inputs, outputs, origins)
                 if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
                     self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
+                elif outputs and outputs[0].dtype is torch.bfloat16 and func in _SATURATING and _plain(outputs[0]):
+                    sums = self._sums_of(outputs[0])
+                    if sums is not None:
+                        sums.flushed(number, inputs[0], outputs[0], None)
 
     def handed(self, number: int, data: Any, out: Tensor) -> None:
         """Measures what became of numbers of Python's or NumPy's from which op ``number`` made a tensor."""
@@ -115,13 +121,13 @@ class Values:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
-        if dtype in NARROW and _followed(func, phase):
+        if dtype in NARROW and _followed(func, phase) or func in COUNTING and phase in _FOLLOWED_PHASES:
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
             return UNMEASURED
         if kind == _VIEW:
             return PASSED_ON
-        return IN_FULL if dtype is torch.float16 else RANGE
+        return IN_FULL if dtype is torch.float16 or dtype is torch.bfloat16 and func in _SATURATING else RANGE
 
     def pass_on(self, viewed: Tensor | None, views: Sequence[Tensor | None], marks: dict[int, Mark]) -> None:
         """Views have the values of the tensor that they are views of."""

@@ -33,13 +33,13 @@ STEPS = 2
 """Optimizer steps with ops to check that are checked."""
 CALLS = 3000
 """Calls that are checked in a run: each costs a few tenths of a millisecond on a CPU."""
-CALLS_IN_FLOAT32 = 1000
+CALLS_IN_FLOAT32 = 2000
 """The same for those in float32 that compute with no reference."""
 PASSED_IN_FLOAT32 = 20_000
 """Calls of a program without 16 bits after which its checks end, however few of them were checked."""
 _NARROW, _OWN, _OTHER = range(3)
 """An op in 16 bits; another on a line of the user's own; the rest."""
-CALLS_OF_ONE = 64
+CALLS_OF_ONE = 256
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
 LARGEST = 1 << 18
 """Elements of the largest tensor that is checked."""

@@ -9,6 +9,8 @@ from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
 from .training import birth
 
+_COUNTER = "float32"
+"""The dtype of the counters that are followed beside narrow tensors."""
 DRIFT = 0.0625
 """The error of a sum, relative to it: sixteen roundings of bfloat16."""
 
@@ -18,7 +20,7 @@ def find(run: Run) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for v in run.recording.values:
         op = run.ops[v.op]
-        target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF), None)
+        target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF or i.dtype == _COUNTER), None)
         if (
             target is not None
             and (_lost(op, v) or _drifted(op, v))
@@ -59,7 +61,7 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
 
     This is a residual, or a step of a sampler.
     """
-    if len(op.inputs) < 2 or op.aten.partition(".")[0].endswith("_"):
+    if len(op.inputs) < 2 or kept > 1 or op.aten.partition(".")[0].endswith("_"):
         return False
     base, waiting = op.inputs[kept].producer, [op.inputs[1 - kept].producer]
     seen: set[int] = set()
@@ -76,7 +78,8 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     site, dtype = run.place(op), target.dtype
     origin = run.made_like(target, run.dominant(op)) or run.origin(target.event, dtype, target.name or None)
-    name = target.name or origin.name or f"what {op.op} changes"
+    kept = "running_mean" if "batch_norm" in op.aten else f"what {op.op} changes"
+    name = target.name or origin.name or kept
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = (
         f"{op.op} changed only {v.done / v.due:.0%} of the numbers that it should change"
@@ -91,7 +94,13 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
-        fix=Fix("dtype", origin.place, (), False, "keep this tensor in float32: it is changed a little at a time", ()),
+        fix=Fix("dtype", origin.place, (), False, _advice(dtype), ()),
         count=op.count,
         notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )
+
+
+def _advice(dtype: str) -> str:
+    if dtype == _COUNTER:
+        return "count in torch.int64, or keep this tensor in float64"
+    return "keep this tensor in float32: it is changed a little at a time"

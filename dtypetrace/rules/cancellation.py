@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin
 from ..tables.operators import is_cast, is_move, name_of
 from .making import At, silent_finding
 from .run_facts import Run
@@ -70,7 +69,11 @@ def _goes_on(run: Run, number: int) -> bool:
 
 
 def _finding(run: Run, number: int, op: Op) -> Finding:
-    place, culprit = run.place(op), run.operand(op, 0, run.dominant(op))
+    place = run.place(op)
+    # float32 is nobody's mistake: the place to change is this one
+    culprit = Operand(
+        0, f"result of {op.op}", "float32", op.shape, op.device, None, Origin("factory", None, op.op, place)
+    )
     size = max(run.peaks.get(i.producer, 0.0) for i in op.inputs)
     said = f"a difference of at most {run.peaks[number]:.2g} is left of numbers of up to {size:.2g}"
     return silent_finding(
@@ -79,13 +82,10 @@ def _finding(run: Run, number: int, op: Op) -> Finding:
         At.of(op, place),
         severity="warning",
         operands=(culprit,),
-        flow=(
-            *graph.flow(run.recording, op.inputs[0].event, None),
-            FlowStep(place, op.op, op.module, "float32", "float32", "value", said=said),
-        ),
+        flow=(FlowStep(place, op.op, op.module, "float32", "float32", "value", said=said),),
         fix=Fix(
             "dtype",
-            culprit.origin.place if culprit.origin.place.stack else place,
+            place,
             (),
             False,
             "subtract the mean before squaring (Welford's update for a stream), or add up in float64",

@@ -65,15 +65,11 @@ _When = tuple[bool, tuple[Frame, ...]]
 
 
 def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
-    """What ended the run comes first; then by severity.
-
-    Collisions come before settings, and both before damaged values, of which one causes the next: the earliest comes
-    first. What only costs time or memory comes last, by its reach.
-    """
+    """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity and
+    reach. Of damaged values one causes the next, so the earliest comes first."""
     reach = f.reach or Reach(0, 0, 0)
-    damage = f.kind in OF_VALUES
-    since = first.get((f.phase in _BACK, f.site.stack), len(first)) if damage else 0
-    rank = (f.kind != "collision", f.kind != "plan", not damage, since, -reach.flops, -reach.bytes, -f.count)
+    since = first.get((f.phase in _BACK, f.site.stack), len(first)) if f.kind in OF_VALUES else len(first) + 1
+    rank = (f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, since, -f.count)
     return (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *rank)
 
 

@@ -1,6 +1,6 @@
 """Integers that lose their values, measured on samples of the calls (``capture.integers``).
 
-Wrapped (DT301): the result of 8- or 16-bit arithmetic is outside its dtype's range, and what came out is used as a
+Wrapped (DT301): the result of 8-, 16- or 32-bit arithmetic is outside its dtype's range, and what came out is used as a
 quantity: it becomes floating point, is divided, or is compared by size. Bytes that are masked, shifted or taken modulo
 a number may wrap on purpose. A floating number outside the range of the integers to which it is cast has no right
 result at all.
@@ -118,13 +118,14 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 
 
 def _above(run: Run, number: int) -> frozenset[int]:
-    """The ops that made what an op writes, and itself."""
+    """The ops by which the numbers that an op writes were computed, and itself; what chose among them does not
+    count."""
     found, waiting = {number}, [i.producer for i in run.ops[number].inputs[1:]]
     while waiting:
         at = waiting.pop()
         if at >= 0 and at not in found:
             found.add(at)
-            waiting += [i.producer for i in run.ops[at].inputs]
+            waiting += [i.producer for i in run.ops[at].inputs if i.dtype in REAL]
     return frozenset(found)
 
 

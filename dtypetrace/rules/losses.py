@@ -95,7 +95,10 @@ class Losses:
                 return Cause(at, _how(p))
             above = [n for n in self.sources(at) if n not in seen]
             worst = max(above, key=lambda n: (self.badness(n), self.of[n].flushed), default=-1)
-            if worst < 0 or self.badness(worst) < least:
+            # an exact op may pick some of its operand's numbers, which are worse than the rest
+            bad = [n for n in above if self.badness(n) >= ORDINARY]
+            picks = bad == [worst] and not p.introduced and self.of[worst].introduced >= ORDINARY
+            if worst < 0 or self.badness(worst) < least and not picks:
                 small = self._vanished(at, seen)
                 return Cause(at, "amplified", self._rounded(at)) if small < 0 else Cause(small, "flushed")
             seen.add(worst)

@@ -12,14 +12,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Precision, Recording, Value
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Place, Precision, Recording, Value
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
-from ..tables.operators import SEQUENCES, name_of
+from ..tables.operators import SEQUENCES, is_cast, name_of
 from . import averages, narrow_tables, titles, training
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
 from .mechanisms import mechanism
-from .ranges import at_op, event_of_output, flow_to, keep_wide, made_operand, outgrows, scaled, wide_here
+from .ranges import (
+    at_op,
+    event_of_output,
+    flow_to,
+    keep_wide,
+    made_operand,
+    outgrows,
+    scaled,
+    wide_here,
+)
 from .run_facts import Run
 
 _KINDS = {
@@ -180,7 +189,7 @@ def _at_op(
     code = {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT305" if gone else "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
     made, step, culprit = _blamed(recording, losses, blamed)
-    here = code == "DT301" and outgrows(losses.run, blamed, made)
+    here = code == "DT301" and outgrows(losses.run, blamed, made) or _computed_wide(recording, blamed, made)
     if here:
         step, culprit = -1, at_op(losses.run, op, culprit)
     site = graph.place_of(recording, op.place)
@@ -206,9 +215,23 @@ def _at_op(
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=wide_here(op, site) if here else _fix(losses.run, code, blamed, culprit, cast, backward),
+        fix=_wide_here(op, site, made) if here else _fix(losses.run, code, blamed, culprit, cast, backward),
         notes=tuple(notes),
     )
+
+
+def _computed_wide(recording: Recording, number: int, made: str) -> bool:
+    """Whether what rounded is arithmetic in float32 or wider. Nobody chose a dtype that is too narrow then: the place
+    to change is that of the op where the loss shows."""
+    op = recording.ops[number]
+    return made in REAL and not wider("float32", made) and not is_cast(op) and op.phase in FORWARD
+
+
+def _wide_here(op: Op, site: Place, made: str) -> Fix:
+    if wider("float32", made):
+        return wide_here(op, site)
+    instead = "compute it in another way: the logarithm of a product, a difference before it is squared"
+    return Fix("dtype", site, (), False, f"cast to float64 what {op.op} takes here", (instead,))
 
 
 def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
@@ -218,21 +241,9 @@ def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
     if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
         return narrow.dtype, narrow.event, made_operand(losses.run, op, narrow.dtype, narrow.event)
-    step = _weights(recording, op, made)
+    step = losses.run.event_of_weights(op, made)
     step = step if step >= 0 else event_of_output(losses.run, number)
     return made, step, made_operand(losses.run, op, made, step)
-
-
-def _weights(recording: Recording, op: Op, made: str) -> int:
-    """The event that decided the dtype of the weights of an op's model, if the op computes in that dtype; else -1."""
-    at = recording.ops[op.of] if op.phase == "backward" and op.of >= 0 else op
-    if not at.module or at.autocast:
-        return -1
-    held = next((i.event for i in at.inputs if i.holder == "parameter" and i.dtype == made and i.event >= 0), -1)
-    root = at.module.partition(".")[0]
-    own = [p for p in recording.parameters if p.name.partition(".")[0] == root and p.event >= 0]
-    largest = max(own, key=lambda p: p.size, default=None)
-    return held if held >= 0 else largest.event if largest is not None and largest.dtype == made else -1
 
 
 def _said(p: Precision, cause: Cause, made: str, op: str) -> str:

@@ -164,7 +164,7 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
 
 def _counts(op: Op, v: Value) -> bool:
     if op.phase in ("backward", "recompute"):
-        return v.lost_rows >= ROWS_LOST * v.rows
+        return op.outputs[:1] != ("bfloat16",) and v.lost_rows >= ROWS_LOST * v.rows
     if op.phase == "optimizer" or op.outputs[:1] != ("float16",):
         return False
     return v.lost_rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
@@ -226,7 +226,10 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     made, cast, site = op.outputs[0], _narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
     here = outgrows(run, first.op, made)
-    event = -1 if here else event_of_output(run, first.op)
+    event = -1
+    if not here:
+        event = -1 if cast else run.event_of_weights(op, made)
+        event = event if event >= 0 else event_of_output(run, first.op)
     culprit = made_operand(run, op, made, event)
     culprit = at_op(run, op, culprit) if here else culprit
     peak = max((measured.values[i.producer].peak for i in op.inputs if i.producer in measured.values), default=0.0)

@@ -110,6 +110,17 @@ class Run:
                 found.setdefault(self.root(op.module), []).append(number)
         return found
 
+    def event_of_weights(self, op: Op, made: str) -> int:
+        """The event that decided the dtype of the weights of an op's model, -1 if the op computes in another."""
+        at = self.recording.ops[op.of] if op.phase == "backward" and op.of >= 0 else op
+        if not at.module or at.autocast:
+            return -1
+        held = next((i.event for i in at.inputs if i.holder == "parameter" and i.dtype == made and i.event >= 0), -1)
+        root = at.module.partition(".")[0]
+        own = [p for p in self.recording.parameters if p.name.partition(".")[0] == root and p.event >= 0]
+        largest = max(own, key=lambda p: p.size, default=None)
+        return held if held >= 0 else largest.event if largest is not None and largest.dtype == made else -1
+
     def weight_of(self, i: Input) -> bool:
         """Whether an operand is a parameter, perhaps transposed."""
         while i.holder is None and i.producer >= 0 and is_move(self.ops[i.producer]) and self.ops[i.producer].inputs:

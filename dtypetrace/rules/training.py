@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Operand, Origin, Recording, Update
+from ..records import FORWARD, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 from ..tables.dtypes import HALF
 from . import titles, wide_weights
 from .making import At, silent_finding
@@ -38,9 +38,10 @@ class _Group:
 def find(recording: Recording) -> Iterator[Finding]:
     """Findings DT301 and DT303 to DT305, one for each cause."""
     judged = [(u, mechanism(u)) for u in recording.updates]
+    saturated = _saturated(recording)
     groups: dict[tuple[object, ...], list[tuple[Update, Mechanism]]] = {}
     for u, m in judged:
-        code = _code(u, m)
+        code = _code(u, m, saturated)
         if code is not None:
             groups.setdefault((code, u.dtype, born(recording, u).place.stack[-3:], u.place), []).append((u, m))
     explained = {members[0][0].place for (code, *_), members in groups.items() if code in ("DT303", "DT304")}
@@ -55,14 +56,31 @@ def find(recording: Recording) -> Iterator[Finding]:
         yield _finding(recording, _Group(code, tuple(members), quiet, dead))
 
 
-def _code(u: Update, m: Mechanism) -> str | None:
+_NEARLY_ALL = 0.9
+
+
+def _saturated(recording: Recording) -> bool:
+    """Whether bfloat16 made nearly all numbers of an op in forward zero, or the derivative of a tanh or a sigmoid.
+
+    Its range is as wide as float32's, so no gradient is flushed in it. A gradient is zero where a result was rounded to
+    one that does not depend on its operand any more.
+    """
+    ops = recording.ops
+    lost = (p.op for p in recording.spot_checks if p.size and p.lost_in_all >= _NEARLY_ALL)
+    flat = (v.op for v in recording.values if v.rows and v.lost_rows >= _NEARLY_ALL * v.rows)
+    return any(ops[n].outputs[:1] == ("bfloat16",) and ops[n].phase in FORWARD for n in lost) or any(
+        ops[n].outputs[:1] == ("bfloat16",) and ops[n].phase == "backward" for n in flat
+    )
+
+
+def _code(u: Update, m: Mechanism, saturated: bool) -> str | None:
     if u.dtype not in HALF:
         return None  # a wide weight's dtype did not keep it from moving
     if m.name in ("state underflow", "overshoot", "broken") and (u.broken or m.name == "overshoot"):
         return "DT303"
     if m.name in ("untouched", "state underflow", "below resolution"):
         return "DT304"
-    if m.name == "zero gradient" and u.zero >= LEAST_STEPS and u.dtype == "float16":
+    if m.name == "zero gradient" and u.zero >= LEAST_STEPS and (u.dtype == "float16" or saturated):
         return "DT305"
     return None
 

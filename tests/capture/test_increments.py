@@ -136,3 +136,56 @@ def test_a_sum_that_is_followed_is_not_kept_alive(listed):
         gone = weakref.ref(total)
         del total
         assert gone() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("done = torch.tensor(5e9)\nfor _ in range(20): done += 192", ["DT307"]),
+        ("done = torch.tensor(5e6)\nfor _ in range(20): done += 192", []),
+        ("done = torch.tensor(5e9, dtype=torch.float64)\nfor _ in range(20): done += 192", []),
+        ("for _ in range(20):\n    done = torch.tensor(5e9)\n    done += 1e-8", []),
+    ],
+    ids=["stands still", "moves", "float64", "not kept"],
+)
+def test_a_counter_in_float32(text, codes, tmp_path):
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken
+    assert [f.code for f in program.findings] == codes, program.trace
+
+
+@pytest.mark.parametrize(
+    ("momentum", "dtype", "codes"),
+    [(0.003, "bfloat16", ["DT307"]), (0.1, "bfloat16", []), (0.003, "float32", [])],
+    ids=["too small", "large enough", "float32"],
+)
+@pytest.mark.parametrize("affine", [True, False])
+def test_the_running_mean_of_a_batch_normalisation(momentum, dtype, codes, affine, tmp_path):
+    text = f"""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(4, momentum={momentum}, affine={affine}).to(torch.{dtype})
+    with torch.no_grad():
+        for _ in range(800): norm((torch.randn(32, 4) * 0.5 + 6).to(torch.{dtype}))
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes, program.trace
+    assert [(f.culprit.name, f.culprit.origin.line) for f in found] == [("running_mean", 2)] * len(codes)
+
+
+@pytest.mark.parametrize(("bias", "codes"), [(9.0, ["DT305"]), (0.0, [])])
+@pytest.mark.parametrize("gate", ["torch.tanh(x)", "1 - torch.sigmoid(x)"])
+def test_gradients_that_a_saturated_function_makes_zero_in_bfloat16(bias, codes, gate, tmp_path):
+    text = f"""
+    torch.manual_seed(0)
+    first, last = nn.Linear(4, 4).bfloat16(), nn.Linear(4, 1).bfloat16()
+    nn.init.constant_(first.bias, {bias})
+    optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.5)
+    for _ in range(5):
+        x = first(torch.randn(16, 4).bfloat16())
+        last({gate} + 1).square().mean().backward()
+        optimizer.step(); optimizer.zero_grad()
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.code == "DT305"] == codes, program.trace

@@ -342,7 +342,7 @@ with torch.no_grad():
         """
 torch.manual_seed(0)
 points = torch.randn(64, 3) * 0.01 + 3000.0  # BORN
-print(torch.cdist(points, points + 0.01).mean().item())
+print(torch.cdist(points, points + 0.01).mean().item())  # BORN
 """,
     ),
     Unseen(
@@ -351,7 +351,7 @@ print(torch.cdist(points, points + 0.01).mean().item())
         """
 torch.manual_seed(0)
 x = torch.randn(8, 512) * 0.01 + 300.0  # BORN
-spread = (x.square().mean(-1, keepdim=True) - x.mean(-1, keepdim=True).square()).abs().sqrt()
+spread = (x.square().mean(-1, keepdim=True) - x.mean(-1, keepdim=True).square()).abs().sqrt()  # BORN
 print(((x - x.mean(-1, keepdim=True)) / (spread + 1e-5)).std().item())
 """,
     ),

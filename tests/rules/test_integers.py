@@ -87,6 +87,15 @@ FOUND = {
     "wraps in place": ("a = torch.full((8,), 200, dtype=torch.uint8)\na -= 210\nb = a.float()", "DT301"),
     "wraps below zero": ("a = torch.full((8,), 200, dtype=torch.uint8)\nb = (100 - a) / 2", "DT301"),
     "a square": ("a = torch.full((8,), 100, dtype=torch.int8)\nb = (a ** 2).float()", "DT301"),
+    "a key": (
+        "a = torch.arange(8, dtype=torch.int32) * 10_000\nkey = a * 120_000 + 7\nrow = key.long() // 120_000",
+        "DT301",
+    ),
+    "a fraction in what chooses": (
+        "a = torch.full((8,), 1)\nx = torch.arange(8.0) / 3\nfor _ in range(9):\n"
+        "    chosen = torch.multinomial(a.float() + 1e-3, 4)\n    a[0] = x[chosen].max()",
+        "DT203",
+    ),
     "a float that is out of range": ("a = (torch.full((8,), 300.5)).to(torch.uint8)", "DT301"),
     "a fraction": ("a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5)\nb = a.float()", "DT203"),
     "a decay": (
@@ -99,7 +108,8 @@ FOUND = {
 FINE = {
     "in range": "pixels = torch.full((8,), 100, dtype=torch.uint8)\nmean = (pixels + pixels) // 2",
     "in range, in place": "a = torch.full((8,), 200, dtype=torch.uint8)\na -= 10\na += a // 10\nb = a.float()",
-    "a hash": "a = torch.full((8,), 2**31 - 1, dtype=torch.int32)\nb = (a * 31).float()",
+    "a hash": "a = torch.full((8,), 2**31 - 1, dtype=torch.int32)\nb = ((a * 31) % 1000).float()",
+    "a long hash": "a = torch.full((8,), 2**62)\nb = (a * 31).float()",
     "cut off openly": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5).long()\nb = a.float()",
     "whole numbers": "a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(3.0)\nb = a.float()",
     "numbers that float32 tells apart": "a = torch.arange(4) * 4096 + 2**25\nb = a.float()",

@@ -186,7 +186,7 @@ def outgrown(op: str, *, weights: str = "float16", weighted: bool = False) -> Re
     return replace(b.recording, modules=("net", "net.norm"), values=(made,))
 
 
-@pytest.mark.parametrize(("more", "line"), [({}, 4), ({"weights": "float32"}, 2), ({"weighted": True}, 2)])
+@pytest.mark.parametrize(("more", "line"), [({}, 4), ({"weights": "float32"}, 2), ({"weighted": True}, 3)])
 def test_where_a_float16_model_computes_as_configured_the_op_that_outgrows_is_to_blame(more, line):
     (found,) = rules.find(outgrown("square", **more))
     assert (found.code, found.severity, found.culprit.origin.line) == ("DT301", "warning", line)

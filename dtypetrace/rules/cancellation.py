@@ -18,7 +18,7 @@ from .zeros import feeds_pole
 _LEFT = 2.0**-20
 """The size of a difference, relative to what it is a difference of."""
 _SQUARES = frozenset({"square", "pow", "mul"})
-_MEANS = frozenset({"mean", "sum", "add", "div", "mul", "lerp"})
+_MEANS = frozenset({"mean", "sum", "add", "sub", "div", "mul", "lerp"})
 _DEEP = 8
 """Ops above a difference that are searched for a square."""
 _ROOTS = frozenset({"sqrt", "rsqrt"})

@@ -33,6 +33,8 @@ JUMP = 4.0
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
+_FOLLOWED_BACK = 64
+"""Ops above a difference that are searched for 16-bit numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +137,23 @@ class Losses:
     def cancels(self, number: int) -> bool:
         """Whether an op's result is zero by structure: even in higher precision nothing is left of it but rounding."""
         above = self.sources(number)
-        half = any(d in HALF for n in (number, *above) for d in self.run.ops[n].outputs)
+        half = self._made_in_16_bits(number)
         op = self.run.ops[number]
         summed = max((prod(i.shape) for i in op.inputs), default=1) / max(prod(op.shape), 1)
         least = (_ZERO_BESIDE_HALF if half else _ZERO) * max(summed, 1.0) ** 0.5
         return self.of[number].size < least * max((self.of[n].size for n in above), default=0.0)
+
+    def _made_in_16_bits(self, number: int) -> bool:
+        """Whether 16-bit numbers are among what an op's result was computed from, as far as it is followed back."""
+        found, waiting = {number}, [number]
+        while waiting and len(found) < _FOLLOWED_BACK:
+            op = self.run.ops[waiting.pop(0)]
+            if any(d in HALF for d in (*op.outputs, *(i.dtype for i in op.inputs))):
+                return True
+            new = [i.producer for i in op.inputs if i.producer >= 0 and i.producer not in found]
+            found.update(new)
+            waiting += new
+        return False
 
     @cached_property
     def results(self) -> list[int]:

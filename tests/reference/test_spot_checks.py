@@ -138,3 +138,19 @@ def test_a_call_that_is_repeated_warns_once(options, action):
         assert not [n for n in trace.recording.not_seen if "index_reduce" in n], trace.recording.not_seen
     finally:
         torch.set_warn_always(always)
+
+
+def test_a_float32_model_and_its_half_copy_are_compared(tmp_path):
+    """Their difference is zero by structure: in higher precision only the rounding of the reference is left."""
+    text = """
+    import copy
+    torch.manual_seed(0)
+    exact = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+    served = copy.deepcopy(exact).bfloat16()
+    x = torch.randn(16, 8)
+    with torch.no_grad():
+        one, other = exact(x), served(x.bfloat16()).float() * 1
+        print(((other - one).norm() / one.norm()).item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None and [f for f in program.findings if f.severity != "note"] == [], program.trace

@@ -38,3 +38,16 @@ def test_a_difference_that_is_mostly_rounding(then):
 @pytest.mark.parametrize("other", [{"left": 1e5}, {"left": 0.0}, {"of": "exp"}, {"then": "abs"}, {"dtype": "float64"}])
 def test_differences_with_digits_left_or_that_nothing_depends_on(other):
     assert codes(variance(**other)) == []
+
+
+def test_running_means_of_numbers_and_of_their_squares():
+    b = RecordingBuilder()
+    x, kept = b.made("float32"), b.made("float32")
+    towards = b.ran("div", b.ran("sub", b.ran("mean", b.ran("square", x, aten="square.default")), kept))
+    squares = b.ran("add_", kept, towards, aten="add_.Tensor")
+    mean = b.ran("square", b.ran("mean", x, aten="mean.dim"), aten="square.default")
+    less = b.ran("sub", squares, mean, aten="sub.Tensor")
+    b.ran("sqrt", less, aten="sqrt.default")
+    sizes = {squares.producer: 1.6e7, mean.producer: 1.6e7, less.producer: 1.0}
+    rows = [Value(n, measured=1, made=0, first=-1, made_nan=0, nans=0, bad=0, peak=p) for n, p in sizes.items()]
+    assert codes(replace(b.recording, values=tuple(rows))) == ["DT308"]

@@ -373,6 +373,8 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     flushing = run.ops[zero.op]
     dtype, event = flushing.outputs[0], event_of_output(run, zero.op)
     culprit = made_operand(run, flushing, dtype, event)
+    if outgrows(run, zero.op, dtype):
+        event, culprit = -1, at_op(run, flushing, culprit)
     site, where = run.place(op), run.place(flushing)
     least = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
     said = f"{zero.flushed:,} numbers become zero in {dtype}: {least}"
@@ -470,13 +472,15 @@ def outgrows(run: Run, number: int, dtype: str) -> bool:
     """Whether an op whose result outgrew its dtype is itself the place to change, and not the birth of that dtype.
 
     A cast that loses values, a weight that decides what its op computes in, and a stream of another dtype than the
-    model's are mistakes of the birth. But where a model computes in the dtype of its weights, as configured, an op on
-    activations alone (a square in a norm, a sum of messages) is the cause: what goes into it fits.
+    model's are mistakes of the birth. But where the program computes in a dtype as configured, in that of its weights
+    or of an autocast region, an op on activations alone (a square in a norm, an epsilon, a scaled loss) is the cause:
+    what goes into it fits.
     """
     op = run.ops[number]
-    if is_cast(op) or _narrows(op) or op.phase not in FORWARD or not op.module:
+    if is_cast(op) or _narrows(op) or op.phase not in FORWARD or any(run.weight_of(i) for i in op.inputs):
         return False
-    return not any(run.weight_of(i) for i in op.inputs) and run.computes_in(number) == dtype
+    configured = run.computes_in(number) if op.module else run.dominant(op)
+    return configured == dtype or op.autocast.rpartition(":")[2] == dtype
 
 
 def at_op(run: Run, op: Op, culprit: Operand) -> Operand:

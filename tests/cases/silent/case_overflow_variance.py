@@ -12,7 +12,7 @@ class RMS(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x):
-        power = (x * x).sum(dim=-1, keepdim=True)
+        power = (x * x).sum(dim=-1, keepdim=True)  # BORN
         return x / power.sqrt() * (power - power.mean()) * self.weight
 
 

@@ -76,7 +76,7 @@ class SpotChecks:
         self._shadows = self._engine.shadows
         self._of: dict[int, int] = {}
         """By op: ``_NARROW``, ``_OWN`` or ``_OTHER``."""
-        self._narrow = False
+        self.narrow = False
         """Whether an op in 16 bits has run."""
         self._writes: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
@@ -107,7 +107,7 @@ class SpotChecks:
         def checked(*args: Any, **kwargs: Any) -> Any:
             self._written = None
             try:
-                wide = not self._narrow and not self._recorder.running_steps
+                wide = not self.narrow and self._wide() and not self._recorder.running_steps
                 if (wide or self._concerned((args, kwargs))) and self._small((args, kwargs)):
                     self._written = self._engine.before(func, args, kwargs)
             except Exception as error:
@@ -128,7 +128,7 @@ class SpotChecks:
         kind = self._of.get(number)
         if kind is None:
             kind = self._of[number] = self._kind_of(self._recorder.ops[number])
-        if not self._narrow:
+        if not self.narrow:
             self._wide_passed -= 1
             self._rest()
         if kind == _OTHER and not len(self._shadows):
@@ -145,7 +145,7 @@ class SpotChecks:
 
     def _kind_of(self, op: Any) -> int:
         if in_16_bits(op):
-            self._narrow = True
+            self.narrow = True
             return _NARROW
         return _OWN if self._is_own(op) else _OTHER
 
@@ -163,7 +163,7 @@ class SpotChecks:
             return False
         if self._engine.kind(func).how is VIEW:
             return True
-        narrow = kind == _NARROW or self._narrow and self._concerned((args, kwargs))
+        narrow = kind == _NARROW or self.narrow and self._concerned((args, kwargs))
         if not narrow and (kind == _OTHER or not self._wide()):
             return False
         if not self._small((args, kwargs, out)) or _work(func, args, out) > LARGEST_PRODUCT or self._full(out):
@@ -187,7 +187,7 @@ class SpotChecks:
 
     def _rest(self) -> None:
         """Detaches the checks of a program in float32 until its first op in 16 bits, if they are done."""
-        if not self._narrow and not self._wide() and self._recorder.reference is self:
+        if not self.narrow and not self._wide() and self._recorder.reference is self:
             self._recorder.reference = None
             self._shadows.clear()
 

@@ -1,4 +1,5 @@
-"""The first steps of a training in higher precision: spot checks until the program has an optimizer, then a reference.
+"""The first steps of a training in higher precision: spot checks until the program has an optimizer and ops in 16 bits,
+then a reference.
 
 For a run whose findings are compared with those of another run: the errors of ops are read as those of spot checks, so
 that both are judged by the same rules. What its optimizers' steps did is compared with the reference in addition. A
@@ -35,15 +36,18 @@ class TrainingReference:
         self._followed: Reference | None = None
         self.on = True
 
+    def begins_with(self, op: Any) -> bool:
+        """See :class:`~dtypetrace.capture.protocols.Reference`, also for what follows."""
+        return self.on and self._checks.begins_with(op)
+
     def _now(self) -> SpotChecks | Reference:
         """What follows the program at present."""
-        if self._followed is None and self._recorder.trains:
+        if self._followed is None and self._recorder.trains and self._checks.narrow:
             self._checks.stop()
             self._followed = Reference(self._recorder, steps=self._steps)
         return self._checks if self._followed is None else self._followed
 
     def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """See :class:`~dtypetrace.capture.protocols.Reference`, also for what follows."""
         return self._now().around(func, kernel)
 
     def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:

@@ -68,6 +68,8 @@ _LARGEST = 1 << 20
 """Elements of the largest batch whose mean is computed."""
 COUNTING = frozenset(_overload(name) for name in ("add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar"))
 """Calls that may add a number to a counter."""
+_NORMALISES_IDS, _COUNTING_IDS = frozenset(map(id, _NORMALISES)), frozenset(map(id, COUNTING))
+"""By id: hashing an operator runs Python code."""
 _COUNTERS = 64
 """Elements of the largest counter."""
 WATCHED = frozenset(IN_PLACE) | _INDEXED | frozenset(_NORMALISES)
@@ -144,7 +146,7 @@ class Increments:
     def follows(self, func: Any, args: tuple[Any, ...]) -> bool:
         """Whether an in-place call may change tensors that are judged, outside backward."""
         self._waiting = None
-        if func in _NORMALISES:
+        if id(func) in _NORMALISES_IDS:
             first = args[_MEAN]
         else:
             first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
@@ -352,7 +354,7 @@ def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
 
 def _counts(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether a call adds a number to a counter in float32."""
-    if func not in COUNTING or type(args[1]) not in (int, float):
+    if id(func) not in _COUNTING_IDS or len(args) < 2 or type(args[1]) not in (int, float):
         return False
     return args[0].dtype is torch.float32 and args[0].numel() <= _COUNTERS
 

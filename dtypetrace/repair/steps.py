@@ -20,14 +20,18 @@ _KEPT = 0.25
 def lost_since(patched: Recording, own: Recording) -> dict[str, str]:
     """What the steps of the patched program lose and those of the program as it is keep, by the weight's name.
 
-    If the program's own step on a weight was not compared, a weight that it has in 16 bits is its own matter.
+    A program without 16 bits keeps all its steps, and they were not compared. In another one, a step that was not
+    compared, of a weight that nobody could name, says nothing about the patch.
     """
     updates = {c.name: c for c in own.compared if c.what == "update" and c.steps}
     lost = lost_steps(own)
     kept = {name for name, c in updates.items() if name not in lost and _arrives(c)}
-    narrow = {p.name for p in own.parameters if p.dtype in HALF} | {u.name for u in own.updates if u.dtype in HALF}
-    found = lost_steps(patched).items()
-    return {name: why for name, why in found if name in kept or name not in updates and name not in narrow}
+    wide = not _in_16_bits(own) and not any(p.dtype in HALF for p in own.parameters)
+    return {name: why for name, why in lost_steps(patched).items() if name in kept or wide and name not in updates}
+
+
+def _in_16_bits(recording: Recording) -> bool:
+    return any(HALF.intersection(op.outputs) for op in recording.ops)
 
 
 def _arrives(c: Compared) -> bool:
@@ -44,6 +48,6 @@ def said(recording: Recording) -> str:
         share = f"{median(c.arrived for c in updates):.0%}"
         keep = f"{weights} weights keep" if weights > 1 else "1 weight keeps"
         return f"{keep} {share} of the change that {steps} in higher precision"
-    if any(u.steps for u in recording.updates) and any(HALF.intersection(op.outputs) for op in recording.ops):
+    if any(u.steps for u in recording.updates) and _in_16_bits(recording):
         return "what its steps do to the weights was not compared with higher precision"
     return ""

@@ -159,7 +159,7 @@ def test_new_parameters_in_every_step_are_followed_for_some_steps_only(monkeypat
             optimizer.step()
             (followed,) = t._watch.recorder.updates._optimizers
         assert len(followed.samples) == len(followed.known) == 4
-    assert any("parameters that were new" in line for line in t.recording.not_seen)
+    assert any("new parameters" in line for line in t.recording.not_seen)
 
 
 def test_new_code_in_every_step_gets_no_places_without_end(monkeypatch):

@@ -217,6 +217,8 @@ with torch.no_grad():
         LLAMA
         + """
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+AcceleratorState._reset_state(reset_partial_state=True)  # other tests of this process made one, too
 accelerator = Accelerator(mixed_precision="bf16", cpu=True)
 model = LlamaForCausalLM(config)
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), 5e-3))

@@ -150,7 +150,7 @@ class Increments:
             first = args[_MEAN]
         else:
             first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
-        if not isinstance(first, Tensor) or first.dtype not in NARROW and not _counts(func, args):
+        if not isinstance(first, Tensor) or first.dtype not in NARROW and not is_counter(func, args):
             return False
         return private.current_graph_task_id() == -1 and not private.off(private.SUMS)
 
@@ -158,7 +158,7 @@ class Increments:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
         it before."""
         targets = _targets(func, args)
-        counts = _counts(func, args)
+        counts = is_counter(func, args)
         if any(t.dtype not in NARROW and not counts or not _plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
@@ -352,7 +352,7 @@ def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
     return list(args[0][:_MOST_OF_A_LIST]) if isinstance(args[0], (list, tuple)) else [args[0]]
 
 
-def _counts(func: Any, args: tuple[Any, ...]) -> bool:
+def is_counter(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether a call adds a number to a counter in float32."""
     if id(func) not in _COUNTING_IDS or len(args) < 2 or type(args[1]) not in (int, float):
         return False

@@ -11,6 +11,7 @@ import torch
 
 from .births import LIFT_FRESH
 from .calls import given_numbers
+from .increments import is_counter
 from .ops import Form, GrowingOp, made_by
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
 from .values import PASSED_ON, RANGE
@@ -28,6 +29,8 @@ def before(
     values = recorder.values
     if values is None or not values.increments.follows(func, args):
         return
+    if recorder.running_steps and is_counter(func, args):
+        return  # an optimizer's epsilon is added to a new tensor each time
     thread = recorder.thread_state()
     listed = bool(args) and isinstance(args[0], (list, tuple))
     # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor

@@ -66,9 +66,9 @@ _FAR = 0.25
 """How far a running mean is from a batch's mean, relative to that: nearer, its rounding does not matter."""
 _LARGEST = 1 << 20
 """Elements of the largest batch whose mean is computed."""
-COUNTING = frozenset(_overload(name) for name in ("add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar"))
+_COUNTING = frozenset(_overload(name) for name in ("add_.Tensor", "add_.Scalar", "sub_.Tensor", "sub_.Scalar"))
 """Calls that may add a number to a counter."""
-_NORMALISES_IDS, _COUNTING_IDS = frozenset(map(id, _NORMALISES)), frozenset(map(id, COUNTING))
+_NORMALISES_IDS, _COUNTING_IDS = frozenset(map(id, _NORMALISES)), frozenset(map(id, _COUNTING))
 """By id: hashing an operator runs Python code."""
 _COUNTERS = 64
 """Elements of the largest counter."""

@@ -60,10 +60,14 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     return _outside(numbers, out.dtype) if out.dtype in _SMALL else None
 
 
+def takes(out: Tensor) -> bool:
+    """Whether numbers that Python or NumPy hands to a tensor may be lost, and are few enough to be read a second
+    time."""
+    return out.numel() <= _HANDED and (out.dtype in HALVES or out.dtype is torch.float32)
+
+
 def handed(data: Any, out: Tensor) -> tuple[Tensor, Tensor] | None:
     """The same for numbers of Python's or NumPy's from which a call made a tensor."""
-    if out.numel() > _HANDED or out.dtype not in HALVES and out.dtype is not torch.float32:
-        return None
     if isinstance(data, torch.Tensor) or getattr(data, "nbytes", 8 * out.numel()) < 8 * out.numel():
         return None  # no wider than what it became
     source = torch.tensor(data, dtype=torch.float64, device=out.device)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .births import LIFT_FRESH
-from .calls import given_numbers
 from .increments import is_counter
 from .ops import Form, GrowingOp, made_by
-from .running import ARGS, FUNCTION, KWARGS, RunningCall
+from .running import RunningCall
 from .values import PASSED_ON, RANGE
 
 if TYPE_CHECKING:
@@ -55,10 +54,8 @@ def long_path(
     """Measures a call of op ``number`` that was examined completely; ``call``: the torch function that made it."""
     assert recorder.values is not None
     try:
-        if func is LIFT_FRESH and call is not None:
-            given = given_numbers(call[FUNCTION], call[ARGS], call[KWARGS])
-            if given is not None and outputs:
-                recorder.values.handed(number, given, outputs[0])
+        if func is LIFT_FRESH and call is not None and outputs:
+            recorder.values.handed(number, call, outputs[0])
         recorder.values.saw(number, func, args, kwargs or {}, inputs, outputs, recorder.origins, phase)
         if phase == "optimizer" and args and func._schema.is_mutable:
             written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]

@@ -450,7 +450,7 @@ class Recorder:
             op.steady = dtype
             op.forms = one_more(op.forms, type(out), form)
             if self.values is not None:
-                op.manner = self.values.manner(known.func, dtype, op.phase)
+                op.manner = self.values.manner(known.func, args, dtype, op.phase)
             self._steady[key] = op
 
     def _inside_a_call(self, frame: FrameType) -> bool:

@@ -17,8 +17,10 @@ import torch
 from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
-from .increments import COUNTING, FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments
+from .calls import given_numbers
+from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
 from .marks import Mark, Origins
+from .running import ARGS, FUNCTION, KWARGS, RunningCall
 from .value_sums import OPERANDS, RING, Sums
 
 if TYPE_CHECKING:
@@ -111,17 +113,20 @@ class Values:
                     if sums is not None:
                         sums.flushed(number, inputs[0], outputs[0], None)
 
-    def handed(self, number: int, data: Any, out: Tensor) -> None:
-        """Measures what became of numbers of Python's or NumPy's from which op ``number`` made a tensor."""
+    def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
+        """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
+        if not integers.takes(out) or not _plain(out) or not self._looks_again(number):
+            return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            if self._looks_again(number) and _plain(out):
+            data = given_numbers(call[FUNCTION], call[ARGS], call[KWARGS])
+            if data is not None:
                 self._count_integers(number, integers.handed(data, out), out)
 
-    def manner(self, func: Any, dtype: torch.dtype, phase: str) -> int:
+    def manner(self, func: Any, args: tuple[Any, ...], dtype: torch.dtype, phase: str) -> int:
         """How later calls of an op, all of whose tensors are plain and have ``dtype``, are measured: ``UNMEASURED``,
         ``PASSED_ON`` (a view), ``RANGE`` (by :meth:`again`), else ``IN_FULL`` (by :meth:`saw`)."""
         kind = self._kind(func)
-        if dtype in NARROW and _followed(func, phase) or func in COUNTING and phase in _FOLLOWED_PHASES:
+        if dtype in NARROW and _followed(func, phase) or phase in _FOLLOWED_PHASES and is_counter(func, args):
             return IN_FULL
         if kind == _SKIP or dtype not in _MEASURED:
             return UNMEASURED

@@ -11,8 +11,6 @@ from ..tables.dtypes import HALF
 COMPARED = 4
 """Optimizer steps that are compared: in the first one a LoRA's down matrix rightly gets no gradient, and what is lost
 shows in the next."""
-
-
 _KEPT = 0.25
 """A step that arrives but for this share is kept: less than that is not told from what is lost without a patch."""
 
@@ -20,14 +18,17 @@ _KEPT = 0.25
 def lost_since(patched: Recording, own: Recording) -> dict[str, str]:
     """What the steps of the patched program lose and those of the program as it is keep, by the weight's name.
 
-    A program without 16 bits keeps all its steps, and they were not compared. In another one, a step that was not
-    compared, of a weight that nobody could name, says nothing about the patch.
+    A step of the program's own may not have been compared. Then it is kept in a program without 16 bits, and for a
+    weight that the patch narrows; for another weight nothing is known, and the patch is not blamed.
     """
     updates = {c.name: c for c in own.compared if c.what == "update" and c.steps}
     lost = lost_steps(own)
     kept = {name for name, c in updates.items() if name not in lost and _arrives(c)}
-    wide = not _in_16_bits(own) and not any(p.dtype in HALF for p in own.parameters)
-    return {name: why for name, why in lost_steps(patched).items() if name in kept or wide and name not in updates}
+    narrow = {p.name for p in own.parameters if p.dtype in HALF} | {u.name for u in own.updates if u.dtype in HALF}
+    narrowed = {c.name for c in patched.compared if c.dtype in HALF} - narrow
+    wide = not narrow and not _in_16_bits(own)
+    lately = lost_steps(patched).items()
+    return {n: why for n, why in lately if n in kept or n not in updates and (wide or n in narrowed)}
 
 
 def _in_16_bits(recording: Recording) -> bool:

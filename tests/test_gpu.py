@@ -1,7 +1,7 @@
 """What only another device than the CPU shows: the engine's own threads, autocast's lists, copies, synchronisation, memory.
 
 Skipped where there is no CUDA device; ``python -m pytest -m gpu`` runs just these. ``test_standin.py`` runs them on a stand-in
-made of the CPU, except those that only CUDA can answer; docs/accelerators.md says which claim was shown where.
+made of the CPU, except those that only CUDA can answer; docs/accelerators.md says which claim was tested where.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,9 +70,21 @@ def run(folder: Path, text: str, *, before: str = "", name: str = "program.py", 
     code = compile(text, str(file), "exec", dont_inherit=True)
     trace = Trace(model, script=file, source=folder, **options)
     error = None
+    imported, path = set(sys.modules), list(sys.path)
     try:
         with trace:
             exec(code, names)
     except Exception as raised:
         error = raised
+    finally:
+        _forget(set(sys.modules) - imported, folder)
+        sys.path[:] = path
     return Program(str(file), text, trace, error, names)
+
+
+def _forget(imported: set[str], folder: Path) -> None:
+    """Takes back the imports from the program's folder: the next program may have a module of the same name."""
+    for name in imported:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(folder):
+            del sys.modules[name]

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 
 import programs
 
@@ -38,10 +37,10 @@ def imported(folder: Path, text: str, *, name: str = "program.py") -> programs.P
     file.write_text(text if text.startswith(IMPORTS) else IMPORTS + text, encoding="utf-8")
     sys.path.insert(0, str(folder))
     try:
-        ran = programs.run(folder, f"from {part} import *", name=f"main_{name}")
-        names = {**ran.names, **vars(sys.modules.pop(part, ModuleType(part)))}
+        ran = programs.run(folder, f"import {part}", name=f"main_{name}")
     finally:
         sys.path.remove(str(folder))
+    names = vars(ran.names[part]) if part in ran.names else {}
     return replace(ran, file=str(file), text=file.read_text(encoding="utf-8"), names=names)
 
 

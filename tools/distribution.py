@@ -1,6 +1,6 @@
 """Builds the wheel and the source distribution, installs them in an environment of their own, and tests them there.
 
-    python -m tools.distribution [--folder dist] [--jobs N] [--only EXPRESSION] [--keep]
+    python -m tools.distribution [--folder dist] [--jobs N] [--only EXPRESSION] [--verbose] [--keep]
 
 The source distribution is built from a copy of the checkout, without what earlier builds left there, and the wheel
 from the unpacked source distribution, so a file that is missing in one is missing in the other. The tests are those of
@@ -106,7 +106,7 @@ def _run(words: Sequence[str | Path], where: Path, what: str) -> None:
         raise Broken(f"{what} failed with exit status {done.returncode}")
 
 
-def install_and_test(source: Path, wheel: Path, scratch: Path, jobs: int, only: str) -> None:
+def install_and_test(source: Path, wheel: Path, scratch: Path, options: argparse.Namespace) -> None:
     """Installs the wheel where nothing else is, and runs the quick tests of the source distribution. Raises Broken."""
     home = scratch / "environment"
     python = home / "bin" / "python"
@@ -125,9 +125,9 @@ def install_and_test(source: Path, wheel: Path, scratch: Path, jobs: int, only: 
     shutil.rmtree(tests / "dtypetrace")
     (tests / "dtypetrace").symlink_to(installed)  # some tests read the package's files; these are the installed ones
     _say(f"running the quick tests in {tests}, with the package in {installed}")
-    words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not exhaustive"]
-    words += ["-n", str(jobs)] if jobs > 1 else []
-    _run([*words, *(["-k", only] if only else [])], tests, "a quick test")
+    words = [python, "-m", "pytest", "-v" if options.verbose else "-q", "-p", "no:cacheprovider"]
+    words += ["-m", "not slow and not exhaustive", *(["-n", str(options.jobs)] if options.jobs > 1 else [])]
+    _run([*words, *(["-k", options.only] if options.only else [])], tests, "a quick test")
 
 
 def _say(text: str) -> None:
@@ -139,6 +139,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "dist", metavar="F", help="where both are written")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that run the tests")
     parser.add_argument("--only", default="", metavar="EXPRESSION", help="run only these tests, as pytest -k does")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name each test")
     parser.add_argument("--keep", action="store_true", help="keep the temporary folder")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="dtypetrace-dist-"))
@@ -148,7 +149,7 @@ def main() -> int:
             _say(f"built {os.path.relpath(file)} ({file.stat().st_size / 1024:.0f} KB)")
         if found := problems(source, wheel):
             raise Broken("; ".join(found))
-        install_and_test(source, wheel, scratch, options.jobs, options.only)
+        install_and_test(source, wheel, scratch, options)
     except Broken as failure:
         print(f"make dist: {failure}", file=sys.stderr)
         return 1

@@ -31,6 +31,18 @@ def for_terminal(stream: Any, *, quiet: bool = False) -> Progress | None:
     return Progress(stream) if shown else None
 
 
+def on_terminal(name: str) -> Progress | None:
+    """The progress on a terminal of another process, by its name (``/dev/pts/3``), None where there is no such
+    terminal; for a run whose own streams lead elsewhere."""
+    if not name:
+        return None
+    try:
+        stream = os.fdopen(os.open(name, os.O_WRONLY | os.O_NOCTTY), "w")
+    except OSError:
+        return None
+    return for_terminal(stream)
+
+
 class Progress:
     """One transient text. ``clock``: seconds, for tests."""
 

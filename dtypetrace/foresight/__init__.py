@@ -4,7 +4,7 @@ rules.
 Pure: no torch, no model, no text. ``what_if`` is for people; ``refused_after`` checks a fix before it is advised.
 """
 
-from .carry import Replay, given_again, refused_after, refused_again, refused_with
+from .carry import Replay, given_again, predict, refused_after, refused_again, refused_with
 from .changes import DtypeChange, UnknownNameError, resolve
 from .forecast import Forecast, Predicted, what_if
 
@@ -15,6 +15,7 @@ __all__ = [
     "Replay",
     "UnknownNameError",
     "given_again",
+    "predict",
     "refused_after",
     "refused_again",
     "refused_with",

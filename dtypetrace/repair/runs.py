@@ -8,7 +8,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from os import environ
+from os import environ, ttyname
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -109,6 +109,7 @@ class Runner:
                 "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),
                 "trace": str(trace),
+                "terminal": _terminal(),
             }
             request.write_text(json.dumps(asked), "utf-8")
             status = self.warm.run(request, shown=shown) if self.warm is not None else None
@@ -137,6 +138,13 @@ def _start(request: Path, shown: bool) -> int:
         stderr=None if shown else subprocess.DEVNULL,
         env=_environment(),
     ).returncode
+
+
+def _terminal() -> str:
+    """The name of the terminal that messages go to, on which a run shows how far it is; empty where there is none."""
+    with suppress(OSError, ValueError, AttributeError):
+        return ttyname(sys.stderr.fileno())
+    return ""
 
 
 def _options() -> list[str]:

@@ -11,12 +11,13 @@ import ast
 import builtins
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import FORWARD, Edit, Fix, Frame, Op, Place
+from ..records import FORWARD, Edit, Finding, Fix, Frame, Op, Place, Recording
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import DTYPES, narrower
@@ -33,6 +34,10 @@ class Proposal:
 
     case: Case
     fix: Fix
+
+    @property
+    def recording(self) -> Recording:
+        return self.case.recording
 
     @cached_property
     def effect(self) -> Effect | None:
@@ -64,10 +69,27 @@ Check = Callable[[Proposal], str]
 # ---------------------------------------------------------------- the text
 
 
-def it_parses(proposal: Proposal) -> str:
+class Written(Protocol):
+    """What the checks of the text need: edits, and the program that they change."""
+
+    @property
+    def recording(self) -> Recording: ...
+    @property
+    def fix(self) -> Fix: ...
+
+
+@dataclass(frozen=True)
+class Text:
+    """A remedy with edits for what was not refused."""
+
+    recording: Recording
+    fix: Fix
+
+
+def it_parses(proposal: Written) -> str:
     """The patched text is Python."""
-    patch = Patch(proposal.case.recording.text)
-    if proposal.case.recording.text.raw(proposal.fix.edits[0].file) is None:
+    patch = Patch(proposal.recording.text)
+    if proposal.recording.text.raw(proposal.fix.edits[0].file) is None:
         return ""
     patch.set(patch.locate(proposal.fix.edits))
     for file, text in patch.texts.items():
@@ -78,11 +100,11 @@ def it_parses(proposal: Proposal) -> str:
     return ""
 
 
-def its_names_exist(proposal: Proposal) -> str:
+def its_names_exist(proposal: Written) -> str:
     """Every name that an edit adds is defined at that place."""
     for edit in proposal.fix.edits:
         new = _names(edit.after, ast.Load) - _names(edit.after, ast.Store) - _names(edit.before, ast.Load)
-        file = proposal.case.recording.text.parsed(edit.file)
+        file = proposal.recording.text.parsed(edit.file)
         if file is not None and (missing := new - _bound(file.tree) - set(dir(builtins))):
             return f"{', '.join(sorted(missing))} has no meaning at line {edit.start[0]}"
     return ""
@@ -91,7 +113,7 @@ def its_names_exist(proposal: Proposal) -> str:
 def it_casts_a_tensor(proposal: Proposal) -> str:
     """An edit casts a tensor or a module: not a mapping, a tuple or an object with tensors in it."""
     for edit in proposal.fix.edits:
-        file = proposal.case.recording.text.parsed(edit.file)
+        file = proposal.recording.text.parsed(edit.file)
         if file is None or not _receiver(edit) or _casts_a_module(proposal.case, edit):
             continue
         here = next((n for n in file.ends.get(edit.end, ()) if file.start(n) == edit.start), None)
@@ -100,7 +122,7 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
     return ""
 
 
-def it_spares_variables(proposal: Proposal) -> str:
+def it_spares_variables(proposal: Written) -> str:
     """No literal replaces a variable: its value was decided elsewhere, and the next configuration would break."""
     for edit in proposal.fix.edits:
         after = _expression(edit.after)
@@ -190,13 +212,14 @@ def _made_from(ops: Sequence[Op], producer: int) -> set[int]:
 
 def nothing_else_is_refused(proposal: Proposal) -> str:
     """By the dtype rules, the change makes no other call fail: the collision does not move."""
-    if proposal.run is None:
-        return ""
-    for number, carried in enumerate(proposal.run.ops):
-        op = proposal.case.recording.ops[number]
-        if carried.code and op.phase in ("forward", "recompute", "other"):
-            place = graph.place_of(proposal.case.recording, op.place)
-            return f"{op.op} at {short(place)} would refuse it then"
+    return refused_in(proposal.run) if proposal.run is not None else ""
+
+
+def refused_in(run: Replay) -> str:
+    """The first call of a forward pass that a change makes fail, as an objection; empty where there is none."""
+    for op, carried in zip(run.recording.ops, run.ops):
+        if carried.code and op.phase in FORWARD:
+            return f"{op.op} at {short(graph.place_of(run.recording, op.place))} would refuse it then"
     return ""
 
 
@@ -212,6 +235,23 @@ CHECKS: tuple[Check, ...] = (
 """In the order in which they run."""
 FORBIDDING: tuple[Check, ...] = (it_spares_variables, it_keeps_what_is_trained)
 """What no run can make good: ``fix`` does not even try what these object to."""
+
+
+def objection_of_text(change: Text) -> str:
+    """Why the edits for what was not refused do not fit the program's text; empty where they do."""
+    checks = (it_parses, its_names_exist, it_spares_variables)
+    return next((why for check in checks if (why := check(change))), "")
+
+
+def shown_if_it_fits(recording: Recording, found: Finding) -> Finding:
+    """A finding about what was not refused, without the edits of its fix if they do not fit the text."""
+    fix = found.fix
+    if fix is None or not fix.edits or fix.checked:
+        return found
+    why = objection_of_text(Text(recording, fix))
+    if not why:
+        return replace(found, fix=replace(fix, checked=("text",)))
+    return replace(found, fix=replace(fix, edits=(), safe=False, why=f"{fix.why}. Not sure how: {why}"))
 
 
 def forbidden(case: Case, fix: Fix) -> bool:
@@ -250,7 +290,7 @@ def _effect(case: Case, fix: Fix) -> Effect | None:
         return Effect(DtypeChange(autocast=case.half))
     if case.origin.op == "set_default_dtype" and fix.place == case.here and wanted is not None:
         return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)))
-    if fix.place == case.site and fix.place.stack and _inside(edit, fix.place.stack[0]):
+    if fix.place == case.site and fix.place.stack and inside(edit, fix.place.stack[0]):
         return _at_call(case, fix.edits)
     if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
         return None
@@ -288,7 +328,7 @@ def _of_births(case: Case, births: dict[int, str]) -> DtypeChange:
     return DtypeChange(births=births, modules=modules)
 
 
-def _inside(edit: Edit, frame: Frame) -> bool:
+def inside(edit: Edit, frame: Frame) -> bool:
     return edit.file == frame.file and frame.line <= edit.start[0] <= (frame.end_line or frame.line)
 
 
@@ -397,7 +437,7 @@ def _operand(case: Case, index: int) -> ast.expr | None:
 
 def _casts_a_module(case: Case, edit: Edit) -> bool:
     """Whether an edit casts what a module's constructor made: such an object has attributes of its own."""
-    return case.origin.kind == "parameter" and any(_inside(edit, frame) for frame in case.origin.place.stack)
+    return case.origin.kind == "parameter" and any(inside(edit, frame) for frame in case.origin.place.stack)
 
 
 def _expression(text: str) -> ast.expr | None:

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Place, Precision, Recording, Value
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, is_cast, name_of
 from . import averages, narrow_tables, titles, training
+from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
 from .mechanisms import mechanism
@@ -23,11 +24,9 @@ from .ranges import (
     at_op,
     event_of_output,
     flow_to,
-    keep_wide,
     made_operand,
     outgrows,
     scaled,
-    wide_here,
 )
 from .run_facts import Run
 
@@ -215,7 +214,9 @@ def _at_op(
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=_wide_here(op, site, made) if here else _fix(losses.run, code, blamed, culprit, cast, backward),
+        fix=_wide_here(losses.run, cause.op, site, made)
+        if here
+        else _fix(losses.run, code, blamed, culprit, cast, backward),
         notes=tuple(notes),
     )
 
@@ -227,11 +228,11 @@ def _computed_wide(recording: Recording, number: int, made: str) -> bool:
     return made in REAL and not wider("float32", made) and not is_cast(op) and op.phase in FORWARD
 
 
-def _wide_here(op: Op, site: Place, made: str) -> Fix:
+def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
     if wider("float32", made):
-        return wide_here(op, site)
+        return wide_here(run, number, site)
     instead = "compute it in another way: the logarithm of a product, a difference before it is squared"
-    return Fix("dtype", site, (), False, f"cast to float64 what {op.op} takes here", (instead,))
+    return Fix("dtype", site, (), False, f"cast to float64 what {run.ops[number].op} takes here", (instead,))
 
 
 def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
@@ -268,12 +269,9 @@ def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backwar
     op = run.ops[number]
     site = run.place(op)
     if code == "DT301":
-        return keep_wide(run, op, culprit, site, cast)
+        return keep_wide(run, number, culprit, site, cast)
     if code == "DT302" and backward:
-        wide = ("compute this part in bfloat16 or float32",)
-        return Fix(
-            "plan", site, (), False, "scale the loss (torch.amp.GradScaler) so that its gradients fit float16", wide
-        )
+        return scale_loss(run, site)
     origin = culprit.origin.place if culprit.origin.place.stack else site
     return Fix(
         "dtype",

@@ -18,6 +18,7 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Plac
 from ..source import regions
 from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
 from ..tables.operators import STORES, flops, is_cast, is_move, name_of
+from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .making import At, silent_finding
 from .run_facts import Run
 from .zeros import POLES, feeds_pole
@@ -127,7 +128,7 @@ def _lost_products(run: Run, v: Value) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=flow_to(run, op, event, ends),
-        fix=keep_wide(run, op, culprit, site, cast=False),
+        fix=keep_wide(run, v.op, culprit, site, cast=False),
         count=v.measured,
     )
 
@@ -243,27 +244,10 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
         severity="warning" if harmful else "note",
         operands=(culprit,),
         flow=flow_to(run, op, event, ends),
-        fix=wide_here(op, site) if here else keep_wide(run, op, culprit, site, cast),
+        fix=wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast),
         count=first.made,
         notes=notes,
     )
-
-
-def keep_wide(run: Run, op: Op, culprit: Operand, site: Place, cast: bool) -> Fix:
-    """Where a cast is the cause, the cast has to change; where a float16 model computes as configured, only this op."""
-    born = culprit.origin.place
-    if cast or culprit.dtype != run.dominant(op) or born.stack[:1] == site.stack[:1]:
-        scale = ("scale them down before they are cast",) if cast else ()
-        return Fix(
-            "dtype", born, (), False, "keep these values in float32, or in bfloat16, whose range is as wide", scale
-        )
-    return wide_here(op, site)
-
-
-def wide_here(op: Op, site: Place) -> Fix:
-    """An island: one op in float32 inside a model of another dtype."""
-    instead = "let the model compute in bfloat16, whose range is as wide as float32's"
-    return Fix("dtype", site, (), False, f"cast to float32 what {op.op} takes here", (instead,))
 
 
 def _stays(measured: _Measured, first: Value) -> bool:
@@ -393,7 +377,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         severity="warning" if harmful else "note",
         operands=(culprit,),
         flow=flow_to(run, flushing, event, *steps),
-        fix=Fix("dtype", where, (), False, "compute this in float32 and cast the result back", larger),
+        fix=compute_wide(run, zero.op, larger),
         count=max(zero.flushed, 1),
         notes=(said,),
     )
@@ -411,10 +395,6 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     what = "the gradient" if backward else "what is cast"
     lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in float16"
     others = len({(run.ops[v.op].module, run.ops[v.op].place) for v in flushed}) - 1
-    fix = Fix("dtype", site, (), False, "keep these values in float32, or scale them up before they are cast")
-    if backward:
-        scale = "scale the loss (torch.amp.GradScaler) so that its gradients fit float16"
-        fix = Fix("plan", site, (), False, scale, ("compute this part in bfloat16 or float32",))
     source = op.inputs[0].dtype if op.inputs else ""
     said = f"{lost}, whose smallest number is 6e-08"
     ends = FlowStep(site, op.op, op.module, source, "float16", "cast", said=said)
@@ -429,7 +409,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=flow,
-        fix=fix,
+        fix=scale_loss(run, site) if backward else cast_wide(run, worst.op),
         count=worst.measured,
         notes=(f"the same happens in {others} more places",) if others else (),
     )

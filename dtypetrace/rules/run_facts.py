@@ -176,7 +176,7 @@ class Run:
         if i.name:
             name, written = self._within(op, i.name), ""
         else:
-            name = _argument(op, index)
+            name = argument_of(op, index)
             text, frame = self.recording.text, place.stack[0] if place.stack else None
             written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
         origin = self.origin(i.event, expected, i.name or None)
@@ -237,7 +237,7 @@ class Run:
         return event >= 0 and self.recording.events[event].how in ("input", "worker")
 
 
-def _argument(op: Op, index: int) -> str:
+def argument_of(op: Op, index: int) -> str:
     """The name of an operand in the operator's signature."""
     if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
         return f"tensors[{index}]"

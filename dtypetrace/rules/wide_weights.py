@@ -105,6 +105,15 @@ def scaling(recording: Recording, step: Place) -> list[TrainingEdits]:
     return [TrainingEdits(words, edits)] if edits else []
 
 
+def scaling_lines(recording: Recording, step: Place) -> tuple[str, ...]:
+    """The lines to type that scale the loss; none where it is scaled already, or the text does not show the training
+    step."""
+    training = _training(recording, step)
+    if training is None or not training.loss or _has_scaler(recording):
+        return ()
+    return tuple(_scaling(_device(recording), training))
+
+
 def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
     """The edit that puts the call of the model under autocast, and what it does."""
     call = _model_call(recording)

@@ -1,4 +1,4 @@
-"""The transient text of `dtypetrace run`: seen on a terminal only, and the script's own lines stay as they are."""
+"""The transient text of `dtypetrace run` and `fix`: seen on a terminal only, and the script's own lines stay as they are."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def run(tmp_path, *options: str, piped_out: bool = False) -> tuple[str, str]:
+def run(
+    tmp_path, *options: str, command: str = "run", script: str = SCRIPT, piped_out: bool = False
+) -> tuple[str, str]:
     """What the terminal received, and what stdout did where it is a pipe."""
     (tmp_path / "at_once.py").write_text(AT_ONCE)
-    (tmp_path / "program.py").write_text(SCRIPT)
+    (tmp_path / "program.py").write_text(script)
     ours, theirs = pty.openpty()
     environment = dict(os.environ, PYTHONPATH=str(ROOT), TERM="xterm", NO_COLOR="1", COLUMNS="100", LINES="40")
     subprocess.run(["stty", "cols", "100", "rows", "40"], stdin=theirs, check=True)
     process = subprocess.Popen(
-        [sys.executable, "at_once.py", "run", *options, "program.py"],
+        [sys.executable, "at_once.py", command, *options, "program.py"],
         cwd=tmp_path,
         env=environment,
         stdin=theirs,
@@ -127,6 +129,32 @@ def test_what_goes_elsewhere_is_untouched(tmp_path):
 @pytest.mark.slow
 def test_quiet_shows_nothing(tmp_path):
     assert "dtypetrace" not in run(tmp_path, "--quiet")[0]
+
+
+LONG = """
+import time
+import torch
+torch.zeros(2, dtype=torch.float16) @ torch.zeros(2, 2)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(3.1)
+model(torch.ones(2, 4))
+print("a line of its own")
+"""
+
+
+@pytest.mark.slow
+def test_each_run_of_fix_says_how_far_it_is(tmp_path):
+    received, diff = run(tmp_path, command="fix", script=LONG, piped_out=True)
+    assert "+++ b/program.py" in diff and "proven: " in received
+    began = received.index("run 1: "), received.index("run 2: ")
+    for text in (received[began[0] : began[1]], received[began[1] :]):
+        assert re.search(r"dtypetrace: [\d,]+ ops, [12] steps?, \d+ s\x1b8", text), received
+    shown = screen(received)
+    assert "a line of its own" in shown and not any(" ops, " in line for line in shown), shown
 
 
 # ---------------------------------------------------------------- by itself

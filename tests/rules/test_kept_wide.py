@@ -1,0 +1,148 @@
+"""The change for values that leave the range of float16: an edit where nothing objects to it, and then it helps."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+from dtypetrace.source.patch import Patch
+
+CACHED = """
+import torch
+torch.manual_seed(0)
+dtype = torch.float16
+energy = torch.rand(4, 8) * 1e6
+cached = CAST
+AFTER
+"""
+FEATURES = "features = cached.float() / cached.float().amax(dim=-1, keepdim=True)\nprint(features.sum().item())"
+
+
+def ran(tmp_path, text: str, **options) -> programs.Program:
+    program = programs.run(tmp_path, text, numerics=True, **options)
+    assert program.error is None, program.error
+    return program
+
+
+def repaired(program: programs.Program) -> str:
+    """The program's text with the edits of its only finding."""
+    patch = Patch(program.with_text.text)
+    patch.set(patch.locate(program.only.fix.edits))
+    return patch.texts[program.file]
+
+
+def cached(cast: str, after: str = FEATURES) -> str:
+    return CACHED.replace("CAST", cast).replace("AFTER", after)
+
+
+@pytest.mark.parametrize(
+    ("cast", "wide"),
+    [
+        ("energy.to(torch.float16)", "energy.to(torch.float32)"),
+        ("energy.half()", "energy.to(torch.float32)"),
+        ("energy.to('cpu', dtype=torch.half)", "energy.to('cpu', dtype=torch.float32)"),
+    ],
+)
+def test_a_cast_that_overflows_is_changed_in_its_own_call(cast, wide, tmp_path):
+    program = ran(tmp_path, cached(cast))
+    assert program.only.code == "DT301" and program.only.fix.why == "keep these values in float32"
+    assert program.only.fix.checked == ("text", "dtype rules: nothing else is refused")
+    again = repaired(program)
+    assert again == program.text.replace(cast, wide)
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("cast", "after"),
+    [
+        ("energy.to(dtype)", FEATURES),  # other casts may use the variable
+        ("energy.half()", "nn.Linear(8, 2).half()(cached).float().sum().backward()"),  # would refuse float32
+        ("energy.half()", "again = cached.half()\nprint((again.float() / again.float().amax()).sum().item())"),
+        (
+            "energy.half()",
+            "kept = torch.zeros(4, 8).half()\nkept.copy_(cached)\nprint((kept / kept.amax()).sum().item())",
+        ),
+    ],
+    ids=["variable", "refused", "cast again", "stored"],
+)
+def test_a_cast_is_left_alone_where_something_objects(cast, after, tmp_path):
+    found = next(f for f in ran(tmp_path, cached(cast, after)).findings if f.code == "DT301")
+    assert found.fix.edits == () and found.fix.checked == () and "bfloat16" in found.fix.words
+
+
+SIZES = """
+import torch
+torch.manual_seed(0)
+net, last = nn.Linear(8, 8).half(), nn.Linear(8, 2).half()
+with torch.no_grad():
+    x = net(torch.ones(4, 8).half() * 900)
+    size = SQUARES
+    print(THEN)
+"""
+SUMMED = "size.sqrt().sum().item()"
+
+
+@pytest.mark.parametrize(
+    ("squares", "wide"),
+    [
+        ("x.square().sum(-1, keepdim=True)", "x.to(torch.float32).square().sum(-1, keepdim=True)"),
+        ("(x * x).sum(-1)", "(x.to(torch.float32) * x.to(torch.float32)).sum(-1)"),
+        ("(x @ x.T).diagonal()", "(x.to(torch.float32) @ x.T.to(torch.float32)).diagonal()"),
+    ],
+    ids=["method", "two operands", "a product of matrices"],
+)
+def test_a_call_of_half_numbers_gets_its_operands_in_float32(squares, wide, tmp_path):
+    program = ran(tmp_path, SIZES.replace("SQUARES", squares).replace("THEN", SUMMED))
+    assert program.only.code == "DT301" and program.only.fix.why.startswith("cast to float32 what ")
+    again = repaired(program)
+    assert again == program.text.replace(squares, wide)
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+def test_a_call_is_left_alone_where_a_half_layer_would_get_its_float32_result(tmp_path):
+    text = SIZES.replace("SQUARES", "x.square().sum(-1, keepdim=True)")
+    program = ran(tmp_path, text.replace("THEN", "last(x / size.sqrt()).sum().item()"))
+    assert program.only.code == "DT301" and program.only.fix.edits == ()
+
+
+TRAINED = """
+import torch
+torch.manual_seed(0)
+net = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+for _ in range(3):
+    with torch.autocast("cpu", dtype=torch.float16):
+        out = net(torch.randn(16, 8))
+    loss = (out.float() * 1e-9).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_gradients_that_vanish_get_the_lines_of_a_loss_scaler(tmp_path):
+    found = next(f for f in ran(tmp_path, TRAINED).findings if f.code == "DT302")
+    assert found.fix.why == "scale the loss, so that its gradients fit float16"
+    assert found.fix.lines == (
+        'after optimizer is made (program.py:4): add `scaler = torch.amp.GradScaler("cpu")`',
+        "program.py:9: replace `loss.backward()` with `scaler.scale(loss).backward()`",
+        "program.py:10: replace `optimizer.step()` with `scaler.step(optimizer); scaler.update()`",
+    )
+
+
+EPSILON = """
+import torch
+torch.manual_seed(0)
+with torch.no_grad():
+    net = nn.Linear(8, 8).half()
+    x = net(torch.zeros(2, 8).half()) - net.bias
+    size = x.abs().sum(-1, keepdim=True) + 1e-8
+    print((x / size).float().sum().item())
+"""
+
+
+def test_an_epsilon_that_vanishes_is_added_in_float32(tmp_path):
+    program = ran(tmp_path, EPSILON)
+    assert program.only.code == "DT302"
+    again = repaired(program)
+    assert "x.abs().sum(-1, keepdim=True).to(torch.float32) + 1e-8" in again
+    assert ran(tmp_path, again, name="again.py").findings == ()

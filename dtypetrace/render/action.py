@@ -4,6 +4,7 @@ facts."""
 from __future__ import annotations
 
 import importlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from .cards import DiffBlock, change, file_of
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""
 _LONGEST_MESSAGE = 300
+_NAMED = re.compile(r"([^\s():`]+):(\d+)")
 _Piece = tuple[str, bool]
 """A piece of a headline, and whether it is code."""
 
@@ -161,10 +163,22 @@ def spot(frame: Frame | None) -> Spot | None:
     return Spot(frame.file, frame.line, frame.column or 1, f"{wording.relative(frame.file)}:{frame.line}")
 
 
+def _first_line(f: Finding, lines: Sequence[str]) -> Frame | None:
+    """The line that the first of several changes is about (``train.py:8: replace ...``), in a file that the finding
+    names whole."""
+    named = _NAMED.search(lines[0]) if lines else None
+    places = (f.site, *(step.place for step in f.flow), *(o.origin.place for o in f.operands))
+    files = {frame.file for place in places for frame in place.stack if frame.user}
+    file = next((file for file in sorted(files) if named and file.rpartition("/")[2] == named[1]), None)
+    return Frame(file, int(named[2]), "", True, 1) if named and file else None
+
+
 def _spot_of(f: Finding) -> Spot | None:
     if f.fix is not None and f.fix.edits:
         edit = f.fix.edits[0]
         return spot(Frame(edit.file, edit.start[0], "", True, edit.start[1]))
+    if f.fix is not None and (first := _first_line(f, f.fix.lines)) is not None:
+        return spot(first)
     return spot((f.fix.place if f.fix is not None else f.site).user_frame) or spot(f.site.user_frame)
 
 

@@ -97,6 +97,20 @@ def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     assert shown.steps == list(lines)
 
 
+def test_the_editor_opens_the_first_line_to_change(tmp_path):
+    text = """
+    model = nn.Linear(4, 4).to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = model(torch.ones(2, 4)).float().mean()
+    loss.backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    """
+    shown = page(programs.run(tmp_path, text)).action
+    assert shown.code == "DT401" and shown.steps[0].startswith("program.py:2: ")
+    assert (shown.where.shown.rpartition("/")[2], shown.where.line) == ("program.py:2", 2)
+    assert os.path.isabs(shown.where.file), "not where the weights were made, which is line 1"
+
+
 def test_the_facts_of_the_run_are_a_line(program):
     facts = page(program).facts
     assert any(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", fact) for fact in facts)

@@ -241,11 +241,11 @@ def narrowed_elsewhere(recording: Recording, event: int, wanted: str) -> bool:
     taken = [
         op for op in recording.ops if op.phase in ("forward", "other") and any(i.event == event for i in op.inputs)
     ]
-    cast = any(is_cast(op) and wanted in op.outputs and _own(recording, op) for op in taken)
+    cast = any(is_cast(op) and wanted in op.outputs and runs_own_line(recording, op) for op in taken)
     return cast and any(not (is_move(op) or is_cast(op)) for op in taken)
 
 
-def _own(recording: Recording, op: Op) -> bool:
+def runs_own_line(recording: Recording, op: Op) -> bool:
     """Whether the program's own line ran an op."""
     return any(frame.user for frame in place_of(recording, op.place).stack[:1])
 

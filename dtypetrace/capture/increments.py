@@ -2,9 +2,9 @@
 arrive?
 
 The same call is made in float32 on a sample of the operands. Where it changes a number and the real call does not, the
-change was rounded away. Only tensors that one kind of call changes repeatedly are judged, outside backward and the
-optimizer (whose steps ``updates`` judges as a whole). A value that is written to only once, such as a residual stream,
-may round as it does.
+change was rounded away. Only weights, and tensors that one kind of call changes repeatedly, are judged, outside
+backward and the optimizer (whose steps ``updates`` judges as a whole). Another value that is written to only once, such
+as a residual stream, may round as it does.
 
 The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
 a long sum drifts away from its terms.
@@ -154,16 +154,16 @@ class Increments:
             return False
         return private.current_graph_task_id() == -1 and not private.off(private.SUMS)
 
-    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, *, once: bool = False) -> None:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
-        it before."""
+        it before. once: also if it has not."""
         targets = _targets(func, args)
         counts = is_counter(func, args)
         if any(t.dtype not in NARROW and not counts or not _plain(t) for t in targets):
             return
         if torch.is_grad_enabled() and any(t.requires_grad for t in targets):
             return
-        if self._changed_before(func, targets[0]):
+        if self._changed_before(func, targets[0]) or once:
             with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
                 self._waiting = self._rehearsal(func)(func, args, kwargs or {}, targets)
 

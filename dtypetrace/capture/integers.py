@@ -27,12 +27,18 @@ _ADDS = {
     _aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add_.Tensor: 1, _aten.sub_.Tensor: -1, _aten.rsub.Scalar: -1,
 }  # fmt: skip
 _POWERS = frozenset({_aten.mul.Tensor, _aten.pow.Tensor_Scalar})
+_BY_INDEX = frozenset({_aten.index_add_.default, _aten.scatter_add_.default, _aten.index_put_.default})
+_TOTALS = frozenset(
+    {_aten.sum.default, _aten.sum.dim_IntList, _aten.cumsum.default, _aten.prod.default, _aten.prod.dim_int}
+)
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
-_ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS)))
+_ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS, *_BY_INDEX, *_TOTALS)))
 """By id: hashing an operator runs Python code."""
 _CAST_IDS = frozenset(map(id, _CASTS))
 CALLS = 48
 """Calls of one op that are measured."""
+_SUMMED = 1 << 18
+"""Integers of the longest sum that is measured: it is computed as a whole."""
 
 
 def concerns(func: Any, out: Tensor) -> bool:
@@ -131,6 +137,8 @@ def _merged(numbers: Tensor) -> tuple[Tensor, Tensor]:
 
 def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
     """Integer results that differ from the same arithmetic in int64."""
+    if func in _BY_INDEX or func in _TOTALS:
+        return _summed(func, args, kwargs, out)
     operands = [_wide(a, out) for a in args[:2]]
     if len(operands) != 2 or operands[0] is None or operands[1] is None:
         return None
@@ -155,6 +163,33 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         true = first**second
     wrapped = (true != made).sum()
     return torch.full_like(wrapped, made.numel()), wrapped
+
+
+def _summed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Sums and products of many integers that differ from the same ones in int64."""
+    given = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    if any(t.numel() > _SUMMED or t.dtype.is_floating_point for t in (*given, out)):
+        return None
+    if func in _TOTALS:
+        true = func(args[0].long(), *args[1:], **{k: v for k, v in kwargs.items() if k != "dtype"})
+    else:
+        change = _added(func, args, kwargs, out)
+        if change is None:
+            return None
+        true = (out - change).to(out.dtype).long() + change  # what was there before the call, and what it added
+    wrapped = (true != out).sum()
+    return torch.full_like(wrapped, out.numel()), wrapped
+
+
+def _added(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor | None:
+    """What a write by index adds to each number, in int64; None where it adds nothing."""
+    none = torch.zeros(out.shape, dtype=torch.int64, device=out.device)
+    if func is not _aten.index_put_.default:
+        dim, index, source = args[1:4]
+        return func(none, dim, index, source.long()) * kwargs.get("alpha", 1)
+    adds = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    masks = any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])  # counted on the host
+    return func(none, args[1], args[2].long(), True) if adds and not masks else None
 
 
 _HIGHEST = 3

@@ -35,9 +35,18 @@ def before(
     # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor
     if not listed or recorder.phase(thread, recorder.place(thread, frame)) != "optimizer":
         try:
-            values.increments.before(func, args, kwargs)
+            values.increments.before(func, args, kwargs, once=not listed and _is_weight(recorder, args[0]))
         except Exception as error:
             _give_up(recorder, error)
+
+
+def _is_weight(recorder: Recorder, tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter, or its ``.data``: an adapter is merged into it only once."""
+    if isinstance(tensor, torch.nn.Parameter):
+        return True
+    mark = recorder.origins.of(tensor)
+    made = recorder.ops[mark.op] if mark is not None and mark.op >= 0 else None
+    return made is not None and made.op in ("data", "detach") and any(i.parameter for i in made.inputs)
 
 
 def long_path(

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +226,8 @@ class Precision:
     """Of neighbouring elements that differ in the reference, the share that are equal in the program."""
     effect: float = 0.0
     """First-order effect of the introduced error on the tensor that backward started from, relative to its size."""
+    above: tuple[int, ...] | None = field(default=None, metadata={"saved": False})
+    """The ops whose errors its operands brought, in all calls; None in a saved trace. Not in the JSON schema."""
 
 
 @dataclass(frozen=True, slots=True)

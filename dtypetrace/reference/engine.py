@@ -26,6 +26,10 @@ from .samples import own_sample
 from .shadows import Shadows
 
 Tensor = torch.Tensor
+_MOST_ABOVE = 64
+"""Ops above one op that are remembered."""
+_MOST_MAKERS = 8
+"""Ops that wrote to parts of one storage that are remembered."""
 _FIRST, _EVERY = 8, 4
 """The first ``_FIRST`` calls of each op are measured, then one in ``_EVERY``. Every call is followed."""
 
@@ -62,6 +66,8 @@ class Engine:
         self.shadows = Shadows(everywhere)
         self.refused: dict[str, str] = {}
         """Operators that did not run in higher precision, with the reason."""
+        self.above: dict[int, set[int]] = {}
+        """For each measured op: the ops that made its operands' references, in all of its calls."""
         self._saw = saw
         self._kinds: dict[Any, Kind] = {}
         self._calls: dict[int, int] = {}
@@ -175,6 +181,8 @@ class Engine:
         if not call.needed:
             return
         measured = self._due(number)
+        if measured:
+            self._comes_from(number, call.operands)
         try:
             # the local one first, because the other writes into the shadows
             locals_ = call.run(local=True) if measured and call.inherits and not call.heavy else None
@@ -186,7 +194,7 @@ class Engine:
         known = samples + [None] * (len(call.made) - len(samples))
         exact = call.made if call.inherits and call.heavy else references
         for made, reference, local, before_ in zip(call.made, references, locals_ or exact, known):
-            if self._keep(made, reference) and measured and reference is not None and local is not None:
+            if self._keep(number, made, reference) and measured and reference is not None and local is not None:
                 followed.append(Followed(made, local.to(reference.dtype), reference, before_))
         if followed:
             self._saw(number, followed)
@@ -214,19 +222,31 @@ class Engine:
             wide = out.to(reference.dtype)
             self._saw(number, [Followed(wide, wide, counted, None)])
 
-    def _keep(self, made: Tensor, reference: Tensor | None) -> bool:
-        """Sets the reference of one result; returns False where there is none."""
+    def _comes_from(self, number: int, operands: list[Tensor]) -> None:
+        """Adds the ops that made a call's operands to those above op ``number``."""
+        above = self.above.setdefault(number, set())
+        for t in operands:
+            shadow = self.shadows.of_memory(t) if plain(t) else None
+            if shadow is not None and len(above) < _MOST_ABOVE:
+                above.update(shadow.makers)
+
+    def _keep(self, number: int, made: Tensor, reference: Tensor | None) -> bool:
+        """Sets the reference of one result of op ``number``; returns False where there is none."""
         if reference is None or reference.shape != made.shape:
             self.shadows.forget(made)
             return False
         shadow = self.shadows.shadow(made)
         if shadow is None:
-            self.shadows.give(made, reference)
+            self.shadows.give(made, reference).makers = (number,)
             return True
         kept = self.shadows.view(shadow, made)
         if kept.data_ptr() != reference.data_ptr() or kept.dtype is not reference.dtype:
             kept.copy_(reference)
         self.shadows.written(shadow, made)
+        if whole(made):
+            shadow.makers = (number,)
+        elif number not in shadow.makers:
+            shadow.makers = (*shadow.makers[1 - _MOST_MAKERS :], number)
         return True
 
     def _give_up(self, func: Any, call: ReferencedCall, reason: str) -> None:

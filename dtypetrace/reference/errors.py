@@ -6,7 +6,7 @@ some hundred calls at a time; then all of them are summed at once. Only :meth:`E
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -82,8 +82,8 @@ class Errors:
             lane = self._lanes[device] = _Lane(device)
         return lane
 
-    def read(self) -> tuple[Precision, ...]:
-        """The error of every op. Only this method waits for a device."""
+    def read(self, above: Mapping[int, set[int]]) -> tuple[Precision, ...]:
+        """The error of every op. Only this method waits for a device. above: the ops that made each op's operands."""
         sums: dict[int, list[float]] = {}
         effects: dict[int, float] = {}
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
@@ -93,10 +93,12 @@ class Errors:
                     sums[number] = row if known is None else [a + b for a, b in zip(known, row)]
                 for number, effect in lane.effects.items():
                     effects[number] = effects.get(number, 0.0) + float(effect)
-        return tuple(_precision(n, self.calls.get(n, 0), sums[n], effects.get(n, 0.0)) for n in sorted(sums))
+        return tuple(
+            _precision(n, self.calls.get(n, 0), sums[n], effects.get(n, 0.0), above.get(n)) for n in sorted(sums)
+        )
 
 
-def _precision(number: int, calls: int, row: Sequence[float], effect: float) -> Precision:
+def _precision(number: int, calls: int, row: Sequence[float], effect: float, above: Iterable[int] | None) -> Precision:
     def ratio(part: int, of: int) -> float:
         return row[part] / row[of] if row[of] else 0.0
 
@@ -117,6 +119,7 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float) -> 
         lost_calls=int(row[BAD_CALLS]),
         effect=effect,
         merged=ratio(MERGED, PAIRS),
+        above=None if above is None else tuple(sorted(above)),
     )
 
 

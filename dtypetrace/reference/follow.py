@@ -255,7 +255,7 @@ class Reference:
             self._recorder.not_seen[f"references of the results of {func}: it refuses higher precision ({reason})"] = (
                 None
             )
-        return self._errors.read(), self._comparisons.read()
+        return self._errors.read(self._engine.above), self._comparisons.read()
 
 
 _MEASURED_STEPS, _ONE_IN = 2, 4

@@ -50,7 +50,7 @@ class Shadow:
     """One storage's reference: its numbers in higher precision, in the storage's order. Complex numbers are pairs of
     real ones."""
 
-    __slots__ = ("alive", "flat", "dtype", "writer", "version", "serial")
+    __slots__ = ("alive", "flat", "dtype", "writer", "version", "serial", "makers")
 
     def __init__(self, alive: weakref.ref[Any], flat: Tensor, dtype: torch.dtype, serial: int) -> None:
         self.alive = alive
@@ -62,6 +62,8 @@ class Shadow:
         self.writer = 0
         """id of the parameter through which the program last wrote, and its version then."""
         self.version = -1
+        self.makers: tuple[int, ...] = ()
+        """The numbers of the ops that wrote what it holds, as far as they are known."""
 
 
 class Shadows:
@@ -147,7 +149,7 @@ class Shadows:
         )
         return self._keep(tensor, flat, dtype)
 
-    def give(self, tensor: Tensor, reference: Tensor) -> None:
+    def give(self, tensor: Tensor, reference: Tensor) -> Shadow:
         """Sets the reference of a tensor that the program has just made, for all of its storage; uses the reference's
         own memory where possible."""
         dtype = real_of(tensor.dtype)
@@ -163,11 +165,11 @@ class Shadows:
             reals = torch.view_as_real(reference) if wide.is_complex else reference
             taken = reals.as_strided((count,), (1,), 0)
         if taken is not None:
-            self._keep(tensor, taken, dtype)
-            return
+            return self._keep(tensor, taken, dtype)
         gaps = tensor.numel() * (2 if wide.is_complex else 1) < count
         shadow = self.adopt(tensor) if gaps else self.blank(tensor)
         self.view(shadow, tensor).copy_(reference)
+        return shadow
 
     def follows(self, tensor: Tensor) -> bool:
         """Whether tensors of this tensor's dtype have references."""

@@ -43,6 +43,9 @@ CALLS_OF_ONE = 256
 """Calls of one op that are checked, so that a loop leaves some for what comes after it."""
 LARGEST = 1 << 18
 """Elements of the largest tensor that is checked."""
+LARGEST_OWN, LARGE_CALLS = 1 << 20, 64
+"""The same on lines of the user's own, and how many calls with so large a tensor are checked: each takes some
+milliseconds."""
 LARGEST_PRODUCT = 1 << 23
 """Multiplications of the largest matmul or convolution that is checked: a few milliseconds."""
 _PRODUCTS = ("mm", "matmul", "linear", "conv", "attention", "einsum", "bilinear")
@@ -81,7 +84,7 @@ class SpotChecks:
         self._writes: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
         self._written: Written | None = None
-        self._left = CALLS
+        self._left, self._large_left = CALLS, LARGE_CALLS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
@@ -108,7 +111,9 @@ class SpotChecks:
             self._written = None
             try:
                 wide = not self.narrow and self._wide() and not self._recorder.running_steps
-                if (wide or self._concerned((args, kwargs))) and self._small((args, kwargs)):
+                if (wide or self._concerned((args, kwargs))) and self._small(
+                    (args, kwargs), LARGEST_OWN if self._large_left else LARGEST
+                ):
                     self._written = self._engine.before(func, args, kwargs)
             except Exception as error:
                 self._fail(error)
@@ -166,7 +171,7 @@ class SpotChecks:
         narrow = kind == _NARROW or self.narrow and self._concerned((args, kwargs))
         if not narrow and (kind == _OTHER or not self._wide()):
             return False
-        if not self._small((args, kwargs, out)) or _work(func, args, out) > LARGEST_PRODUCT or self._full(out):
+        if not self._fits(number, (args, kwargs, out)) or _work(func, args, out) > LARGEST_PRODUCT or self._full(out):
             return False
         calls = self._calls[number] = self._calls.get(number, 0) + 1
         if calls > CALLS_OF_ONE:
@@ -198,10 +203,19 @@ class SpotChecks:
             for t in tensors_of(value)
         )
 
-    def _small(self, value: Any) -> bool:
+    def _fits(self, number: int, value: Any) -> bool:
+        """Whether the tensors of a call of op ``number`` are small enough, or one of few larger ones."""
+        if self._small(value):
+            return True
+        if not self._large_left or not self._small(value, LARGEST_OWN) or not self._is_own(self._recorder.ops[number]):
+            return False
+        self._large_left -= 1
+        return True
+
+    def _small(self, value: Any, largest: int = LARGEST) -> bool:
         """Whether all tensors of a call, with all of their memory, are small, and none is being captured in a graph."""
         for t in tensors_of(value):
-            if t.numel() > LARGEST or not _memory(t) or t.untyped_storage().nbytes() > LARGEST * t.dtype.itemsize:
+            if t.numel() > largest or not _memory(t) or t.untyped_storage().nbytes() > largest * t.dtype.itemsize:
                 return False
             if t.is_cuda and torch.cuda.is_current_stream_capturing():
                 return False
@@ -260,7 +274,7 @@ class SpotChecks:
 
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
         """The errors, by op. This waits for the device."""
-        return self._errors.read(), ()
+        return self._errors.read(self._engine.above), ()
 
 
 def _memory(tensor: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
 from ..tables.dtypes import DTYPES, HALF
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
@@ -23,7 +23,7 @@ def find(run: Run) -> list[Finding]:
         target = next((i for i in op.inputs[v.kept :] if i.dtype in HALF or i.dtype == _COUNTER), None)
         if (
             target is not None
-            and (_lost(op, v) or _drifted(op, v))
+            and stands_still(run, v)
             and _judged(run, op, target)
             and not _streams(run.recording, op, v.kept)
         ):
@@ -33,9 +33,17 @@ def find(run: Run) -> list[Finding]:
     return list(found.values())
 
 
-def _lost(op: Op, v: Value) -> bool:
-    """Whether fewer numbers changed than should have, in more calls than the first few."""
-    return bool(v.due) and v.done < LEAST_MOVED * v.due and op.count > LEAST_STEPS
+def stands_still(run: Run, v: Value) -> bool:
+    """Whether what an op changes does not change as it should, or drifts away from it."""
+    return _lost(run, v) or _drifted(run.ops[v.op], v)
+
+
+def _lost(run: Run, v: Value) -> bool:
+    """Whether fewer numbers changed than should have: in more calls than the first few, or in a weight, into which an
+    adapter is merged once."""
+    op = run.ops[v.op]
+    often = op.count > LEAST_STEPS or op.phase in FORWARD and bool(op.inputs) and run.weight_of(op.inputs[0])
+    return bool(v.due) and v.done < LEAST_MOVED * v.due and often
 
 
 def _drifted(op: Op, v: Value) -> bool:
@@ -83,7 +91,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = (
         f"{op.op} changed only {v.done / v.due:.0%} of the numbers that it should change"
-        if _lost(op, v)
+        if _lost(run, v)
         else f"the roundings of all calls of {op.op} add up to {v.drift:.0%} of the result"
     )
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)

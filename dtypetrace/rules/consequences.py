@@ -55,8 +55,10 @@ def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
 
 
 def _write_to_what_stays(f: Finding, others: _Others) -> bool:
-    """A narrowing write to an average whose other changes, such as its decay, are lost too: they narrow nothing."""
-    return f.code == "DT203" and any(birth == _birth(f) and op != f.op for birth, op in others.lost)
+    """A narrowing write that is right by itself, but is lost; or one to an average whose other changes, such as its
+    decay, are lost too: they narrow nothing."""
+    itself = f.severity == "note" and _change(f) in others.lost
+    return f.code == "DT203" and (itself or any(birth == _birth(f) and op != f.op for birth, op in others.lost))
 
 
 # ---------------------------------------------------------------- only notes
@@ -93,7 +95,8 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     """The silent findings that have a cause of their own; consequences of another finding are left out, or become
     notes."""
     found = tuple(silent)
-    writes, lost = ([f for f in found if f.code == code] for code in ("DT203", "DT307"))
+    writes = [f for f in found if f.code == "DT203" and f.severity != "note"]
+    lost = [f for f in found if f.code == "DT307"]
     others = _Others(
         found, _births(refused), _births(writes), frozenset(map(_change, writes)), frozenset(map(_change, lost))
     )

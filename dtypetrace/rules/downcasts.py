@@ -18,6 +18,7 @@ from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import FLOATING, HALF, REAL, narrower, wider
 from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
+from . import averages
 from .case import short
 from .making import At, silent_finding
 from .run_facts import Run
@@ -58,6 +59,8 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     counts = value.dtype not in REAL
     if not why and (counts or master):
         return None  # a stored count, or how master copies of the weights are copied back
+    if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
+        return None  # a counter or an average: too narrow for what it does, whatever is added to it (DT307)
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     flow = graph.flow(run.recording, target.event, expected)
@@ -91,6 +94,30 @@ def _wide_value(op: Op) -> int:
     stored = stored and not any(i.dtype in FLOATING for _, i in others)  # beside a floating value, integers are indices
     counts = (n for n, i in others if stored and i.dtype in _COUNTS)
     return next(wide, next(counts, -1))
+
+
+def _of_itself(run: Run, target: Input, value: Input) -> bool:
+    """Whether a value was computed from the tensor to which it is written: an average moves a share of its way."""
+    waiting, seen = [value.producer], {-1}
+    while waiting and len(seen) < _NEAR:
+        number = waiting.pop(0)
+        if number in seen:
+            continue
+        seen.add(number)
+        for i in run.ops[number].inputs:
+            if i.producer == target.producer >= 0:
+                return True
+            waiting.append(i.producer)
+    return False
+
+
+_NEAR = 16
+"""Ops above a value that are searched for the tensor to which it is written."""
+
+
+def _stands_still(run: Run, number: int) -> bool:
+    """Whether it was measured that what an op adds to does not change as it should."""
+    return any(v.op == number and averages.stands_still(run, v) for v in run.recording.values)
 
 
 def _by_the_engine(run: Run) -> list[Finding]:

@@ -66,12 +66,24 @@ _When = tuple[bool, tuple[Frame, ...]]
 
 
 def _order(first: Mapping[_When, int], f: Finding) -> tuple[float, ...]:
-    """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity and
-    reach. Of damaged values one causes the next, so the earliest comes first."""
+    """What ended the run comes first. Then collisions, then settings, which cause other findings; then by severity;
+    then numbers that were destroyed, before dtypes that only may be wrong; then by reach. Of damaged values one causes
+    the next, so the earliest comes first."""
     reach = f.reach or Reach(0, 0, 0)
     since = first.get((f.phase in _BACK, f.site.stack), len(first)) if f.kind in OF_VALUES else len(first) + 1
-    rank = (f.kind != "collision", f.kind != "plan", -reach.flops, -reach.bytes, since, -f.count)
+    rank = (
+        f.kind != "collision",
+        f.kind != "plan",
+        f.kind not in _DESTROYED,
+        -reach.flops,
+        -reach.bytes,
+        since,
+        -f.count,
+    )
     return (f.exception is None or f.severity != "error", _SEVERITY[f.severity], *rank)
+
+
+_DESTROYED = ("overflow", "underflow")
 
 
 def _first_ops(recording: Recording) -> dict[_When, int]:

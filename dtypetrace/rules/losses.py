@@ -71,7 +71,13 @@ class Losses:
         return max(p.lost, min(p.introduced, 1.0)) >= LOST * max(p.lost_in_all, min(p.total, 1.0))
 
     def sources(self, number: int) -> list[int]:
-        """The measured ops that made an op's operands, skipping ops that only move numbers."""
+        """The measured ops that made an op's operands, skipping ops that only move numbers.
+
+        Operands are those of an op's first call. Where errors were followed from call to call, that is exact.
+        """
+        measured = self.of.get(number)
+        if measured is not None and measured.above is not None:
+            return [n for n in measured.above if n in self.of and n != number]
         found: list[int] = []
         seen = {number}
         waiting = [i.producer for i in self.run.ops[number].inputs]
@@ -117,22 +123,34 @@ class Losses:
         return most if self.of[number].total < ORDINARY and self.of[most].flushed > 0 else -1
 
     def _rounded(self, number: int) -> int:
-        """The op whose own rounding makes up most of the error of an op's operands."""
-        seen = {number}
-        at = number
+        """The op whose own rounding makes up most of the error of an op's operands, -1 where none is measured."""
+        way = self._way(number)
+        return way[-1] if len(way) > 1 else -1
+
+    def _way(self, number: int) -> list[int]:
+        """The ops along which the largest error came to an op, back to the one whose own rounding makes up most of
+        it."""
+        way = [number]
         while True:
-            above = [n for n in self.sources(at) if n not in seen]
+            above = [n for n in self.sources(way[-1]) if n not in way]
             worst = max(above, key=lambda n: self.of[n].total, default=-1)
             if worst < 0 or not self.of[worst].total:
-                return at if at != number else -1
-            seen.add(worst)
-            at = worst
-            if self.of[at].introduced >= LOST * self.of[at].total:
-                return at
+                return way
+            way.append(worst)
+            if self.of[worst].introduced >= LOST * self.of[worst].total:
+                return way
+
+    def first_jump(self, cause: Cause) -> int:
+        """The first op, after the one that rounded, that made much of an ordinary error."""
+        way = self._way(cause.op) if cause.how == "amplified" else [cause.op]
+        return next((n for n in reversed(way[:-1]) if self.jumps(n)), cause.op)
 
     def jumps(self, number: int) -> bool:
-        """Whether an op's result is much worse than all of its operands."""
-        return self.of[number].total >= JUMP * max((self.of[n].total for n in self.sources(number)), default=0.0)
+        """Whether an op's result, or a part of its numbers, is much worse than all of its operands."""
+        sources = self.sources(number)
+        total = max((self.of[n].total for n in sources), default=0.0)
+        bad = max(map(self.badness, sources), default=0.0)
+        return self.of[number].total >= JUMP * total or self.badness(number) >= JUMP * bad
 
     def cancels(self, number: int) -> bool:
         """Whether an op's result is zero by structure: even in higher precision nothing is left of it but rounding."""
@@ -157,12 +175,27 @@ class Losses:
 
     @cached_property
     def results(self) -> list[int]:
-        """Measured forward ops whose results count: no op uses them, or the program reads them or decides by them."""
+        """Measured forward ops whose results count: no op uses them, the program reads them or decides by them, or
+        they enter a model."""
         found: dict[int, None] = {}
         for number, op in enumerate(self.run.ops):
-            if op.phase in FORWARD and op.outputs and op.outputs[0] in REAL and self._ends(number):
+            if (
+                op.phase in FORWARD
+                and op.outputs
+                and op.outputs[0] in REAL
+                and (self._ends(number) or self._enters(number))
+            ):
                 found.update(dict.fromkeys([number] if number in self.of else self.sources(number)))
         return list(found)
+
+    def _enters(self, number: int) -> bool:
+        """Whether a model takes what an op outside of it made."""
+        mine = self._model(number)
+        return any(self._model(u) not in ("", mine) for u in self.run.users[number])
+
+    def _model(self, number: int) -> str:
+        module = self.run.ops[number].module
+        return self.run.root(module) if module else ""
 
     def _ends(self, number: int) -> bool:
         users = [self.run.ops[u] for u in self.run.users[number]]

@@ -16,18 +16,12 @@ from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place,
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, is_cast, name_of
 from . import averages, narrow_tables, titles, training
+from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
 from .mechanisms import mechanism
-from .ranges import (
-    at_op,
-    event_of_output,
-    flow_to,
-    made_operand,
-    outgrows,
-    scaled,
-)
+from .ranges import scaled
 from .run_facts import Run
 
 _KINDS = {
@@ -188,10 +182,10 @@ def _at_op(
     code = {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT305" if gone else "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
     made, step, culprit = _blamed(recording, losses, blamed)
-    here = code == "DT301" and outgrows(losses.run, blamed, made) or _computed_wide(recording, blamed, made)
-    if here:
-        step, culprit = -1, at_op(losses.run, op, culprit)
     site = graph.place_of(recording, op.place)
+    itself = _to_blame_itself(losses, code, cause, blamed, made)
+    if itself >= 0:
+        step, culprit = -1, at_op(losses.run, recording.ops[itself], culprit)
     notes = [consequence]
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
@@ -214,16 +208,29 @@ def _at_op(
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=_wide_here(losses.run, cause.op, site, made)
-        if here
+        fix=_wide_here(losses.run, itself, culprit.origin.place, made)
+        if itself >= 0
         else _fix(losses.run, code, blamed, culprit, cast, backward),
         notes=tuple(notes),
     )
 
 
+def _to_blame_itself(losses: Losses, code: str, cause: Cause, blamed: int, made: str) -> int:
+    """The number of the op that is to blame itself, -1 where the birth of the dtype ``made`` is.
+
+    In float32 nobody chose too narrow a dtype: to blame is the first op that makes much of ordinary roundings. In 16
+    bits it is an op whose numbers leave the range in which the program computes as configured. One that rounds is to
+    blame only in an autocast region, which leaves it to the program which ops it keeps out.
+    """
+    run = losses.run
+    if _computed_wide(run.recording, blamed, made):
+        return losses.first_jump(cause)
+    ranged = code in ("DT301", "DT302") or by_autocast(run, run.ops[blamed], made)
+    return blamed if ranged and outgrows(run, blamed, made) else -1
+
+
 def _computed_wide(recording: Recording, number: int, made: str) -> bool:
-    """Whether what rounded is arithmetic in float32 or wider. Nobody chose a dtype that is too narrow then: the place
-    to change is that of the op where the loss shows."""
+    """Whether what rounded is arithmetic in float32 or wider."""
     op = recording.ops[number]
     return made in REAL and not wider("float32", made) and not is_cast(op) and op.phase in FORWARD
 
@@ -333,12 +340,13 @@ def _changes(losses: Losses) -> tuple[Value, ...]:
         if losses.run.ops[number].phase in FORWARD and p.changed >= 0 and p.arrived < LOST:
             due = max(p.elements, 1)
             found.append(Value(number, p.calls, 0, -1, 0, 0, 0, 0.0, due=due, done=int(p.changed * due)))
-    measured = {v.op for v in found}
-    # what grows over more calls than are measured, and an optimizer's own state, is compared call by call
-    return (
-        *found,
-        *(v for v in losses.run.recording.values if v.op not in measured and averages.adds_up(losses.run, v)),
+    compared = {number for number, p in losses.of.items() if p.changed >= 0}
+    # what grows over more calls than are measured, an optimizer's own state, and what a kernel changes inside, are
+    # compared call by call
+    others = (
+        v for v in losses.run.recording.values if v.op not in compared or v.kept or averages.adds_up(losses.run, v)
     )
+    return (*found, *(v for v in others if v.op not in {f.op for f in found}))
 
 
 def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:

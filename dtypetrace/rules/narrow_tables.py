@@ -191,8 +191,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     op, index = run.ops[narrow.op], narrow.operand
     dtype = op.inputs[index].dtype if index >= 0 else op.outputs[0]
     place = run.place(table)
-    # a cast to the model's own dtype is right for data but wrong for a table: then the cast is the cause, not the model
-    culprit = run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
+    culprit = _culprit(run, narrow, dtype)
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
     makes = f"{table.op} makes a table of {dtype} numbers"
     if narrow.back:
@@ -214,6 +213,23 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         notes=notes,
         reach=Reach(table.count, 0, 0),
     )
+
+
+def _culprit(run: Run, narrow: Narrow, dtype: str) -> Operand:
+    """What is narrow. A cast to the model's own dtype is right for data but wrong for a table: then the cast is the
+    cause, not the model. A library's cast to the dtype of what it was given is not: the cause is what it was given."""
+    op, index = run.ops[narrow.op], narrow.operand
+    found = run.operand(op, index, dtype) if index >= 0 else run.result(narrow.op, dtype)
+    if not _by_library(found):
+        return found
+    expected = run.dominant(op)
+    given = run.operand(op, index, expected) if index >= 0 else run.result(narrow.op, expected)
+    return found if _by_library(given) else given
+
+
+def _by_library(operand: Operand) -> bool:
+    """Whether a line outside the program decided a dtype."""
+    return any(not frame.user for frame in operand.origin.place.stack[:1])
 
 
 def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fix:

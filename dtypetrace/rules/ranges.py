@@ -16,8 +16,9 @@ from functools import cached_property
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
 from ..source import regions
-from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
+from ..tables.dtypes import DTYPES, REAL
 from ..tables.operators import STORES, flops, is_cast, is_move, name_of
+from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .making import At, silent_finding
 from .run_facts import Run
@@ -214,17 +215,12 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
 
 def _narrow(op: Op) -> bool:
     """Whether an op used a narrow dtype: it made float16, or cast to a narrower dtype."""
-    return op.outputs[:1] == ("float16",) or _narrows(op)
-
-
-def _narrows(op: Op) -> bool:
-    made = op.outputs[0] if op.outputs else ""
-    return made in REAL and any(wider(i.dtype, made) for i in op.inputs if i.dtype in REAL)
+    return op.outputs[:1] == ("float16",) or narrows(op)
 
 
 def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
     run, op = measured.run, measured.run.ops[first.op]
-    made, cast, site = op.outputs[0], _narrows(op), run.place(op)
+    made, cast, site = op.outputs[0], narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
     here = outgrows(run, first.op, made)
     event = -1
@@ -421,54 +417,5 @@ def _unscaled(run: Run, op: Op, made: Operand) -> Place | None:
     forward = run.ops[op.of] if op.phase == "backward" and op.of >= 0 else None
     if forward is None or made.origin.kind not in ("cast", "autocast") or op.outputs[0] not in run.autocasts:
         return None
-    return regions.statement(run.recording.text, run.place(forward))
-
-
-# ---------------------------------------------------------------- what an op made
-
-
-def event_of_output(run: Run, number: int) -> int:
-    """The event that decided the dtype of an op's result: from an op that used it, else from its own place or
-    operand."""
-    op = run.ops[number]
-    made = op.outputs[0] if op.outputs else ""
-    takers = (i for user in run.users[number] for i in run.ops[user].inputs if i.producer == number)
-    taken = next((i.event for i in takers if i.dtype == made and i.event >= 0), -1)
-    if taken >= 0:
-        return taken
-    here = next((n for n, s in enumerate(run.recording.events) if s.place == op.place and s.to == made), -1)
-    if here >= 0:
-        return here
-    return next((i.event for i in sorted(op.inputs, key=lambda i: i.holder is None) if i.dtype == made), -1)
-
-
-def made_operand(run: Run, op: Op, dtype: str, event: int) -> Operand:
-    """An op's result. If a value was cast to a dtype that is right there, that cast is where it left its range."""
-    origin = run.origin(event, run.dominant(op))
-    return Operand(0, f"result of {op.op}", dtype, (), "", "gradient" if op.phase == "backward" else None, origin)
-
-
-def outgrows(run: Run, number: int, dtype: str) -> bool:
-    """Whether an op whose result outgrew its dtype is itself the place to change, and not the birth of that dtype.
-
-    A cast that loses values, a weight that decides what its op computes in, and a stream of another dtype than the
-    model's are mistakes of the birth. But where the program computes in a dtype as configured, in that of its weights
-    or of an autocast region, an op on activations alone (a square in a norm, an epsilon, a scaled loss) is the cause:
-    what goes into it fits.
-    """
-    op = run.ops[number]
-    if is_cast(op) or _narrows(op) or op.phase not in FORWARD or any(run.weight_of(i) for i in op.inputs):
-        return False
-    configured = run.computes_in(number) if op.module else run.dominant(op)
-    return configured == dtype or op.autocast.rpartition(":")[2] == dtype
-
-
-def at_op(run: Run, op: Op, culprit: Operand) -> Operand:
-    """An op's result, born at the op."""
-    return replace(culprit, origin=Origin("factory", None, op.op, run.place(op)))
-
-
-def flow_to(run: Run, op: Op, event: int, *ends: FlowStep) -> tuple[FlowStep, ...]:
-    steps = graph.flow(run.recording, event, run.dominant(op))
-    known = (s for s in steps if s.place.stack and s.to in FLOATING)
-    return (*(s for s in known if s.place.stack[:1] != ends[-1].place.stack[:1]), *ends)
+    text = run.recording.text
+    return regions.statement(text, run.place(forward)) or regions.statement(text, made.origin.place)

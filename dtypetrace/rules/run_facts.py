@@ -121,6 +121,11 @@ class Run:
         largest = max(own, key=lambda p: p.size, default=None)
         return held if held >= 0 else largest.event if largest is not None and largest.dtype == made else -1
 
+    @cached_property
+    def events_of_weights(self) -> frozenset[int]:
+        """The events that decided the dtypes of parameters."""
+        return frozenset(i.event for op in self.ops for i in op.inputs if i.holder == "parameter" and i.event >= 0)
+
     def weight_of(self, i: Input) -> bool:
         """Whether an operand is a parameter, perhaps transposed."""
         while i.holder is None and i.producer >= 0 and is_move(self.ops[i.producer]) and self.ops[i.producer].inputs:

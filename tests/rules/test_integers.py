@@ -96,6 +96,22 @@ FOUND = {
         "    chosen = torch.multinomial(a.float() + 1e-3, 4)\n    a[0] = x[chosen].max()",
         "DT203",
     ),
+    "a sum by index": (
+        "n = torch.zeros(3, dtype=torch.int16).index_add_(0, torch.zeros(64, dtype=torch.long), "
+        "torch.full((64,), 999, dtype=torch.int16))\np = n / 2",
+        "DT301",
+    ),
+    "a scattered sum": (
+        "n = torch.zeros(3, dtype=torch.uint8)\nn.scatter_add_(0, torch.zeros(9, dtype=torch.long), "
+        "torch.full((9,), 99, dtype=torch.uint8))\np = n.float()",
+        "DT301",
+    ),
+    "a write that adds": (
+        "n = torch.zeros(3, dtype=torch.uint8)\nn.index_put_((torch.zeros(9, dtype=torch.long),), "
+        "torch.full((9,), 99, dtype=torch.uint8), accumulate=True)\np = n.float()",
+        "DT301",
+    ),
+    "a total": ("a = torch.full((99,), 9, dtype=torch.int8)\nb = a.cumsum(0, dtype=torch.int8) / 2", "DT301"),
     "a float that is out of range": ("a = (torch.full((8,), 300.5)).to(torch.uint8)", "DT301"),
     "a fraction": ("a = torch.zeros(3, dtype=torch.long)\na[0] = torch.tensor(0.5)\nb = a.float()", "DT203"),
     "a decay": (
@@ -106,6 +122,10 @@ FOUND = {
     "large numbers taken back": ("a = torch.tensor([2.0**25 + 2])\nb = a[:1].long()", "DT204"),
 }
 FINE = {
+    "a sum by index": "n = torch.zeros(3, dtype=torch.int16)\nn.index_add_(0, torch.arange(3), torch.ones(3, dtype=torch.int16))\n"
+    "n.scatter_add_(0, torch.arange(3), n.clone())\nn.index_put_((torch.arange(3),), n.clone(), accumulate=True)\np = n / 2",
+    "a write by index": "m = torch.full((3,), 9, dtype=torch.uint8)\nm.index_put_((m > 3,), m[0])\np = m / 2",
+    "a total in int64": "t = torch.full((99,), 9, dtype=torch.int8).sum() / 2",
     "in range": "pixels = torch.full((8,), 100, dtype=torch.uint8)\nmean = (pixels + pixels) // 2",
     "in range, in place": "a = torch.full((8,), 200, dtype=torch.uint8)\na -= 10\na += a // 10\nb = a.float()",
     "a hash": "a = torch.full((8,), 2**31 - 1, dtype=torch.int32)\nb = ((a * 31) % 1000).float()",

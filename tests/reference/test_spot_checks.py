@@ -40,7 +40,7 @@ def test_large_tensors_backward_and_the_optimizer_are_left_alone(tmp_path):
     optimizer.step()
     """
     assert set(checked(tmp_path, text)) == {"ones", "linear", "sum"}
-    large = f"x = torch.ones({spot_checks.LARGEST + 1}).half() * 3"
+    large = f"x = torch.ones({spot_checks.LARGEST_OWN + 1}).half() * 3"
     assert checked(tmp_path, large) == {}
     half = "w = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)\n(w * w).sum().backward()"
     assert set(checked(tmp_path, half)) == {"ones", "mul", "sum"}
@@ -154,3 +154,18 @@ def test_a_float32_model_and_its_half_copy_are_compared(tmp_path):
     """
     program = programs.run(tmp_path, text, numerics=True)
     assert program.error is None and [f for f in program.findings if f.severity != "note"] == [], program.trace
+
+
+def test_errors_are_followed_from_call_to_call(tmp_path):
+    """One line moves several tensors: the errors of each come from the op that made it."""
+    text = """
+    def moved(x):
+        return x.view(-1)
+    one = moved(torch.rand(8).bfloat16() * 3)
+    other = moved(torch.rand(8).bfloat16() + 3)
+    seen = other.exp()
+    """
+    recording = programs.run(tmp_path, text, numerics=True).recording
+    of = {recording.ops[p.op].op: p for p in recording.spot_checks}
+    assert [recording.ops[n].op for n in of["exp"].above] == ["add"]
+    assert [recording.ops[i.producer].op for i in recording.ops[of["exp"].op].inputs] == ["view"]

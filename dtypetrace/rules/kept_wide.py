@@ -70,9 +70,12 @@ def scale_loss(run: Run, site: Place) -> Fix:
     lines = wide_weights.scaling_lines(run.recording, graph.place_of(run.recording, step)) if step >= 0 else ()
     if lines:
         return Fix("plan", site, (), False, "scale the loss, so that its gradients fit float16", instead, lines=lines)
-    return Fix(
-        "plan", site, (), False, "scale the loss (torch.amp.GradScaler) so that its gradients fit float16", instead
-    )
+    scaled = "scale the loss (torch.amp.GradScaler), so that its gradients fit float16"
+    if not run.recording.updates:  # a scaler is for steps of an optimizer
+        scaled = (
+            "multiply the loss by a power of two, such as 2**14, and divide its gradients by it: they then fit float16"
+        )
+    return Fix("plan", site, (), False, scaled, instead)
 
 
 # ---------------------------------------------------------------- the edits

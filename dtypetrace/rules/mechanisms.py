@@ -97,8 +97,8 @@ def _broken(u: Update) -> Mechanism | None:
     lost = lost_state(u) or _lost_eps(u)
     sampled = max(u.reached, u.broken, min(_MOST_SAMPLED, math.prod(u.shape)))
     fact = (
-        f"a step made {u.broken:,} of the {sampled:,} numbers looked at infinite or NaN, "
-        "from finite weights and gradients"
+        f"{u.broken:,} of {sampled:,} examined numbers became infinite or NaN in a step, "
+        "though weights and gradients were finite"
     )
     return Mechanism("state underflow" if lost else "broken", (*lost, fact))
 

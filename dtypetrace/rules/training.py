@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
+from ..source import editing
 from ..tables.dtypes import HALF
 from . import titles, wide_weights
+from .case import one
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS, Mechanism, lost_state, mechanism, vanishes
 
@@ -178,7 +180,9 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         ends = FlowStep(site, "step", "", u.gradient_dtype, u.dtype, "value", said=said)
         many = titles.shared([u.name], len(members))
         change = "leave the gradient in its parameter's dtype"
+        edit = None
         if gradient.origin.kind == "cast":
+            edit = editing.uncast(recording, gradient.origin.place)
             change = f"leave this cast out: the gradient of a {u.dtype} weight is {u.dtype}"
         instead = "keep the weights in float32, and let autocast compute in the narrow dtype"
         yield silent_finding(
@@ -188,7 +192,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             severity="warning",
             operands=(gradient, parameter),
             flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
-            fix=Fix("dtype", gradient.origin.place, (), True, change, (instead,)),
+            fix=Fix("dtype", gradient.origin.place, one(edit), True, change, (instead,)),
             count=len(members),
             notes=(
                 f"{many}: the step rounds the gradient to {u.dtype} again; DDP or another optimizer would refuse it",

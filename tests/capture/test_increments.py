@@ -189,3 +189,37 @@ def test_gradients_that_a_saturated_function_makes_zero_in_bfloat16(bias, codes,
     """
     program = programs.run(tmp_path, text, numerics=True)
     assert [f.code for f in program.findings if f.code == "DT305"] == codes, program.trace
+
+
+@pytest.mark.parametrize(
+    "how", ["net.weight.data += delta", "net.weight.add_(delta)", "net.weight.detach().add_(delta)"]
+)
+@pytest.mark.parametrize(("size", "codes"), [(1e-5, ["DT307"]), (0.5, [])])
+def test_an_adapter_that_is_merged_into_weights_once(how, size, codes, tmp_path):
+    text = f"""
+    net = nn.Linear(64, 4, bias=False).bfloat16()
+    delta = torch.full((4, 64), {size})
+    with torch.no_grad():
+        net(torch.ones(1, 64).bfloat16())
+        {how}
+        net(torch.ones(1, 64).bfloat16())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None and not program.trace._watch.recorder.broken
+    assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace
+
+
+COUNTED = {
+    "hits = torch.full((), 512.0).bfloat16()\nfor _ in range(9): hits += (one[:1] > 0).sum()": "lost-update",
+    "for _ in range(40): slow.add_(1e-4 * (fast - slow))": "lost-update",
+    "for _ in range(40): slow.add_(1e-4 * fast)": "downcast",
+}
+
+
+@pytest.mark.parametrize("text", COUNTED)
+def test_a_counter_or_an_average_that_stands_still_is_no_downcast(text, tmp_path):
+    """A sum of other values is: each of them was wider than the sum."""
+    before = "one = torch.ones(8)\nfast, slow = torch.full((8,), 3.0), torch.ones(8).bfloat16()\n"
+    program = programs.run(tmp_path, before + text, numerics=True)
+    assert program.error is None
+    assert [f.kind for f in program.findings if f.severity != "note"] == [COUNTED[text]], program.trace

@@ -109,3 +109,46 @@ def test_a_reference_of_the_whole_run_leaves_nothing_to_spot_checks():
     recording = centred(0.9)
     whole = tuple(replace(p, total=0.0, introduced=0.0) for p in recording.spot_checks)
     assert said(replace(recording, precisions=whole)) == []
+
+
+def test_a_loss_that_enters_a_model_counts():
+    def fed(*, module: str) -> Recording:
+        b = RecordingBuilder()
+        small = cast(b)
+        offset = b.ran("sub", small, small)
+        b.ran("relu_backward", b.ran("relu", offset, module=module), phase="backward")
+        checks = (precision(small.producer, introduced=3e-4, total=3e-4), precision(offset.producer, total=0.9))
+        return replace(b.recording, spot_checks=checks)
+
+    assert said(fed(module="net")) == [("precision-loss", 2)]
+    assert said(fed(module="")) == []
+
+
+def test_in_float32_the_first_op_that_makes_much_of_its_rounding_is_to_blame():
+    b = RecordingBuilder()
+    total = b.ran("cumsum", b.made("float32", "conversion"))
+    window = b.ran("sub", total, total)
+    centred_ = b.ran("sub", window, window)
+    b.ran("item", centred_, out="", aten="_local_scalar_dense.default")
+    checks = (
+        precision(total.producer, introduced=3e-8, total=3e-8),
+        precision(window.producer, total=1e-3),
+        precision(centred_.producer, total=0.9),
+    )
+    recording = replace(b.recording, spot_checks=checks)
+    line = recording.places[recording.ops[window.producer].place].stack[0].line
+    assert said(recording) == [("precision-loss", line)]
+
+
+def test_what_a_call_followed_comes_before_the_operands_of_the_first_call():
+    b = RecordingBuilder()
+    fine, small = b.ran("sin", b.made("float16", "conversion")), cast(b)
+    offset = b.ran("sub", fine, fine)
+    b.ran("item", offset, out="", aten="_local_scalar_dense.default")
+    checks = (
+        precision(fine.producer, introduced=3e-4, total=3e-4),
+        precision(small.producer, introduced=5e-4, total=5e-4),
+        precision(offset.producer, total=0.9, above=(small.producer,)),
+    )
+    birth = b.recording.places[b.recording.ops[small.producer].place].stack[0].line
+    assert said(replace(b.recording, spot_checks=checks)) == [("precision-loss", birth)]

@@ -1,17 +1,18 @@
 """What to change where values leave the range of their dtype (DT301, DT302): the cast or the call that should make
-float32, or a loss scaler.
+a wider dtype, or a loss scaler.
 
 The change is an edit if the program's own line shows it, and if nothing objects: the checks of the text, which every
-diff has to pass; the dtype rules, by which no call may be refused after it; and a cast further on that would bring the
-values back at once. Else it is in words.
+diff has to pass; the dtype rules, by which no call may be refused after it; and casts further on that would make the
+values narrow again. Else it is in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
+from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Op, Operand, Place
 from ..source import editing
 from ..tables.dtypes import REAL, wider
@@ -21,7 +22,6 @@ from . import checks, wide_weights
 from .case import short
 from .run_facts import Run, argument_of
 
-WIDE = "float32"
 _CHECKED = ("text", "dtype rules: nothing else is refused")
 
 
@@ -31,17 +31,20 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
     here = born.stack[:1] == site.stack[:1]
     if not (cast or culprit.dtype != run.dominant(op) or here):
         return wide_here(run, number, site)
+    wide = _wider_than(culprit.dtype)
+    why, same_range = f"keep these values in {wide}", wide == "float32"
     scale = ("scale them down before they are cast",) if cast else ()
-    if here and (edits := _shown(run, number, [_of_cast(run, number)])):
-        other = "keep them in bfloat16, whose range is as wide"
-        return Fix("dtype", born, edits, True, "keep these values in float32", (other, *scale), _CHECKED)
-    return Fix("dtype", born, (), False, "keep these values in float32, or in bfloat16, whose range is as wide", scale)
+    if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):
+        half = ("keep them in bfloat16, whose range is as wide",) if same_range else ()
+        return Fix("dtype", born, edits, True, why, (*half, *scale), _CHECKED)
+    half_too = ", or in bfloat16, whose range is as wide" if same_range else ""
+    return Fix("dtype", born, (), False, f"{why}{half_too}", scale)
 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:
     """An island: one op in float32 inside a model of another dtype."""
     why = f"cast to float32 what {run.ops[number].op} takes here"
-    edits = _shown(run, number, _of_operands(run, number))
+    edits = _shown(run, number, _of_operands(run, number), far=True)
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
     return Fix("dtype", site, edits, bool(edits), why, (instead,), _CHECKED if edits else ())
 
@@ -58,7 +61,7 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
 def cast_wide(run: Run, number: int) -> Fix:
     """A cast that makes small values zero."""
     site, scale = run.place(run.ops[number]), "scale them up before they are cast"
-    if edits := _shown(run, number, [_of_cast(run, number)]):
+    if edits := _shown(run, number, [_of_cast(run, number)], far=True):
         return Fix("dtype", site, edits, True, "keep these values in float32", (scale,), _CHECKED)
     return Fix("dtype", site, (), False, f"keep these values in float32, or {scale}")
 
@@ -81,78 +84,99 @@ def scale_loss(run: Run, site: Place) -> Fix:
 # ---------------------------------------------------------------- the edits
 
 
+def _wider_than(dtype: str) -> str:
+    """The dtype in which to keep what does not fit a dtype."""
+    return "float64" if dtype == "float32" else "float32"
+
+
+def _made_wide(op: Op) -> str:
+    """The dtype that an op's result should have instead of its own."""
+    return _wider_than(op.outputs[0] if op.outputs else "")
+
+
 def _of_cast(run: Run, number: int) -> tuple[Edit, ...]:
-    """The edit by which a cast makes float32, if the call itself names the dtype: other casts may use a variable."""
+    """The edit by which a cast keeps its values, if the call itself names the dtype: other casts may use a variable."""
     op = run.ops[number]
     place = run.place(op)
     if op.op not in NAMED_CASTS or op.phase not in FORWARD or not op.inputs or run.weight_of(op.inputs[0]):
         return ()
-    edit = editing.at_birth(run.recording, "cast", place, WIDE)
+    edit = editing.at_birth(run.recording, "cast", place, _made_wide(op))
     return (edit,) if edit is not None and checks.inside(edit, place.stack[0]) else ()
 
 
 def _of_operands(run: Run, number: int) -> Iterator[tuple[Edit, ...]]:
-    """The edits that cast operands of a call so that it makes float32: of all narrow ones, else of the first."""
+    """The edits that cast operands of a call so that its result is wide: of all narrow ones, else of the first."""
     op = run.ops[number]
     if op.phase not in FORWARD or writes(op) or any(run.weight_of(i) for i in op.inputs):
         return
-    place = run.place(op)
-    narrow = [n for n, i in enumerate(op.inputs) if i.dtype in REAL and wider(WIDE, i.dtype)]
+    place, wide = run.place(op), _made_wide(op)
+    narrow = [n for n, i in enumerate(op.inputs) if i.dtype in REAL and wider(wide, i.dtype)]
     edits = {
         n: edit
         for n in narrow
-        if (edit := editing.at_call(run.recording, place, op.op, op.module, argument_of(op, n), n, WIDE)) is not None
+        if (edit := editing.at_call(run.recording, place, op.op, op.module, argument_of(op, n), n, wide)) is not None
     }
     if not edits:
         return
     for chosen in (narrow, list(edits)[:1]):
-        if all(n in edits for n in chosen) and _makes_wide(op, chosen):
+        if all(n in edits for n in chosen) and _makes_wide(op, chosen, wide):
             yield tuple(edits[n] for n in chosen)
 
 
-def _makes_wide(op: Op, cast: list[int]) -> bool:
-    """Whether an op makes float32 by the dtype rules, if these operands are cast to it."""
+def _makes_wide(op: Op, cast: list[int], wide: str) -> bool:
+    """Whether an op's result is wide by the dtype rules, if these operands are."""
     before = tuple(i.dtype for i in op.inputs)
-    given = tuple(WIDE if n in cast else dtype for n, dtype in enumerate(before))
+    given = tuple(wide if n in cast else dtype for n, dtype in enumerate(before))
     outcome = predict(op, before, given)
-    return isinstance(outcome, Gives) and outcome.dtypes[:1] == (WIDE,)
+    return isinstance(outcome, Gives) and outcome.dtypes[:1] == (wide,)
 
 
 # ---------------------------------------------------------------- what may object
 
 
-def _shown(run: Run, number: int, proposed: Iterator[tuple[Edit, ...]] | list[tuple[Edit, ...]]) -> tuple[Edit, ...]:
-    """The first edits that nothing objects to."""
-    return next((edits for edits in proposed if edits and not _objection(run, number, edits)), ())
+def _shown(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]], *, far: bool = False) -> tuple[Edit, ...]:
+    """The first edits that nothing objects to. ``far``: what is computed from the result must stay wide, too, because
+    it may be as large."""
+    return next((edits for edits in proposed if edits and not _objection(run, number, edits, far)), ())
 
 
-def _objection(run: Run, number: int, edits: tuple[Edit, ...]) -> str:
-    """Why edits that make an op's result float32 must not be shown; empty where they may be."""
+def _objection(run: Run, number: int, edits: tuple[Edit, ...], far: bool) -> str:
+    """Why edits that widen an op's result must not be shown; empty where they may be."""
     if len(run.ops) > checks.MOST_OPS:
         return "the run is too long to be followed"
+    if all(edit.before == edit.after for edit in edits):
+        return "nothing would change"
     fix = Fix("dtype", run.place(run.ops[number]), edits, True, "")
     if why := checks.objection_of_text(checks.Text(run.recording, fix)):
         return why
-    replay = Replay(run.recording, DtypeChange(results={number: WIDE}))
-    if why := checks.refused_in(replay):
-        return why
-    return _narrowed_again(run, replay, number)
+    replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))
+    return checks.refused_in(replay) or _lost_again(run, replay, number, far)
 
 
-def _narrowed_again(run: Run, replay: Replay, number: int) -> str:
-    """Where the wide result would be cast back before anything is computed with it."""
+def _lost_again(run: Run, replay: Replay, number: int, far: bool) -> str:
+    """Where the wide result would be made narrow again, or cannot be followed, because a later op also ran on other
+    tensors (the operands of one call are prepared alike)."""
+    wide = _made_wide(run.ops[number])
     waiting, seen = [number], {number}
     while waiting:
         above = waiting.pop()
         for user in run.users[above]:
-            op, now = run.ops[user], replay.ops[user]
-            taken = [n for n, i in enumerate(op.inputs) if i.producer == above]
-            into = destination(op)
-            stored = now.inputs[into] if 0 <= into < len(now.inputs) and into not in taken else WIDE
-            made = now.outputs[0] if is_cast(op) and now.outputs else WIDE
-            if any(wider(WIDE, dtype) for dtype in (made, stored, *(now.inputs[n] for n in taken))):
-                return f"{op.op} at {short(run.place(op))} would make it narrow again"
-            if user not in seen and (is_move(op) or is_cast(op)):
+            op, at = run.ops[user], short(run.place(run.ops[user]))
+            if op.phase in FORWARD and op.count > run.ops[above].count:
+                return f"{op.op} at {at} runs on other tensors, too"
+            if _narrows_again(op, replay.ops[user], above, wide):
+                return f"{op.op} at {at} would make it narrow again"
+            goes_on = is_move(op) or is_cast(op) or far and op.phase in FORWARD and not REAL.isdisjoint(op.outputs)
+            if user not in seen and goes_on:
                 seen.add(user)
                 waiting.append(user)
     return ""
+
+
+def _narrows_again(op: Op, now: Carried, above: int, wide: str) -> bool:
+    """Whether an op casts what another one made, or stores it in something narrower."""
+    taken = [n for n, i in enumerate(op.inputs) if i.producer == above]
+    into = destination(op)
+    stored = now.inputs[into] if 0 <= into < len(now.inputs) and into not in taken else wide
+    made = now.outputs[0] if is_cast(op) and now.outputs else wide
+    return any(wider(wide, dtype) for dtype in (made, stored, *(now.inputs[n] for n in taken)))

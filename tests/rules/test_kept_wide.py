@@ -62,12 +62,39 @@ def test_a_cast_that_overflows_is_changed_in_its_own_call(cast, wide, tmp_path):
             "energy.half()",
             "kept = torch.zeros(4, 8).half()\nkept.copy_(cached)\nprint((kept / kept.amax()).sum().item())",
         ),
+        ("energy.half()", "again = (cached.float() * 2 - 1).half()\nprint((again / again.amax()).sum().item())"),
     ],
-    ids=["variable", "refused", "cast again", "stored"],
+    ids=["variable", "refused", "cast again", "stored", "cast after arithmetic"],
 )
 def test_a_cast_is_left_alone_where_something_objects(cast, after, tmp_path):
     found = next(f for f in ran(tmp_path, cached(cast, after)).findings if f.code == "DT301")
     assert found.fix.edits == () and found.fix.checked == () and "bfloat16" in found.fix.words
+
+
+def test_what_outgrows_float32_is_kept_in_float64(tmp_path):
+    text = """
+    import torch
+    moments = torch.logspace(0, 40, 8, dtype=torch.float64)
+    stored = moments.to(torch.float32)
+    print((stored / stored.amax()).sum().item())
+    """
+    program = ran(tmp_path, text)
+    assert program.only.code == "DT301" and program.only.fix.why == "keep these values in float64"
+    again = repaired(program)
+    assert again == program.text.replace("torch.float32", "torch.float64")
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+def test_a_call_is_left_alone_where_a_later_op_prepares_other_tensors_too(tmp_path):
+    """torch expands both operands of the second product alike, in one recorded op: what becomes of each is not known."""
+    text = """
+    import torch
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, 12, 64) * 200).half()
+    scores = q @ k.transpose(-1, -2)
+    print((scores.softmax(-1) @ v).sum().item())
+    """
+    assert ran(tmp_path, text).only.fix.edits == ()
 
 
 SIZES = """

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from dtypetrace import saved
+from dtypetrace.records import Edit
 from dtypetrace.records.text import LIVE
 from dtypetrace.repair.candidates import BEST, gather
 from dtypetrace.source.patch import Patch
 
 sys.path.insert(0, str(Path(__file__).parent / "cases"))
 import harness
+from samples import one_in
 
 pytestmark = pytest.mark.slow
 
@@ -143,6 +145,33 @@ def test_the_diff_that_is_shown_for_a_flipped_case_can_be_followed(path):
     if missing := harness.load(path).missing:
         pytest.skip(f"needs {', '.join(missing)}")
     assert not (fault := harness.in_mode(path, "advice")), fault
+
+
+SILENT = sorted([*harness.HERE.glob("case_silent_*.py"), *(harness.HERE / "silent").glob("case_*.py")])
+
+
+@pytest.mark.parametrize("path", one_in(12, SILENT, name))
+def test_a_diff_that_is_shown_for_silent_damage_leads_to_a_program_that_runs(path, tmp_path):
+    case = harness.load(path)
+    if case.missing:
+        pytest.skip(f"needs {', '.join(case.missing)}")
+    program, out = harness.write(case, tmp_path), tmp_path / "out.json"
+    watched = ["-m", "dtypetrace", "run", "--json", str(out), str(program)]
+    harness.run(watched, tmp_path)
+    first = harness.findings_of(out)[0]
+    if not first["fix"]["edits"]:
+        return  # words
+    assert "text" in first["fix"]["checked"]
+    patch = Patch(LIVE)
+    edits = [Edit(**{**e, "start": tuple(e["start"]), "end": tuple(e["end"])}) for e in first["fix"]["edits"]]
+    changes = patch.locate(edits)
+    assert len(patch.set(changes)) == len(changes) > 0
+    program.write_text(patch.texts[str(program)])
+    ended = harness.run(watched, tmp_path)
+    again = harness.findings_of(out)
+    assert ended.status == 0, ended.last
+    changed = [(f["code"], [(e["before"], e["after"]) for e in f["fix"]["edits"]]) for f in (first, *again) if f["fix"]]
+    assert changed[0] not in changed[1:]  # a line may have the same mistake twice, for two tensors
 
 
 def finding(program, line, **other):

@@ -11,13 +11,13 @@ import ast
 import builtins
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import FORWARD, Edit, Finding, Fix, Frame, Op, Place, Recording
+from ..records import FORWARD, Edit, Fix, Frame, Op, Place, Recording
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import DTYPES, narrower
@@ -76,14 +76,6 @@ class Written(Protocol):
     def recording(self) -> Recording: ...
     @property
     def fix(self) -> Fix: ...
-
-
-@dataclass(frozen=True)
-class Text:
-    """A remedy with edits for what was not refused."""
-
-    recording: Recording
-    fix: Fix
 
 
 def it_parses(proposal: Written) -> str:
@@ -235,23 +227,6 @@ CHECKS: tuple[Check, ...] = (
 """In the order in which they run."""
 FORBIDDING: tuple[Check, ...] = (it_spares_variables, it_keeps_what_is_trained)
 """What no run can make good: ``fix`` does not even try what these object to."""
-
-
-def objection_of_text(change: Text) -> str:
-    """Why the edits for what was not refused do not fit the program's text; empty where they do."""
-    checks = (it_parses, its_names_exist, it_spares_variables)
-    return next((why for check in checks if (why := check(change))), "")
-
-
-def shown_if_it_fits(recording: Recording, found: Finding) -> Finding:
-    """A finding about what was not refused, without the edits of its fix if they do not fit the text."""
-    fix = found.fix
-    if fix is None or not fix.edits or fix.checked:
-        return found
-    why = objection_of_text(Text(recording, fix))
-    if not why:
-        return replace(found, fix=replace(fix, checked=("text",)))
-    return replace(found, fix=replace(fix, edits=(), safe=False, why=f"{fix.why}. Not sure how: {why}"))
 
 
 def forbidden(case: Case, fix: Fix) -> bool:

@@ -22,6 +22,7 @@ from . import averages
 from .case import short
 from .making import At, silent_finding
 from .run_facts import Run
+from .silent_checks import born_otherwise
 
 _COUNTS = frozenset({"int32", "int64"})
 """What is counted in these soon grows beyond the integers that a half dtype holds: up to 256 in bfloat16, up to 2,048
@@ -64,8 +65,9 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
     flow = graph.flow(run.recording, target.event, expected)
+    births = {target.event: value.dtype} if value.dtype in REAL else {}
     if (like := run.made_like(target, expected)) is not None:
-        written = replace(written, origin=like)
+        written, births = replace(written, origin=like), {}
         flow = (FlowStep(like.place, like.op or "", op.module, target.dtype, target.dtype, "value"),)
     fine = f"{written.shown} has the dtype that {_whose(run, op)}, so the values would be cast here anyway"
     return silent_finding(
@@ -75,7 +77,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         severity="warning" if why else "note",
         operands=(written, source),
         flow=(*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy")),
-        fix=_fix(run, written, value.dtype, place),
+        fix=born_otherwise(run.recording, _fix(run, written, value.dtype, place), births),
         count=op.count,
         notes=(why or fine,),
         reach=Reach(op.count, 0, result_bytes(op) * op.count),

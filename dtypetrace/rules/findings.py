@@ -19,7 +19,7 @@ from ..source import expressions, operands
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
-from . import checks, consequences, culprits, titles
+from . import consequences, culprits, silent_checks, titles
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -53,7 +53,7 @@ def _silent(recording: Recording) -> list[Finding]:
         if rule.applies(recording):
             more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
             found += [f for f in more if not known(f, found)] if rule.adds else more
-    fits = partial(checks.shown_if_it_fits, recording)
+    fits = partial(silent_checks.shown_if_it_fits, recording)
     return [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f in found]
 
 

@@ -21,8 +21,7 @@ from ..tables.rule_language import Gives
 from . import checks, wide_weights
 from .case import short
 from .run_facts import Run, argument_of
-
-_CHECKED = ("text", "dtype rules: nothing else is refused")
+from .silent_checks import CHECKED, objection_of_text
 
 
 def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) -> Fix:
@@ -36,7 +35,7 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
     scale = ("scale them down before they are cast",) if cast else ()
     if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):
         half = ("keep them in bfloat16, whose range is as wide",) if same_range else ()
-        return Fix("dtype", born, edits, True, why, (*half, *scale), _CHECKED)
+        return Fix("dtype", born, edits, True, why, (*half, *scale), CHECKED)
     half_too = ", or in bfloat16, whose range is as wide" if same_range else ""
     return Fix("dtype", born, (), False, f"{why}{half_too}", scale)
 
@@ -46,7 +45,7 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
     why = f"cast to float32 what {run.ops[number].op} takes here"
     edits = _shown(run, number, _of_operands(run, number), far=True)
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
-    return Fix("dtype", site, edits, bool(edits), why, (instead,), _CHECKED if edits else ())
+    return Fix("dtype", site, edits, bool(edits), why, (instead,), CHECKED if edits else ())
 
 
 def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
@@ -54,7 +53,7 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     site, casts = run.place(run.ops[number]), is_cast(run.ops[number])
     edits = _shown(run, number, [_of_cast(run, number)] if casts else _of_operands(run, number))
     if edits:
-        return Fix("dtype", site, edits, True, "compute this in float32", alternatives, _CHECKED)
+        return Fix("dtype", site, edits, True, "compute this in float32", alternatives, CHECKED)
     return Fix("dtype", site, (), False, "compute this in float32 and cast the result back", alternatives)
 
 
@@ -62,7 +61,7 @@ def cast_wide(run: Run, number: int) -> Fix:
     """A cast that makes small values zero."""
     site, scale = run.place(run.ops[number]), "scale them up before they are cast"
     if edits := _shown(run, number, [_of_cast(run, number)], far=True):
-        return Fix("dtype", site, edits, True, "keep these values in float32", (scale,), _CHECKED)
+        return Fix("dtype", site, edits, True, "keep these values in float32", (scale,), CHECKED)
     return Fix("dtype", site, (), False, f"keep these values in float32, or {scale}")
 
 
@@ -147,7 +146,7 @@ def _objection(run: Run, number: int, edits: tuple[Edit, ...], far: bool) -> str
     if all(edit.before == edit.after for edit in edits):
         return "nothing would change"
     fix = Fix("dtype", run.place(run.ops[number]), edits, True, "")
-    if why := checks.objection_of_text(checks.Text(run.recording, fix)):
+    if why := objection_of_text(run.recording, fix):
         return why
     replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))
     return checks.refused_in(replay) or _lost_again(run, replay, number, far)

@@ -24,6 +24,7 @@ from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
 from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run
+from .silent_checks import born_otherwise
 
 _NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
 _ANGLES = frozenset({"sin", "cos", "polar"})
@@ -244,4 +245,5 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
         return Fix("dtype", at, (), False, "keep the table out of the cast: make it here, in float32", ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     why = "make the table in float32, and cast it when it is ready"
-    return Fix("dtype", at, one(edit), edit is not None, why, ())
+    fix = Fix("dtype", at, one(edit), edit is not None, why, ())
+    return born_otherwise(run.recording, fix, {event: "float32"})

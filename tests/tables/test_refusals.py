@@ -33,6 +33,7 @@ REFUSALS = [
     *_samples(r"""
 # Matmul.
 DT101 agree | mm.mat1_mat2 | addmm | mat1 and mat2 must have the same dtype, but got Half and Float | mat1=float16 mat2=float32
+DT101 agree | mm.mat1_mat2_alone | addmm | mat1 and mat2 must have the same dtype |
 DT101 agree | mm.self_mat2 | addmm | self and mat2 must have the same dtype, but got Half and Float | self=float16 mat2=float32
 DT101 agree | mm.m1_m2 | matmul | expected m1 and m2 to have the same dtype, but got: c10::Half != float | m1=float16 m2=float32
 DT101 agree | mm.expected_mat1_mat2 | mm | expected mat1 and mat2 to have the same dtype, but got: float != c10::Half | mat1=float32 mat2=float16

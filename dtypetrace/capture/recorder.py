@@ -303,9 +303,11 @@ class Recorder:
             id(func), place, module, phase, made, dtypes if len(dtypes) < _FEW else tuple(dict.fromkeys(dtypes)),
         )  # fmt: skip
         uncached = ""
-        if known.casts and call is not None and call[AUTOCAST] and is_parameter(inputs[0]):
-            uncached = _why_uncached(inputs[0])
-            name = (*name, uncached, id(inputs[0]))
+        if known.casts and is_parameter(inputs[0]):
+            name = (*name, "parameter")  # a model is cast with its buffers, which may be tables
+            if call is not None and call[AUTOCAST]:
+                uncached = _why_uncached(inputs[0])
+                name = (*name, uncached, id(inputs[0]))
         op = self._op_of.get(name)
         if op is None:
             if phase == "optimizer" and self.stepping.forget_left():

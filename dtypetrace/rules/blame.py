@@ -55,7 +55,7 @@ def outgrows(run: Run, number: int, dtype: str) -> bool:
     by_weight = len(taken) > 1 and any(run.weight_of(i) for i in taken)
     if is_cast(op) or narrows(op) or op.phase not in FORWARD or by_weight:
         return False
-    configured = run.computes_in(number) if op.module else run.dominant(op)
+    configured = op.module and run.computes_in(number) or run.dominant(op)  # a loss has no weights
     return configured == dtype or _cast_with_model(run, op, dtype) or by_autocast(run, op, dtype)
 
 

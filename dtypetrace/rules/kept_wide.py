@@ -45,6 +45,8 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
     why = f"cast to float32 what {run.ops[number].op} takes here"
     edits = _shown(run, number, _of_operands(run, number), far=True)
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
+    if "bfloat16" in run.ops[number].outputs:
+        instead = "keep these values in float32 from where they are made"
     return Fix("dtype", site, edits, bool(edits), why, (instead,), CHECKED if edits else ())
 
 

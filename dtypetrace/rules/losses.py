@@ -26,6 +26,9 @@ LOST = 0.5
 """Half of what a tensor should hold: with such an error not one digit is right."""
 ORDINARY = 4 * ROUNDING
 """An error below this is usual after a few ops in bfloat16."""
+_SOLVED = 2.0**-14
+"""An error that one op in float32 adds, and that is a thousand roundings: it amplifies inside, as a matrix that is
+inverted does."""
 _KEPT = 0.25
 """The loss came through an operand that has at least this share of the result's loss."""
 JUMP = 4.0
@@ -141,8 +144,10 @@ class Losses:
                 return way
 
     def first_jump(self, cause: Cause) -> int:
-        """The first op, after the one that rounded, that made much of an ordinary error."""
+        """The first op that made much of an ordinary error: the one that rounded, if it lost more than a rounding."""
         way = self._way(cause.op) if cause.how == "amplified" else [cause.op]
+        if self.of[way[-1]].introduced >= _SOLVED:
+            return way[-1]
         return next((n for n in reversed(way[:-1]) if self.jumps(n)), cause.op)
 
     def jumps(self, number: int) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
+from ..source import regions
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import SEQUENCES, is_cast, name_of
 from . import averages, narrow_tables, titles, training
@@ -186,6 +187,9 @@ def _at_op(
     itself = _to_blame_itself(losses, code, cause, blamed, made)
     if itself >= 0:
         step, culprit = -1, at_op(losses.run, recording.ops[itself], culprit)
+    if op.phase == "backward" and culprit.origin.kind == "autocast":
+        region = regions.statement(recording.text, culprit.origin.place) or culprit.origin.place
+        culprit = replace(culprit, origin=replace(culprit.origin, place=region))
     notes = [consequence]
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
@@ -220,12 +224,14 @@ def _to_blame_itself(losses: Losses, code: str, cause: Cause, blamed: int, made:
 
     In float32 nobody chose too narrow a dtype: to blame is the first op that makes much of ordinary roundings. In 16
     bits it is an op whose numbers leave the range in which the program computes as configured. One that rounds is to
-    blame only in an autocast region, which leaves it to the program which ops it keeps out.
+    blame where the program can keep it out of that: on a line of the user's own, or in an autocast region.
     """
     run = losses.run
     if _computed_wide(run.recording, blamed, made):
         return losses.first_jump(cause)
-    ranged = code in ("DT301", "DT302") or by_autocast(run, run.ops[blamed], made)
+    op = run.ops[blamed]
+    left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
+    ranged = code in ("DT301", "DT302") or left_to_program
     return blamed if ranged and outgrows(run, blamed, made) else -1
 
 

@@ -120,6 +120,9 @@ def _lost_products(run: Run, v: Value) -> Finding:
     """DT302: products of small numbers, which float16 cannot hold."""
     op, event = run.ops[v.op], event_of_output(run, v.op)
     culprit, site = made_operand(run, op, "float16", event), run.place(op)
+    here = outgrows(run, v.op, "float16")
+    if here:
+        event, culprit = -1, at_op(run, op, culprit)
     said = f"{v.flushed:,} of {v.nonzero:,} products of numbers that are not zero become zero in float16"
     ends = FlowStep(site, op.op, op.module, "float16", "float16", "value", said=f"{said}, whose smallest is 6e-08")
     return silent_finding(
@@ -129,7 +132,7 @@ def _lost_products(run: Run, v: Value) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=flow_to(run, op, event, ends),
-        fix=keep_wide(run, v.op, culprit, site, cast=False),
+        fix=wide_here(run, v.op, site) if here else keep_wide(run, v.op, culprit, site, cast=False),
         count=v.measured,
     )
 

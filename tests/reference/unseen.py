@@ -2,7 +2,8 @@
 
 Ten with underflow or overflow, ten with dead or lost updates, ten with precision lost in a library's module, ten that are
 healthy. ``expect`` is the kind of the first serious finding (several are right where the words of the kinds overlap), or nothing
-for a healthy one. ``# BORN`` stands at the line that decided the dtype to blame.
+for a healthy one. ``# BORN`` stands at the line that decided the dtype to blame. In two programs it was added later at the operation of a model
+that is bfloat16 as configured: authors who had not seen the tool blame that line.
 """
 
 from __future__ import annotations
@@ -333,7 +334,7 @@ encoder = encoder.bfloat16()  # BORN
 x = torch.randn(16, 32)
 with torch.no_grad():
     one, other = encoder(x.bfloat16()), encoder((x + 0.02 * torch.randn_like(x)).bfloat16())
-    print((1 - F.cosine_similarity(one, other)).mean().item())
+    print((1 - F.cosine_similarity(one, other)).mean().item())  # BORN
 """,
     ),
     Unseen(
@@ -366,7 +367,7 @@ distance = nn.PairwiseDistance()
 ids = torch.randint(0, 50, (20,))
 with torch.no_grad():
     base = table(ids)
-    print(distance(base, base * 1.003).mean().item())
+    print(distance(base, base * 1.003).mean().item())  # BORN
 """,
     ),
     Unseen(

@@ -10,7 +10,7 @@ class Pool(nn.Module):
     """Mean over the pixels of a mask, one for each channel."""
 
     def forward(self, features, mask):
-        weight = mask / (mask.sum(dim=(-2, -1), keepdim=True) + 1e-8)
+        weight = mask / (mask.sum(dim=(-2, -1), keepdim=True) + 1e-8)  # BORN
         return (features * weight).sum(dim=(-2, -1))
 
 

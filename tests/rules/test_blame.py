@@ -1,0 +1,72 @@
+"""Who is to blame for damaged numbers: the op itself, or the birth of its dtype."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+PROGRAMS = {
+    "an epsilon in a loss without weights": (
+        """
+        net = nn.Linear(4, 4).half()
+        class Loss(nn.Module):
+            def forward(self, x):
+                return (x * 0).clamp(min=1e-8).log().mean()  #!
+        loss = Loss()(net(torch.ones(2, 4).half()))
+        """,
+        "underflow",
+    ),
+    "products of what has left an autocast region": (
+        """
+        net = nn.Linear(4, 64)
+        with torch.autocast("cpu", dtype=torch.float16):
+            made = net(torch.ones(64, 4)) * 1e-5
+        loss = made.square().mean()  #!
+        print(loss.item())
+        """,
+        "underflow",
+    ),
+    "a cast of data": (
+        """
+        x = (torch.rand(64, 64) * 1e-5).half()  #!
+        print(x.square().mean().item())
+        """,
+        "underflow",
+    ),
+    "a matrix that can hardly be inverted": (
+        """
+        year = torch.linspace(1964, 2019, 64)
+        x = torch.stack([year**k for k in range(4)], -1)
+        inverse = torch.linalg.inv(x.T @ x)  #!
+        shown = inverse @ (x.T @ year)
+        error = (x @ shown - year).square().mean()
+        print(error.item())
+        """,
+        "precision-loss",
+    ),
+    "a table that is cast with its model": (
+        """
+        class Rotary(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(8, 8)
+                self.register_buffer("turns", 1.0 / 100 ** (torch.arange(8) / 8), persistent=False)
+            def forward(self, positions):
+                angles = positions.float()[:, None] * self.turns.float()
+                return self.out(angles.cos().to(self.out.weight.dtype))
+        net = Rotary().to(torch.bfloat16)  #!
+        made = net(torch.arange(2000))
+        """,
+        "downcast",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_line_to_change(name, tmp_path):
+    text, kind = PROGRAMS[name]
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None
+    serious = [f for f in program.findings if f.severity != "note"]
+    assert [f.kind for f in serious][:1] == [kind], program.trace
+    assert program.at(serious[0].culprit.origin.place).endswith("#!"), program.trace

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Origin, Recording, Value
+from ..source import editing
 from ..tables.dtypes import DTYPES, HALF
+from .case import one
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
+from .silent_checks import born_otherwise
 from .training import birth
 
 _COUNTER = "float32"
@@ -85,7 +88,8 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
 
 def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     site, dtype = run.place(op), target.dtype
-    origin = run.made_like(target, run.dominant(op)) or run.origin(target.event, dtype, target.name or None)
+    like = run.made_like(target, run.dominant(op))
+    origin = like or run.origin(target.event, dtype, target.name or None)
     kept = "running_mean" if "batch_norm" in op.aten else f"what {op.op} changes"
     name = target.name or origin.name or kept
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
@@ -102,10 +106,20 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
-        fix=Fix("dtype", origin.place, (), False, _advice(dtype), ()),
+        fix=_fix(run, target, origin, made_like=like is not None),
         count=op.count,
         notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )
+
+
+def _fix(run: Run, target: Input, origin: Origin, *, made_like: bool) -> Fix:
+    """The tensor is made wide where its dtype was decided, if that decides no weight that is trained."""
+    trained = any(p.trained and p.event == target.event for p in run.recording.parameters)
+    if made_like or trained or target.dtype == _COUNTER or not origin.place.stack:
+        return Fix("dtype", origin.place, (), False, _advice(target.dtype), ())
+    edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32")
+    fix = Fix("dtype", origin.place, one(edit), edit is not None, _advice(target.dtype), ())
+    return born_otherwise(run.recording, fix, {target.event: "float32"})
 
 
 def _advice(dtype: str) -> str:

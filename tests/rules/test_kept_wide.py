@@ -173,3 +173,28 @@ def test_an_epsilon_that_vanishes_is_added_in_float32(tmp_path):
     again = repaired(program)
     assert "x.abs().sum(-1, keepdim=True).to(torch.float32) + 1e-8" in again
     assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("kept", "wide"),
+    [
+        ("[p.detach().half() for p in net.parameters()]", "[p.detach().to(torch.float32) for p in net.parameters()]"),
+        ("[p.half() for p in copy.deepcopy(net).requires_grad_(False).parameters()]", ""),
+    ],
+)
+def test_an_average_is_kept_wide_where_it_is_made(kept, wide, tmp_path):
+    text = """
+    import copy, torch
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8)
+    average = KEPT
+    with torch.no_grad():
+        for step in range(12):
+            for a, p in zip(average, net.parameters()):
+                a.mul_(0.9999).add_(p, alpha=0.0001)
+    """
+    program = ran(tmp_path, text.replace("KEPT", kept))
+    assert program.only.code == "DT307"
+    again = repaired(program)
+    assert ran(tmp_path, again, name="again.py").findings == ()
+    assert not wide or again == program.text.replace(kept, wide)

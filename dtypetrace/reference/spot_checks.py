@@ -84,7 +84,7 @@ class SpotChecks:
         self._writes: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
         self._written: Written | None = None
-        self._left, self._large_left = CALLS, LARGE_CALLS
+        self._left, self._large_left, self._large_writes = CALLS, LARGE_CALLS, LARGE_CALLS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._bytes = 0
         """Bytes of the references that were given since they were last counted."""
@@ -111,9 +111,7 @@ class SpotChecks:
             self._written = None
             try:
                 wide = not self.narrow and self._wide() and not self._recorder.running_steps
-                if (wide or self._concerned((args, kwargs))) and self._small(
-                    (args, kwargs), LARGEST_OWN if self._large_left else LARGEST
-                ):
+                if (wide or self._concerned((args, kwargs))) and self._fits_to_write((args, kwargs)):
                     self._written = self._engine.before(func, args, kwargs)
             except Exception as error:
                 self._fail(error)
@@ -210,6 +208,15 @@ class SpotChecks:
         if not self._large_left or not self._small(value, LARGEST_OWN) or not self._is_own(self._recorder.ops[number]):
             return False
         self._large_left -= 1
+        return True
+
+    def _fits_to_write(self, value: Any) -> bool:
+        """The same before a call that writes, whose op is not known yet."""
+        if self._small(value):
+            return True
+        if not self._large_writes or not self._small(value, LARGEST_OWN):
+            return False
+        self._large_writes -= 1
         return True
 
     def _small(self, value: Any, largest: int = LARGEST) -> bool:

@@ -45,8 +45,12 @@ def _lost(run: Run, v: Value) -> bool:
     """Whether fewer numbers changed than should have: in more calls than the first few, or in a weight, into which an
     adapter is merged once."""
     op = run.ops[v.op]
-    often = op.count > LEAST_STEPS or op.phase in FORWARD and bool(op.inputs) and run.weight_of(op.inputs[0])
-    return bool(v.due) and v.done < LEAST_MOVED * v.due and often
+    return bool(v.due) and v.done < LEAST_MOVED * v.due and (op.count > LEAST_STEPS or _merges(run, op))
+
+
+def _merges(run: Run, op: Op) -> bool:
+    """Whether an op changes a weight in a few calls only, as the merge of an adapter does."""
+    return op.count <= LEAST_STEPS and op.phase in FORWARD and bool(op.inputs) and run.weight_of(op.inputs[0])
 
 
 def _drifted(op: Op, v: Value) -> bool:
@@ -106,10 +110,17 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
-        fix=_fix(run, target, origin, made_like=like is not None),
+        fix=_fix_of_merge(run, op) if _merges(run, op) else _fix(run, target, origin, made_like=like is not None),
         count=op.count,
         notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )
+
+
+def _fix_of_merge(run: Run, op: Op) -> Fix:
+    """In words: the weights' dtype is right for all else that they do."""
+    dtype = op.inputs[0].dtype
+    why = f"merge into float32 weights, and cast to {dtype} only what is saved"
+    return Fix("dtype", run.place(op), (), False, why, ("do not merge: add the adapter's result to the layer's",))
 
 
 def _fix(run: Run, target: Input, origin: Origin, *, made_like: bool) -> Fix:

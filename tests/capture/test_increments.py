@@ -223,3 +223,14 @@ def test_a_counter_or_an_average_that_stands_still_is_no_downcast(text, tmp_path
     program = programs.run(tmp_path, before + text, numerics=True)
     assert program.error is None
     assert [f.kind for f in program.findings if f.severity != "note"] == [COUNTED[text]], program.trace
+
+
+def test_no_model_is_widened_for_a_merge(tmp_path):
+    text = """
+    net = nn.Linear(64, 4, bias=False).requires_grad_(False).bfloat16()
+    net(torch.ones(1, 64).bfloat16())
+    net.weight.data += torch.full((4, 64), 1e-5)
+    net(torch.ones(1, 64).bfloat16())
+    """
+    fix = programs.run(tmp_path, text, numerics=True).only.fix
+    assert not fix.edits and "merge into float32 weights" in fix.why

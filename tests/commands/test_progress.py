@@ -166,13 +166,14 @@ class Terminal:
         subprocess.run(["stty", "cols", str(columns)], stdin=theirs, check=True)
         self.stream = open(theirs, "w")
         self.now = 0.0
-        os.set_blocking(self.ours, False)
 
     def read(self) -> str:
-        try:
-            return os.read(self.ours, 4096).decode()
-        except BlockingIOError:
-            return ""
+        """What was written since the last read: the kernel passes it on in its own time, but in order."""
+        os.write(self.stream.fileno(), b"\0")
+        received = b""
+        while not received.endswith(b"\0"):
+            received += os.read(self.ours, 4096)
+        return received[:-1].decode()
 
     def close(self) -> None:
         self.stream.close()

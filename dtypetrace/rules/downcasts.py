@@ -119,7 +119,8 @@ _NEAR = 16
 
 def _stands_still(run: Run, number: int) -> bool:
     """Whether it was measured that what an op adds to does not change as it should."""
-    return any(v.op == number and averages.stands_still(run, v) for v in run.recording.values)
+    v = run.values.get(number)
+    return v is not None and averages.stands_still(run, v)
 
 
 def _by_the_engine(run: Run) -> list[Finding]:

@@ -133,15 +133,15 @@ class Losses:
     def _way(self, number: int) -> list[int]:
         """The ops along which the largest error came to an op, back to the one whose own rounding makes up most of
         it."""
-        way = [number]
+        way, at = {number: None}, number
         while True:
-            above = [n for n in self.sources(way[-1]) if n not in way]
-            worst = max(above, key=lambda n: self.of[n].total, default=-1)
-            if worst < 0 or not self.of[worst].total:
-                return way
-            way.append(worst)
-            if self.of[worst].introduced >= LOST * self.of[worst].total:
-                return way
+            above = [n for n in self.sources(at) if n not in way]
+            at = max(above, key=lambda n: self.of[n].total, default=-1)
+            if at < 0 or not self.of[at].total:
+                return list(way)
+            way[at] = None
+            if self.of[at].introduced >= LOST * self.of[at].total:
+                return list(way)
 
     def first_jump(self, cause: Cause) -> int:
         """The first op that made much of an ordinary error: the one that rounded, if it lost more than a rounding."""

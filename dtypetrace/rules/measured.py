@@ -352,7 +352,8 @@ def _changes(losses: Losses) -> tuple[Value, ...]:
     others = (
         v for v in losses.run.recording.values if v.op not in compared or v.kept or averages.adds_up(losses.run, v)
     )
-    return (*found, *(v for v in others if v.op not in {f.op for f in found}))
+    known = {v.op for v in found}
+    return (*found, *(v for v in others if v.op not in known))
 
 
 def _updates(recording: Recording, starved: set[str]) -> Iterable[Finding]:

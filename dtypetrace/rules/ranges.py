@@ -61,9 +61,9 @@ class _Measured:
     def recording(self) -> Recording:
         return self.run.recording
 
-    @cached_property
+    @property
     def values(self) -> dict[int, Value]:
-        return {v.op: v for v in self.recording.values}
+        return self.run.values
 
     @cached_property
     def scaled(self) -> bool:

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from .. import graph
-from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording
+from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording, Value
 from ..source import operands
 from ..tables.dtypes import REAL
 from ..tables.operators import LIKES, destination, is_cast, is_move, name_of, result_bytes, writes
@@ -155,9 +155,14 @@ class Run:
         return frozenset(op.autocast.partition(":")[2] for op in self.ops if op.autocast)
 
     @cached_property
+    def values(self) -> dict[int, Value]:
+        """What was measured of each op's results."""
+        return {v.op: v for v in self.recording.values}
+
+    @cached_property
     def peaks(self) -> dict[int, float]:
         """The greatest magnitude in each op's results, where values were measured."""
-        return {v.op: v.peak for v in self.recording.values}
+        return {number: v.peak for number, v in self.values.items()}
 
     @cached_property
     def users(self) -> list[list[int]]:

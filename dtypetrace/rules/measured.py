@@ -232,7 +232,8 @@ def _to_blame_itself(losses: Losses, code: str, cause: Cause, blamed: int, made:
     op = run.ops[blamed]
     left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
     ranged = code in ("DT301", "DT302") or left_to_program
-    return blamed if ranged and outgrows(run, blamed, made) else -1
+    by_itself = made in op.outputs  # and not an operand that had been rounded before
+    return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
 
 
 def _computed_wide(recording: Recording, number: int, made: str) -> bool:

@@ -22,7 +22,7 @@ SEEDS = {
     "adapters in float16 under SGD": ("seed_lora_sgd", "DT304", "in float32"),
     "a fallback region of another dtype": ("seed_fallback_region", "DT101", "float16"),
     "an operation without a half kernel": ("seed_svd_half", "DT109", "float32"),
-    "a scaler on bfloat16 adapters": ("seed_scaler_bf16_lora", "DT501", "leave the scaler out"),
+    "a scaler on bfloat16 adapters": ("seed_scaler_bf16_lora", "DT501", "turn the loss scaler off"),
     "a scaler on float16 adapters": ("seed_unscale_fp16", "DT116", "in float32"),
     "gradients cast through .data": ("seed_grad_data_lerp", "DT115", "bfloat16"),
 }

@@ -124,6 +124,8 @@ def kind_of(func: Any) -> Kind:
     if packet in _UNDECLARED_WRITES and not outs:
         positions, undeclared = _UNDECLARED_WRITES[packet]
         written = tuple(Argument(i, schema.arguments[i].name) for i in positions)
+    if not written and _undeclared_in_place(func, packet):
+        written = tuple(Argument(i, a.name) for i, a in enumerate(schema.arguments) if "Tensor" in str(a.type))
     kept = frozenset(i for i, a in enumerate(schema.arguments) if a.name in _KEPT_ARGUMENTS)
     dropout = next((i for i, a in enumerate(schema.arguments) if a.name == "dropout_p"), -1)
     names = [r.name for r in schema.returns]
@@ -144,6 +146,12 @@ def kind_of(func: Any) -> Kind:
         torch.Tag.pointwise in func.tags,
         packet is _aten._to_copy,
     )
+
+
+def _undeclared_in_place(func: Any, packet: Any) -> bool:
+    """Whether another library's operator writes to its arguments by its name alone: the collectives (``broadcast_``)
+    do not declare it in their schemas."""
+    return func.namespace not in FOLLOWED_NAMESPACES and packet.__name__.endswith("_")
 
 
 def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:

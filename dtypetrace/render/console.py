@@ -10,7 +10,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Finding, Recording
+from ..records import UNWATCHED, Chain, Finding, Fix, Recording
 from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
@@ -93,7 +93,9 @@ def lines(
 def summary(recording: Recording, findings: Sequence[Finding]) -> str:
     """How many findings of each severity, in how many steps and ops."""
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
-    over = f"in {steps} step{'s' if steps != 1 else ''} ({ops:,} op{'s' if ops != 1 else ''})"
+    over = f"({ops:,} op{'s' if ops != 1 else ''})"
+    if steps:
+        over = f"in {steps} step{'s' if steps != 1 else ''} {over}"
     if not findings:
         return f"dtypetrace: no dtype problem found {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
@@ -172,7 +174,7 @@ def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     if f.fix is None:
         return [(f"help: dtypetrace explain {f.code}", "green")]
-    at = f" ({wording.at(f.fix.place)})" if f.fix.place.stack else ""
+    at = f" ({wording.at(f.fix.place)})" if _shows_its_line(f.fix) else ""
     shown = styled(excerpt.display.wrapped("help: ", f.fix.why + at), "green")
     for line in f.fix.lines:
         shown += styled(excerpt.display.wrapped("  -> ", line), "green")
@@ -181,6 +183,16 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     for other in f.fix.alternatives:
         shown += styled(excerpt.display.wrapped("  or: ", other), "green")
     return shown
+
+
+def _shows_its_line(fix: Fix) -> bool:
+    """Whether the place of a fix is said beside its words: not where the changes name other lines themselves."""
+    if not fix.place.stack or fix.lines:
+        return False
+    user = fix.place.user_frame
+    if not fix.edits or user is None:
+        return True
+    return any(e.file == user.file and e.start[0] <= user.line <= e.end[0] for e in fix.edits)
 
 
 def _one_line(message: str) -> str:
@@ -218,7 +230,8 @@ def notes_for(finding: Finding) -> list[str]:
     notes = [f"dtypetrace {finding.code}: {finding.title}"]
     if finding.culprit is not None:
         origin = finding.culprit.origin
-        born = f", born at {wording.at(origin.place)} ({origin.kind})" if origin.place.stack else ""
+        verb = "written" if finding.culprit.dtype.startswith("python") else "born"
+        born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..records import UNWATCHED, Finding, FlowStep, Frame, Operand, Place
+from ..records import UNWATCHED, Finding, FlowStep, Frame, Operand, Origin, Place
 from ..tables.dtypes import FLOATING
 from ..tables.operators import TAKES_DTYPE
 
@@ -82,9 +82,11 @@ def _birth(f: Finding, step: FlowStep) -> str:
         if named
         else f"{step.op} without a dtype"
         if step.op in TAKES_DTYPE
-        else f"{step.op} gives {step.to}",
+        else f"{step.op}() returns {step.to}",
         "conversion": f"{step.op} got dtype={step.to}" if named else _converted(step),
-        "promotion": f"{step.source} gives {step.to}" if step.source != step.to else f"{step.op} gives {step.to}",
+        "promotion": f"{step.op}() of {step.source} returns {step.to}"
+        if step.source != step.to
+        else f"{step.op}() returns {step.to}",
         "parameter": f"the module's constructor makes {step.to} parameters",
         "load": f"the checkpoint holds {step.to}"
         if step.op != "from_pretrained"
@@ -120,7 +122,7 @@ def _meeting(f: Finding) -> str:
         if f.code == "DT111":
             return f"{f.op} cannot store its result in {mine}"
         return (
-            f"{f.op} refuses {'the gradient of ' if f.code == 'DT116' and culprit.holder == 'parameter' else ''}{mine}"
+            f"{f.op} refuses {_gradient_of(culprit) if f.code == 'DT116' and culprit.holder == 'parameter' else mine}"
         )
     where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
     return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
@@ -160,7 +162,29 @@ def operand_notes(f: Finding) -> list[str]:
         if other.origin.op == UNWATCHED:
             return [f"{other.shown} is {other.dtype}: {_unseen_birth(other)}"]
         return [f"{other.shown} was {other.dtype} before tracing started"]
-    return [f"{other.shown} is {other.dtype} since {at(other.origin.place)} ({other.origin.kind})"]
+    return [f"{other.shown} is {other.dtype} because of {event(other.origin)}"]
+
+
+_EVENTS = {
+    "factory": "the tensor made at",
+    "cast": "the cast at",
+    "conversion": "the conversion at",
+    "parameter": "the module made at",
+    "load": "the load at",
+    "worker": "the DataLoader worker at",
+    "autocast": "autocast at",
+    "reinterpret": "the view as another dtype at",
+    "promotion": "the promotion at",
+}
+
+
+def event(origin: Origin) -> str:
+    """An origin as a noun with its place: ``the cast at train.py:9:5``."""
+    return f"{_EVENTS.get(origin.kind, origin.kind)} {at(origin.place)}"
+
+
+def _gradient_of(parameter: Operand) -> str:
+    return f"the {parameter.dtype} gradient of {parameter.shown}{_shape(parameter.shape)}"
 
 
 def times(f: Finding) -> str:

@@ -14,7 +14,7 @@ from .case import Case, one, short, spell
 def unknown(case: Case) -> Iterator[Fix]:
     """Where the run shows no dtype that would work, the words say so."""
     if not case.disagrees:
-        why = f"{case.refused.op} does not take {case.culprit.dtype}: make it another dtype here"
+        why = f"{case.refused.op} refuses {case.culprit.dtype}: choose another dtype here"
         yield Fix("dtype", case.here, (), False, why, case.others)
 
 
@@ -89,11 +89,11 @@ def library_value(case: Case) -> Iterator[Fix]:
     a_class = called.rpartition(".")[2][:1].isupper()  # it makes the module, or an object that holds the tensor
     if case.origin.kind == "parameter":
         edit = editing.at_birth(case.recording, "parameter", own, wanted) if a_class else None
-        given = f"{called}() makes"
+        given = f"what {called}() makes"
     else:
         own, edit = _result(case, own, wanted)
-        given = f"is taken from {called}()" if a_class else f"{called}() returns"
-    why = f"cast what {given} to {wanted} here"
+        given = f"what is taken from {called}()" if a_class else f"the result of {called}()"
+    why = f"cast {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"
     yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
@@ -138,7 +138,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
     ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)
     edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
     if edit is not None:
-        why = f"keep it in {case.culprit.dtype} up to here, then cast it to {case.born}"
+        why = f"cast it to {case.born} here, where its computation in {case.culprit.dtype} is complete"
         narrow = f"compute in {case.born} from {short(case.here)} on, where range and precision allow"
         yield Fix("cast", ready, (edit,), True, why, (narrow,))
 

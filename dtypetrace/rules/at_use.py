@@ -286,11 +286,11 @@ def frozen_half(case: Case) -> Iterator[Fix]:
 def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
     """What to change where a dtype was born, by the kind of origin."""
     dtype = spell(wanted or "")
-    if kind == "factory" and op is not None and op not in TAKES_DTYPE:
-        return f"cast it to {wanted} where it is made"
+    made = "converted" if kind == "conversion" else "made"
+    if kind in ("factory", "conversion"):
+        given = op is None or op in TAKES_DTYPE
+        return f"give it dtype={dtype} where it is {made}" if given else f"cast it to {wanted} where it is {made}"
     return {
-        "factory": f"give it dtype={dtype} where it is made",
-        "conversion": f"make it {wanted} where it is converted",
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
         "load": f"load it as {wanted}, or cast it after loading",

@@ -230,16 +230,17 @@ def _at_site(case: Case) -> str:
     writes = refused.op == "setitem" or refused.op.endswith("_")
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
         stays = f"if {culprit.shown} stays {culprit.dtype}"
-        return f"cast the written value to {culprit.dtype} at {short(case.site)}, {stays}"
+        return f"cast the written value to {culprit.dtype} ({short(case.site)}), {stays}"
     if refused.code == "DT117" and case.writes_into:
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:
-        return f"cast {culprit.shown} at the call, {short(case.site)}, which fixes only this call"
+        to = f" to {case.wanted}" if case.wanted else ""
+        return f"cast {culprit.shown}{to} at the call ({short(case.site)}), which fixes only this call"
     if case.origin.kind in ("parameter", "load"):
         return ""
     whole = all(p.dtype == culprit.dtype for p in refused.model)  # then casting one layer is not enough
     scope = refused.module.partition(".")[0] if whole else refused.module
-    return f"cast all of {scope} to {case.wanted} instead, once it is complete, so that it has one dtype"
+    return f"cast the whole module {scope} to {case.wanted} after all its parameters are set"
 
 
 def _under_autocast(case: Case) -> str:

@@ -119,7 +119,7 @@ def _no_good_gradient(u: Update) -> Mechanism | None:
 def _not_moved(u: Update) -> Mechanism | None:
     if u.moved >= LEAST_MOVED * u.reached:
         return None
-    facts = (f"{_share(u.moved, u)} of the numbers that had a gradient moved in {u.steps} steps",)
+    facts = (f"{_share(u.moved, u)} of the numbers with a gradient changed in {u.steps} steps",)
     if u.steps < LEAST_STEPS:
         return Mechanism("one step", facts)
     lost = lost_state(u)
@@ -141,7 +141,7 @@ def _overshoot(u: Update) -> Mechanism | None:
 def _decay_only(u: Update) -> Mechanism | None:
     if not 0 <= u.own < LEAST_MOVED * u.reached:
         return None
-    fact = f"{_share(u.own, u)} of the numbers that had a gradient moved, apart from weight decay"
+    fact = f"{_share(u.own, u)} of the numbers with a gradient changed, apart from weight decay"
     return Mechanism("decay only", (fact,))
 
 
@@ -212,11 +212,11 @@ def lost_state(u: Update) -> tuple[str, ...]:
     lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     if not lost:
         return ()
-    names = ", ".join(f"{s.name} ({s.zeros:.0%})" for s in lost)
+    names = ", ".join(f"{s.zeros:.0%} of {s.name}" for s in lost)
     dtype = lost[0].dtype
-    smallest = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
-    fact = f"the state is zero in {dtype} where the gradient is not: {names}; {smallest}"
-    return (fact, f"eps={u.eps:g} is 0 in {dtype} as well") if vanishes(u.eps, dtype) else (fact,)
+    smallest = f"{dtype} has no number between 0 and {DTYPES[dtype].smallest:.0e}"
+    fact = f"zero in {dtype}, though the gradient is not: {names}; {smallest}"
+    return (fact, f"eps={u.eps:g} is 0 in {dtype}, too") if vanishes(u.eps, dtype) else (fact,)
 
 
 def _lost_eps(u: Update) -> tuple[str, ...]:
@@ -229,9 +229,9 @@ def _resolution(u: Update) -> tuple[str, ...]:
     if u.dtype not in REAL:
         return ()
     if not u.magnitude:
-        return (f"{u.dtype} cannot change 0 by less than {DTYPES[u.dtype].smallest / 2:.1g}",)
+        return (f"{u.dtype} rounds away any change below {DTYPES[u.dtype].smallest / 2:.1g} of a weight of 0",)
     least = u.magnitude * DTYPES[u.dtype].rounding
-    hold = f"{u.dtype} cannot change {u.magnitude:.2g} by less than {least:.1g}"
+    hold = f"{u.dtype} rounds away any change below {least:.1g} of a weight near {u.magnitude:.2g}"
     return (f"{hold}; the learning rate is {u.lr:g}" if u.lr > 0 else hold,)
 
 

@@ -22,7 +22,7 @@ BULK = 0.5
 MOST_SHAPES = 3
 """Shapes of an optimizer's stale parameters that the text names."""
 OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
-_NO_SCALER = "leave the scaler out: it is for float16, and bfloat16 has float32's range"
+_NO_SCALER = "turn the loss scaler off: it is for float16, and bfloat16 has float32's range"
 _SCALE_LOSS = (
     "scale the loss: scaler = torch.amp.GradScaler(device), scaler.scale(loss).backward(), "
     "scaler.step(optimizer), scaler.update(); or let autocast compute in bfloat16"

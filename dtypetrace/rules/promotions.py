@@ -21,6 +21,7 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
+from .at_use import birth_words
 from .case import short
 from .making import At, silent_finding
 from .run_facts import Run, quantity
@@ -276,7 +277,7 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
         yield f"it was cast to {culprit.dtype} {how}, and met {cause.expected} before it was cast back"
     if not serious:
-        yield "no matmul or convolution ran wide"
+        yield f"no matmul or convolution ran in {made} because of it"
 
 
 def _whose(run: Run, cause: _Cause) -> str:
@@ -290,16 +291,11 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     origin = culprit.origin
     ready = graph.table(recording, origin.place, culprit.dtype)
     if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
-        why = f"keep it in {culprit.dtype} up to here, then cast it to {expected}"
+        why = f"cast it to {expected} here, where its computation in {culprit.dtype} is complete"
         return Fix("cast", ready, (edit,), True, why)
     at_use = f"cast {culprit.shown} to {expected} where it is used, {short(place)}"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
-        why = {
-            "factory": f"give it dtype=torch.{expected} where it is made",
-            "conversion": f"make it {expected} where it is converted",
-            "cast": f"cast to {expected} here, or leave the cast out",
-        }.get(origin.kind, f"make it {expected} where it is born")
-        return Fix("dtype", origin.place, (edit,), True, why, (at_use,))
+        return Fix("dtype", origin.place, (edit,), True, birth_words(origin.kind, expected, origin.op), (at_use,))
     at = origin.place if origin.place.stack else place
     return Fix("dtype", at, (), False, f"make it {expected} here", (at_use,))

@@ -164,8 +164,12 @@ def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> 
     else:
         edit = editing.uncast(run.recording, here)
     theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
-    by = " where the library has an argument for it" if theirs else ""
-    return Fix("cast", here, one(edit), True, f"leave it in {low}{by}: neither cast is needed", ())
+    if edit is not None and not writes(begin):
+        why = f"leave this cast out: the value stays {low}, and the cast back does nothing"
+    else:
+        by = " where the library has an argument for it" if theirs else ""
+        why = f"leave it in {low}{by}: neither cast is needed"
+    return Fix("cast", here, one(edit), True, why, ())
 
 
 # ---------------------------------------------------------------- the same weight, again

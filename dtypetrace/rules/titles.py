@@ -88,13 +88,15 @@ def _disagree(f: Finding) -> str | None:
     if of_a_module and culprit.holder == "parameter" and other.holder is None:
         what = f"{_a(culprit.dtype)} bias" if culprit.name.endswith("bias") else f"{culprit.dtype} weights"
         return f"{who} has {what} and got {_a(other.dtype)} input"
+    if f.op in _SPECIAL:
+        return f"{who}: {_named(culprit)} is {culprit.dtype}, {_named(other)} is {other.dtype}"
     return f"{who} got {culprit.dtype} {_named(culprit)} and {other.dtype} {_named(other)}"
 
 
 def _not_taken(f: Finding) -> str | None:
     if f.culprit is None:
         return None
-    return f"{subject(f)} does not take {f.culprit.dtype} {_named(f.culprit)}"
+    return f"{subject(f)} refuses {_named(f.culprit)}, because it is {f.culprit.dtype}"
 
 
 def _no_kernel(f: Finding) -> str | None:
@@ -123,7 +125,7 @@ def _unscaled(f: Finding) -> str | None:
 
 def _bucket(f: Finding) -> str | None:
     dtypes = list(dict.fromkeys(o.dtype for o in f.operands))
-    return f"one bucket of gradients holds {' and '.join(dtypes)}" if len(dtypes) > 1 else None
+    return f"DDP cannot put {' and '.join(dtypes)} gradients into one bucket" if len(dtypes) > 1 else None
 
 
 # ---------------------------------------------------------------- silent

@@ -71,11 +71,8 @@ def torchrun(folder: Path, kind: str, what: str, ranks: int) -> tuple[int, str]:
 
 def reports(output: str) -> int:
     """How many reports were printed: each has one line that sums it up."""
-    return len(
-        re.findall(
-            r"^(?:dtypetrace: no dtype problem found|\d+ (?:error|warning|note)s?\b.*) in \d+ step", output, re.M
-        )
-    )
+    summary = r"^(?:dtypetrace: no dtype problem found|\d+ (?:error|warning|note)s?\b).*\([\d,]+ ops?\)"
+    return len(re.findall(summary, output, re.M))
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

@@ -209,7 +209,7 @@ class Model(Scale):
     ("text", "kind", "label", "why", "after"),
     [
         ("scale = lib.Scale(4)  #!\nscale(x)", "parameter", "in lib.Scale(): the module's constructor makes", "cast what lib.Scale() makes to float16 here", "lib.Scale(4).to(torch.float16)"),
-        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast what lib.table() returns to float16 here", "lib.table(4).to(torch.float16)"),
+        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast the result of lib.table() to float16 here", "lib.table(4).to(torch.float16)"),
         ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded as float32", "load it as float16, by the dtype argument of lib.Model.from_pretrained()", None),
         (
             "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call names float64",
@@ -460,13 +460,11 @@ def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(t
 
 def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx @ w", before=HALF).only
-    assert f.fix.alternatives == ("cast w at the call, program.py:2, which fixes only this call",)
+    assert f.fix.alternatives == ("cast w to float16 at the call (program.py:2), which fixes only this call",)
     f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
-    assert f.fix.alternatives == ("cast the written value to float32 at program.py:2, if out stays float32",)
+    assert f.fix.alternatives == ("cast the written value to float32 (program.py:2), if out stays float32",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
-    assert f.fix.alternatives == (
-        "cast all of net.0 to float16 instead, once it is complete, so that it has one dtype",
-    )
+    assert f.fix.alternatives == ("cast the whole module net.0 to float16 after all its parameters are set",)
 
 
 def test_a_model_cast_after_its_optimizer_was_made(tmp_path):
@@ -542,7 +540,7 @@ def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown
     f = program.findings[0]
     assert f.culprit.shown == shown and program.at(f.fix.place).endswith("#!")
     assert [edit.after for edit in f.fix.edits] == after
-    assert any(other.startswith(f"cast {shown} at the call, program.py:") for other in f.fix.alternatives) is (
+    assert any(other.startswith(f"cast {shown} to float16 at the call (program.py:") for other in f.fix.alternatives) is (
         shown not in ("sample", "twice")
     )
 
@@ -677,7 +675,7 @@ def test_a_model_of_one_dtype_is_cast_as_a_whole(tmp_path):
     text += "net.load_state_dict({k: torch.from_numpy(np.ones(v.shape)) for k, v in net.state_dict().items()}, assign=True)\nnet(torch.ones(1, 4))"
     f = programs.run(tmp_path, text).only
     assert (f.culprit.shown, f.culprit.dtype) == ("0.weight", "float64")
-    assert any(other.startswith("cast all of net to float32 instead") for other in f.fix.alternatives), (
+    assert any(other.startswith("cast the whole module net to float32 after") for other in f.fix.alternatives), (
         f.fix.alternatives
     )
 

@@ -420,7 +420,7 @@ def test_complex_weights_that_a_cast_of_the_module_left_behind_are_wrong(tmp_pat
         tmp_path, text.replace("Filter()\n", "Filter().double()\n").replace("<weight>", "#!").replace("<input>", "")
     )
     assert (f.culprit.dtype, f.culprit.origin.op) == ("complex64", "randn")
-    assert any("the model's other parameters are float64" in note for note in f.notes)
+    assert any("parameters of the model are float64" in note for note in f.notes)
     # and where nothing was cast, it is the input that is too wide
     f = judged(tmp_path, text.replace("x * self.scale", "x").replace("<weight>", "").replace("<input>", "#!"))
     assert f.culprit.dtype == "complex128" and "complex" not in f.fix.why
@@ -453,7 +453,7 @@ def test_where_nothing_was_seen_or_one_complex_number_the_model_still_speaks(mod
         verdict = culprits.verdict(
             Recording(PLACES, STEPS, (), ()), dataclasses.replace(REFUSED, witnesses=witnesses, model=parameters)
         )
-        assert verdict.expected == model and f"the model's other parameters are {model}" in verdict.reason
+        assert verdict.expected == model and f"parameters of the model are {model}" in verdict.reason
 
 
 @pytest.mark.parametrize("wants", ["agree", "kernel", "integer", "bool", "float", "fits", "other"])

@@ -25,6 +25,12 @@ _MOST_NODES = 8
 _current_node = private.current_autograd_node
 
 
+def passes_gradient() -> bool:
+    """Whether the engine is passing a parameter its gradient."""
+    node = _current_node()
+    return node is not None and node._sequence_nr() == private.ACCUMULATE_SEQUENCE
+
+
 class Nodes:
     """The sequence numbers of autograd nodes, each with the op that made it."""
 

@@ -3,8 +3,8 @@ arrive?
 
 The same call is made in float32 on a sample of the operands. Where it changes a number and the real call does not, the
 change was rounded away. Only weights, and tensors that one kind of call changes repeatedly, are judged, outside
-backward and the optimizer (whose steps ``updates`` judges as a whole). Another value that is written to only once, such
-as a residual stream, may round as it does.
+the optimizer (whose steps ``updates`` judges as a whole); in backward, only gradients that add up over micro-batches.
+Another value that is written to only once, such as a residual stream, may round as it does.
 
 The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
 a long sum drifts away from its terms.
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import private
+from .autograd_nodes import passes_gradient
 from .calls import HALVES
 from .marks import Origins
 from .updates import sample
@@ -37,6 +38,8 @@ _MOST_OF_A_LIST = 8
 """Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""
 _INDICES = 1024
 """Indices of a write that are sampled."""
+_MOST_GRADIENTS = 4
+"""Parameters whose gradients are followed as micro-batches add to them: each of their calls is sampled."""
 _MOST_KNOWN = 4096
 """Tensors changed in place that are remembered; beyond that, those that no longer exist are dropped."""
 _NAMES = (
@@ -137,6 +140,7 @@ class Increments:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._drifts: dict[tuple[Any, ...], _Drift] = {}
+        self._gradients: dict[int, Any] = {}
         self._waiting: _Rehearsed | None = None
 
     def rest(self) -> None:
@@ -152,7 +156,22 @@ class Increments:
             first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
         if not isinstance(first, Tensor) or first.dtype not in NARROW and not is_counter(func, args):
             return False
-        return private.current_graph_task_id() == -1 and not private.off(private.SUMS)
+        if private.off(private.SUMS):
+            return False
+        return private.current_graph_task_id() == -1 or self._accumulates(func, first)
+
+    def _accumulates(self, func: Any, gradient: Tensor) -> bool:
+        """Whether the engine adds to the gradient of one of the few parameters that are followed."""
+        if func is not _aten.add_.Tensor or not passes_gradient():
+            return False
+        memory = private.StorageWeakRef(gradient.untyped_storage())
+        known = self._gradients.get(memory.cdata)
+        if known is not None and not known.expired():
+            return True
+        self._gradients = {key: ref for key, ref in self._gradients.items() if not ref.expired()}
+        if len(self._gradients) < _MOST_GRADIENTS:
+            self._gradients[memory.cdata] = memory
+        return memory.cdata in self._gradients
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, *, once: bool = False) -> None:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed

@@ -1,5 +1,6 @@
 """Integers that lose their values: arithmetic that wraps, fractions that a write cuts off, casts after which different
-numbers are equal. The same for times and other float64 numbers, and factors close to 1 that a cast makes 1.
+numbers are equal. The same for times and other float64 numbers, factors close to 1 that a cast makes 1, and integers so
+large that float32 does not hold the digits that a remainder or a wave needs.
 
 Each is measured on a sample of one call: the same arithmetic in int64, the same write in floating point, neighbours of
 the sorted numbers before and after the cast. Numbers that Python or NumPy hands to a new tensor are cast, too. Nothing
@@ -9,6 +10,7 @@ at.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -31,10 +33,13 @@ _BY_INDEX = frozenset({_aten.index_add_.default, _aten.scatter_add_.default, _at
 _TOTALS = frozenset(
     {_aten.sum.default, _aten.sum.dim_IntList, _aten.cumsum.default, _aten.prod.default, _aten.prod.dim_int}
 )
+_REMAINDERS = frozenset({_aten.remainder.Scalar, _aten.remainder.Tensor, _aten.fmod.Scalar, _aten.fmod.Tensor})
+_WAVES = frozenset({_aten.sin.default, _aten.cos.default})
+_PERIODIC = _REMAINDERS | _WAVES
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
 _ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS, *_BY_INDEX, *_TOTALS)))
 """By id: hashing an operator runs Python code."""
-_CAST_IDS = frozenset(map(id, _CASTS))
+_CAST_IDS, _PERIODIC_IDS = frozenset(map(id, _CASTS)), frozenset(map(id, _PERIODIC))
 CALLS = 48
 """Calls of one op that are measured."""
 _SUMMED = 1 << 18
@@ -42,12 +47,18 @@ _SUMMED = 1 << 18
 
 
 def concerns(func: Any, out: Tensor) -> bool:
-    """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
-    return id(func) in _CAST_IDS or id(func) in _ARITHMETIC_IDS and out.dtype in _WRAPPING
+    """Whether a call may lose integers: arithmetic of small ones, a cast, or the reduction of large ones to a period.
+    Asked for every call that is measured."""
+    known = id(func)
+    if known in _CAST_IDS:
+        return True
+    return known in _ARITHMETIC_IDS and out.dtype in _WRAPPING or known in _PERIODIC_IDS and out.dtype is torch.float32
 
 
 def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
     """How many sampled numbers a call had to keep, and how many of those it did not; None where it can lose none."""
+    if func in _PERIODIC and out.dtype is torch.float32:
+        return _too_far(func, args)
     if func not in _CASTS:
         return _wrapped(func, args, kwargs, out) if out.dtype in _WRAPPING else None
     source = args[1] if func is _aten.copy_.default else args[0]
@@ -119,6 +130,23 @@ def _coarse(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Floating numbers that are cast to integers, and those so large that not every integer could be one of them."""
     known = torch.isfinite(numbers)
     return known.sum(), (known & (numbers.abs() > _FINEST)).sum()
+
+
+_PERIOD = 2.0**5
+"""A period that has fewer different numbers than this has lost its shape."""
+
+
+def _too_far(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
+    """Numbers of which a period is taken, and how many are integers whose neighbours in float32 are a good part of it
+    away."""
+    if not isinstance(args[0], Tensor) or args[0].dtype is not torch.float32:
+        return None
+    numbers = sample(args[0].detach()).abs()
+    known = torch.isfinite(numbers)
+    period = 2 * math.pi if func in _WAVES else args[1]
+    period = period.abs().max() if isinstance(period, Tensor) else abs(period)
+    apart = numbers * torch.finfo(torch.float32).eps
+    return known.sum(), (known & (numbers > _FINEST) & (apart * _PERIOD > period)).sum()
 
 
 _NOISE = 2.0**-44

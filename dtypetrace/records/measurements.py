@@ -62,9 +62,9 @@ class Value:
     mean square relative to the tensor."""
     exact: int = 0
     """Sampled numbers that integer arithmetic, a write of floating numbers to integers or a cast of integers had to
-    keep; in a cast, pairs of neighbours that differ."""
+    keep; in a cast, pairs of neighbours that differ; in a remainder or a wave, its operand's numbers."""
     spoilt: int = 0
-    """How many of those wrapped, lost a fraction, or became equal."""
+    """How many of those wrapped, lost a fraction, became equal, or are too coarse for the period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +226,9 @@ class Precision:
     """Of neighbouring elements that differ in the reference, the share that are equal in the program."""
     effect: float = 0.0
     """First-order effect of the introduced error on the tensor that backward started from, relative to its size."""
+    vanished: float = 0.0
+    """Share of its elements that are zero because the reference's are too small for the dtype, whichever op made them
+    so."""
     above: tuple[int, ...] | None = field(default=None, metadata={"saved": False})
     """The ops whose errors its operands brought, in all calls; None in a saved trace. Not in the JSON schema."""
 

@@ -40,8 +40,9 @@ HALF = 0.5
     CHANGED,
     PAIRS,
     MERGED,
+    VANISHED,
     BAD_CALLS,
-) = range(19)
+) = range(20)
 
 
 @dataclass(slots=True)
@@ -119,6 +120,7 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float, abo
         lost_calls=int(row[BAD_CALLS]),
         effect=effect,
         merged=ratio(MERGED, PAIRS),
+        vanished=ratio(VANISHED, NONZERO_TRUE),
         above=None if above is None else tuple(sorted(above)),
     )
 
@@ -206,6 +208,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
         changes & (due != 0),
         changes & (due != 0) & (done != 0),
         *_neighbours(made, true, owner, all_),
+        nonzero_true & (made == 0) & (true.abs() < normal),
     ]
     stacked = torch.stack([c.to(kind) for c in columns], 1)
     table = torch.zeros(len(rows), stacked.shape[1], dtype=kind, device=device).index_add_(0, owner, stacked)

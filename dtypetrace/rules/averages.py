@@ -94,7 +94,13 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     site, dtype = run.place(op), target.dtype
     like = run.made_like(target, run.dominant(op))
     origin = like or run.origin(target.event, dtype, target.name or None)
-    kept = "running_mean" if "batch_norm" in op.aten else f"what {op.op} changes"
+    kept = (
+        "running_mean"
+        if "batch_norm" in op.aten
+        else "the gradient"
+        if op.phase == "backward"
+        else f"what {op.op} changes"
+    )
     name = target.name or origin.name or kept
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = (
@@ -110,7 +116,12 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
-        fix=_fix_of_merge(run, op) if _merges(run, op) else _fix(run, target, origin, made_like=like is not None),
+        fix=_fix_of_merge(run, op)
+        if _merges(run, op)
+        else _fix_of_gradient(run, op)
+        if op.phase == "backward"
+        else _fix(run, target, origin, made_like=like is not None),
+        title=f"gradients that add up in {dtype} lose the later ones" if op.phase == "backward" else "",
         count=op.count,
         notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )
@@ -121,6 +132,12 @@ def _fix_of_merge(run: Run, op: Op) -> Fix:
     dtype = op.inputs[0].dtype
     why = f"merge into float32 weights, and cast to {dtype} only what is saved"
     return Fix("dtype", run.place(op), (), False, why, ("do not merge: add the adapter's result to the layer's",))
+
+
+def _fix_of_gradient(run: Run, op: Op) -> Fix:
+    """In words: the dtype of the weights decides that of their gradients."""
+    why = "add the gradients of the micro-batches up in float32: after each backward, to a float32 copy of .grad"
+    return Fix("dtype", run.place(op), (), False, why, ("keep the trained weights in float32, under autocast",))
 
 
 def _fix(run: Run, target: Input, origin: Origin, *, made_like: bool) -> Fix:

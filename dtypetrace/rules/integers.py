@@ -25,6 +25,7 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Valu
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.operators import LIKES, is_cast, is_move, name_of
 from .making import At, silent_finding
+from .periodic import PERIODIC
 from .run_facts import Run
 
 _FRACTIONS = 0.1
@@ -52,7 +53,7 @@ def find(run: Run) -> list[Finding]:
     """One finding for each code and place where the integers' dtype was decided, or where they wrapped."""
     found: dict[tuple[object, ...], Finding] = {}
     for v in run.recording.values:
-        if not v.spoilt or run.ops[v.op].phase not in FORWARD:
+        if not v.spoilt or run.ops[v.op].phase not in FORWARD or name_of(run.ops[v.op]) in PERIODIC:
             continue
         f = _judged(run, v)
         if f is not None and f.culprit is not None:

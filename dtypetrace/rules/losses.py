@@ -111,6 +111,8 @@ class Losses:
             picks = bad == [worst] and not p.introduced and self.of[worst].introduced >= ORDINARY
             if worst < 0 or self.badness(worst) < least and not picks:
                 small = self._vanished(at, seen)
+                if small < 0 < p.vanished and p.vanished >= LOST * max(p.lost_in_all, p.lost_calls / max(p.calls, 1)):
+                    small = at  # each call lost a little of the range, until nothing was left
                 return Cause(at, "amplified", self._rounded(at)) if small < 0 else Cause(small, "flushed")
             seen.add(worst)
             at = worst

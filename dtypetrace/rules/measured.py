@@ -159,7 +159,7 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
         many = titles.shared([worst.name], len(members))
         is_ = "it is 0" if gone else "it is not finite" if worst.spoiled else f"its error is {worst.error:.0%}"
         said = f"{many}: its gradient should be {worst.size:.2g}, but {is_}"
-        finding = _at_op(recording, losses, cause, said, gone=gone, named=worst)
+        finding = _at_op(recording, losses, cause, said, gone=gone, named=many)
         found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
     reported: set[str] = set()
     for finding in found.values():  # one cause in backward affects all gradients after it
@@ -177,14 +177,15 @@ def _at_op(
     consequence: str,
     *,
     gone: bool = False,
-    named: Compared | None = None,
+    named: str = "",
 ) -> Finding:
     op, p = recording.ops[cause.op], losses.of[cause.op]
-    code = {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT305" if gone else "DT308")
+    # a whole gradient that is zero is one, however it came about
+    code = "DT305" if gone else {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
     made, step, culprit = _blamed(recording, losses, blamed)
     site = graph.place_of(recording, op.place)
-    itself = _to_blame_itself(losses, code, cause, blamed, made)
+    itself = _to_blame_itself(losses, cause, blamed, made)
     if itself >= 0:
         step, culprit = -1, at_op(losses.run, recording.ops[itself], culprit)
     if op.phase == "backward" and culprit.origin.kind == "autocast":
@@ -214,12 +215,13 @@ def _at_op(
         ),
         fix=_wide_here(losses.run, itself, culprit.origin.place, made)
         if itself >= 0
-        else _fix(losses.run, code, blamed, culprit, cast, backward),
+        else _fix(losses.run, cause, blamed, culprit, cast, backward),
+        title=f"the gradient of {named} is zero" if gone else "",
         notes=tuple(notes),
     )
 
 
-def _to_blame_itself(losses: Losses, code: str, cause: Cause, blamed: int, made: str) -> int:
+def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> int:
     """The number of the op that is to blame itself, -1 where the birth of the dtype ``made`` is.
 
     In float32 nobody chose too narrow a dtype: to blame is the first op that makes much of ordinary roundings. In 16
@@ -231,7 +233,7 @@ def _to_blame_itself(losses: Losses, code: str, cause: Cause, blamed: int, made:
         return losses.first_jump(cause)
     op = run.ops[blamed]
     left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
-    ranged = code in ("DT301", "DT302") or left_to_program
+    ranged = cause.how in ("infinite", "flushed") or left_to_program
     by_itself = made in op.outputs  # and not an operand that had been rounded before
     return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
 
@@ -268,7 +270,7 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{p.infinite:,} numbers become infinite or NaN, but not in higher precision{end}"
     if cause.how == "flushed":
         end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
-        return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
+        return f"{max(p.flushed, p.vanished):.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
     if cause.how == "rounded":
         return f"{op} itself loses {p.lost:.0%} of the numbers"
     return f"{op} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"
@@ -279,12 +281,12 @@ def _share(error: float) -> str:
     return f"{error:.0%}" if error < 1 else f"{error:.2g} times its value"
 
 
-def _fix(run: Run, code: str, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
+def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, backward: bool) -> Fix:
     op = run.ops[number]
     site = run.place(op)
-    if code == "DT301":
+    if cause.how == "infinite":
         return keep_wide(run, number, culprit, site, cast)
-    if code == "DT302" and backward:
+    if cause.how == "flushed" and backward:
         return scale_loss(run, site)
     origin = culprit.origin.place if culprit.origin.place.stack else site
     return Fix(

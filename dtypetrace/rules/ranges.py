@@ -18,9 +18,11 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Plac
 from ..source import regions
 from ..tables.dtypes import DTYPES, REAL
 from ..tables.operators import STORES, flops, is_cast, is_move, name_of
+from . import titles
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .making import At, silent_finding
+from .mechanisms import LEAST_STEPS
 from .run_facts import Run
 from .zeros import POLES, feeds_pole
 
@@ -138,20 +140,24 @@ def _lost_products(run: Run, v: Value) -> Finding:
 
 
 def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
-    """DT302: an optimizer keeps a value in float16, nearly all of which becomes zero as it is stored.
+    """DT302: an optimizer keeps a value in float16, nearly all of which becomes zero as it is stored; or the program
+    casts the optimizer's state, as for a checkpoint, and most of it becomes zero.
 
     What steps do to weights shows little of it: they may be too large as well as too small.
     """
     found: dict[tuple[object, ...], Finding] = {}
     for v in values:
         op = run.ops[v.op]
-        stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and op.outputs[:1] == ("float16",)
-        if not stores or v.lost_calls < _FEW_CALLS or op.inputs[0].holder is not None:
+        if op.outputs[:1] != ("float16",) or not op.inputs or op.inputs[0].holder is not None:
+            continue
+        stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and v.lost_calls >= _FEW_CALLS
+        if not stores and (not _saved(run, op, v) or v.rows and _counts(op, v)):  # those are flushed casts
             continue
         kept = op.inputs[0]
         site, event = run.place(op), kept.event if kept.dtype == "float16" else event_of_output(run, v.op)
         culprit = Operand(0, f"what {op.op} stores", "float16", kept.shape, "", "state", run.origin(event, None))
-        said = f"in {v.lost_calls:,} calls nearly all numbers become zero: the smallest float16 is 6e-08"
+        lost = f"in {v.lost_calls:,} calls nearly all" if stores else f"{v.flushed:,} of {v.nonzero:,}"
+        said = f"{lost} numbers become zero: the smallest float16 is 6e-08"
         ends = FlowStep(site, op.op, op.module, "float32", "float16", "copy", said=said)
         finding = silent_finding(
             "DT302",
@@ -165,6 +171,14 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         )
         found.setdefault((culprit.origin.place.stack[:1], site.stack[:1]), finding)
     yield from found.values()
+
+
+def _saved(run: Run, op: Op, v: Value) -> bool:
+    """Whether a cast outside the optimizer makes most of what the optimizer's own ops made zero."""
+    if op.phase not in FORWARD or not is_cast(op) or v.flushed < FORWARD_LOST * v.nonzero or not v.flushed:
+        return False
+    made = op.inputs[0].producer
+    return made >= 0 and run.ops[made].phase == "optimizer"
 
 
 def _counts(op: Op, v: Value) -> bool:
@@ -200,7 +214,7 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
     if op.op in POLES or op.aten.split(".")[0] in POLES:
         zero = _flushed_above(measured, first.op)
         if zero is not None:
-            yield _pole(run, measured.values[zero], op, harmful)
+            yield _pole(run, zero, op, harmful)
             return
     notes: tuple[str, ...] = ()
     if after:
@@ -212,13 +226,18 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
         notes = (f"{multiplied.op} adds it to other products, which are lost beside it",)
     elif summed is not None:
         notes = (f"{summed.op} computes with it; the sum itself is finite",)
-    if _narrow(op):
+    if _narrow(op) and not _undefined(op, first):
         yield _overflow(measured, first, notes, harmful)
 
 
 def _narrow(op: Op) -> bool:
     """Whether an op used a narrow dtype: it made float16, or cast to a narrower dtype."""
     return op.outputs[:1] == ("float16",) or narrows(op)
+
+
+def _undefined(op: Op, first: Value) -> bool:
+    """Whether all that went wrong in a division is 0 / 0: no number left the range there."""
+    return name_of(op) in POLES and first.made_nan == first.made
 
 
 def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
@@ -335,8 +354,10 @@ def _summed(measured: _Measured, number: int) -> Op | None:
     return found
 
 
-def _flushed_above(measured: _Measured, number: int) -> int | None:
-    """The nearest op above, along the operands, in which numbers became zero only because the range is too small."""
+def _flushed_above(measured: _Measured, number: int) -> Value | None:
+    """The values of the nearest op above, along the operands, in which numbers became zero only because the range is
+    too small. That was seen in the program's values, or by a spot check."""
+    checked = {p.op: p for p in measured.recording.spot_checks}
     waiting = [i.producer for i in measured.run.ops[number].inputs]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST_ABOVE:
@@ -346,7 +367,10 @@ def _flushed_above(measured: _Measured, number: int) -> int | None:
         seen.add(above)
         v = measured.values.get(above)
         if v is not None and (v.flushed or v.vanished):
-            return above
+            return v
+        p = checked.get(above)
+        if v is not None and p is not None and p.flushed:
+            return replace(v, flushed=round(p.flushed * p.elements))
         waiting += [i.producer for i in measured.run.ops[above].inputs]
     return None
 
@@ -392,6 +416,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     culprit, site = made_operand(run, op, op.outputs[0], event), run.place(op)
     region = _unscaled(run, op, culprit)
     what = "the gradient" if backward else "what is cast"
+    starved = _starved(run, worst) if backward else ""
     lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in float16"
     others = len({(run.ops[v.op].module, run.ops[v.op].place) for v in flushed}) - 1
     source = op.inputs[0].dtype if op.inputs else ""
@@ -402,16 +427,24 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
         flow = FlowStep(region, "autocast", "", "float32", "float16", "autocast"), ends
     return silent_finding(
-        "DT302",
-        "underflow",
+        "DT305" if starved else "DT302",
+        "zero-gradient" if starved else "underflow",
         At.of(op, site),
         severity="warning",
         operands=(culprit,),
         flow=flow,
         fix=scale_loss(run, site) if backward else cast_wide(run, worst.op),
         count=worst.measured,
+        title=f"the gradient of {starved} becomes zero in float16" if starved else "",
         notes=(f"the same happens in {others} more places",) if others else (),
     )
+
+
+def _starved(run: Run, v: Value) -> str:
+    """The parameters whose whole gradient was zero in every step, where an op in backward made whole gradients zero;
+    empty for none. One step shows little: the gradient of a LoRA's down matrix is rightly zero in the first."""
+    names = [u.name for u in run.recording.updates if u.zero >= LEAST_STEPS and not u.steps]
+    return titles.shared(names, len(names)) if v.emptied else ""
 
 
 def _unscaled(run: Run, op: Op, made: Operand) -> Place | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from ..records import Finding
 from ..tables.dtypes import HALF
@@ -18,19 +19,29 @@ from .run_facts import Run
 
 LEAST = 0.25
 """Twice what a whole reference takes for damage: one batch of small tensors shows less than a run."""
+LEAST_IN_FLOAT32 = 2.0**-6
+"""The same where nothing is in 16 bits: a result that is off by a hundred thousand roundings."""
 
 
 def find(run: Run) -> Iterable[Finding]:
     """DT301, DT302 and DT308 for results that lost what they should hold."""
     recording = replace(run.recording, precisions=run.recording.spot_checks)
     losses = Losses(Run(recording))
-    causes = _first(run, measured.causes(recording, losses, least=LEAST))
+    found = measured.causes(recording, losses, least=LEAST_IN_FLOAT32)
+    enough = {c: n for c, n in found.items() if _off(losses, n) >= LEAST or _in_float32(run, c.op)}
+    causes = _first(run, enough)
     wide = {cause: number for cause, number in causes.items() if _in_float32(run, cause.op)}
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
     for finding in measured.of_causes(recording, losses, narrow):
         if finding.culprit is not None and finding.culprit.dtype in HALF:  # float32 in between rounds no digit away
             yield finding
     yield from measured.of_causes(recording, losses, wide)
+
+
+def _off(losses: Losses, number: int) -> float:
+    """The error of a result, infinite where it is spoiled."""
+    p = losses.of[number]
+    return inf if p.spoiled else p.total
 
 
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:

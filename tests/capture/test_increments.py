@@ -234,3 +234,25 @@ def test_no_model_is_widened_for_a_merge(tmp_path):
     """
     fix = programs.run(tmp_path, text, numerics=True).only.fix
     assert not fix.edits and "merge into float32 weights" in fix.why
+
+
+MICRO_BATCHES = """
+torch.manual_seed(0)
+net = nn.Linear(6, 2).to(torch.DTYPE)  # cast
+for _ in range(2):
+    net.zero_grad()
+    for _ in range(COUNT):
+        (net(torch.rand(1, 6).to(torch.DTYPE)).float().sum() * 1.5).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "codes"), [("bfloat16", 900, ["DT307"]), ("bfloat16", 16, []), ("float32", 900, [])]
+)
+def test_gradients_of_many_micro_batches(tmp_path, dtype, count, codes):
+    """From some hundred micro-batches on, one more is below half a step of their sum in bfloat16."""
+    text = MICRO_BATCHES.replace("DTYPE", dtype).replace("COUNT", str(count))
+    program = programs.run(tmp_path, text, numerics=True)
+    found = [f for f in program.findings if f.severity != "note"]
+    assert [f.code for f in found] == codes, program.trace
+    assert all(f.phase == "backward" and program.at(f.culprit.origin.place).endswith("# cast") for f in found)

@@ -82,3 +82,76 @@ def test_gradients_that_were_divided_by_an_infinity(tmp_path):
     """
     program = programs.run(tmp_path, text, numerics=True)
     assert [(f.code, f.severity) for f in program.findings] == [("DT301", "warning"), ("DT305", "note")], program.trace
+
+
+FLUSHED = """
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+optimizer = torch.optim.Adam(net.parameters(), 1e-3, eps=1e-20)
+for _ in range(4):
+    with torch.autocast("cpu", dtype=torch.float16):  # region
+        out = net(torch.randn(16, 8))
+    loss = WEIGHT * out.float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_flushed_gradients_of_whole_parameters_are_zero_gradients(tmp_path):
+    program = programs.run(tmp_path, FLUSHED.replace("WEIGHT", "1e-8"), numerics=True)
+    (f,) = (f for f in program.findings if f.severity != "note")
+    assert (f.code, f.kind, f.title) == (
+        "DT305",
+        "zero-gradient",
+        "the gradient of 0.weight and 3 more becomes zero in float16",
+    )
+    assert program.at(f.culprit.origin.place).endswith("# region")
+    assert reported(tmp_path, FLUSHED.replace("WEIGHT", "1.0")) == []
+
+
+@pytest.mark.parametrize(("flags", "kind"), [({}, "underflow"), ({"reference": True}, "underflow")])
+def test_zero_divided_by_zero_is_no_overflow(tmp_path, flags, kind):
+    """The products along a trajectory become zero in every row, and their share is 0 / 0."""
+    text = """
+    torch.manual_seed(0)
+    ratio = (torch.rand(12, 150) * 0.4 + 0.5).to(torch.float16)  # cast
+    product = ratio.cumprod(dim=1)
+    share = product / product.sum(dim=0, keepdim=True)
+    print(share.float().mean().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True, **flags)
+    f = next(f for f in program.findings if f.severity != "note")
+    assert f.kind == kind and program.at(f.culprit.origin.place).endswith(("# cast", "product = ratio.cumprod(dim=1)"))
+
+
+def test_a_loop_of_products_that_ends_at_zero_in_float32_is_underflow(tmp_path):
+    text = """
+    torch.manual_seed(0)
+    step = torch.rand(5, 5).softmax(-1)
+    seen = (torch.rand(64, 5) * 0.04)
+    alpha = torch.full((64, 5), 0.2)
+    for _ in range(70):
+        alpha = (alpha @ step) * seen
+    print(alpha.sum(-1).log().mean().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    f = next(f for f in program.findings if f.severity != "note")
+    assert f.kind == "underflow" and program.at(f.site) == "alpha = (alpha @ step) * seen"
+
+
+def test_the_state_of_an_optimizer_that_is_cast_for_a_checkpoint(tmp_path):
+    text = """
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (SIZE * net(torch.randn(16, 8))).square().mean().backward()
+        optimizer.step()
+    state = [{k: v.to(torch.float16) if k == "exp_avg_sq" else v for k, v in s.items()} for s in optimizer.state.values()]  # cast
+    """
+    program = programs.run(tmp_path, text.replace("SIZE", "1e-3"), numerics=True)
+    (f,) = (f for f in program.findings if f.severity != "note")
+    assert (f.code, f.kind) == ("DT302", "underflow") and program.at(f.culprit.origin.place).endswith("# cast")
+    assert reported(tmp_path, text.replace("SIZE", "1.0")) == []

@@ -540,9 +540,9 @@ def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown
     f = program.findings[0]
     assert f.culprit.shown == shown and program.at(f.fix.place).endswith("#!")
     assert [edit.after for edit in f.fix.edits] == after
-    assert any(other.startswith(f"cast {shown} to float16 at the call (program.py:") for other in f.fix.alternatives) is (
-        shown not in ("sample", "twice")
-    )
+    assert any(
+        other.startswith(f"cast {shown} to float16 at the call (program.py:") for other in f.fix.alternatives
+    ) is (shown not in ("sample", "twice"))
 
 
 def candidates(tmp_path, text):

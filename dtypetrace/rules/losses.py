@@ -58,6 +58,16 @@ class Losses:
         self.run = run
         self.of: dict[int, Precision] = {p.op: p for p in run.recording.precisions}
 
+    @cached_property
+    def in_16_bits(self) -> frozenset[int]:
+        """The ops that compute with something that was in 16 bits once."""
+        found: set[int] = set()
+        for number, op in enumerate(self.run.ops):
+            dtypes = (*op.outputs, *(i.dtype for i in op.inputs))
+            if any(d in HALF for d in dtypes) or any(i.producer in found for i in op.inputs):
+                found.add(number)
+        return frozenset(found)
+
     def badness(self, number: int) -> float:
         """How much of its result is lost: 0 nothing, 1 everything."""
         p = self.of.get(number)

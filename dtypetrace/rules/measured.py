@@ -35,6 +35,8 @@ _KINDS = {
 }
 NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
+_IN_FLOAT32 = 4 * ROUNDING
+"""The same where nothing is in 16 bits: a hundred thousand roundings."""
 COARSE = 3 * ROUNDING
 """A table is made of constants, which need only one rounding."""
 _STRUCTURAL = 1e-3
@@ -59,9 +61,9 @@ def find(run: Run) -> Iterable[Finding]:
     known: set[tuple[object, ...]] = {
         f.culprit.origin.place.stack[:1] for f in (*tables, *sums) if f.culprit is not None
     }
-    yield from _results(recording, losses, known)
+    yield from _new(_results(recording, losses), known)
     lost = _lost_gradients(recording)
-    yield from _gradients(recording, losses, lost)
+    yield from _new(_gradients(recording, losses, lost), known)
     yield from _updates(recording, {c.name for c in lost})
     yield from sums
 
@@ -69,23 +71,29 @@ def find(run: Run) -> Iterable[Finding]:
 # ---------------------------------------------------------------- forward: the results of the program
 
 
-def _results(recording: Recording, losses: Losses, known: set[tuple[object, ...]]) -> Iterable[Finding]:
-    """``known``: births that the findings about tables and sums name."""
-    for finding in of_causes(recording, losses, causes(recording, losses)):
+def _new(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
+    """Those that say more than findings about tables and sums. ``known``: the births that these name."""
+    for finding in findings:
         birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
         if finding.code != "DT308" or birth not in known:
             yield finding
 
 
+def _results(recording: Recording, losses: Losses) -> Iterable[Finding]:
+    return of_causes(recording, losses, causes(recording, losses))
+
+
 def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> dict[Cause, int]:
     """Where losses began that reach a result of the program, each with the worst such result. ``least``: the error of a
-    result that counts, relative to it."""
+    result that counts, relative to it, where 16 bits take part."""
     found: dict[Cause, int] = {}
     ends = set(losses.results)
     for number, p in losses.of.items():
-        if not (p.spoiled or p.total >= least) or recording.ops[number].phase not in FORWARD:
+        if not (p.spoiled or p.total >= _IN_FLOAT32) or recording.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
+        if not p.spoiled and p.total < least and cause.op in losses.in_16_bits:
+            continue
         if _counts(losses, number, cause, number in ends):
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
@@ -162,9 +170,10 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
         finding = _at_op(recording, losses, cause, said, gone=gone, named=many)
         found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
     reported: set[str] = set()
-    for finding in found.values():  # one cause in backward affects all gradients after it
-        yield finding if finding.code not in reported else replace(finding, severity="note")
-        reported.add(finding.code)
+    for finding in found.values():  # one cause in backward affects all gradients after it, and makes some of them zero
+        what = "DT302" if finding.code == "DT305" else finding.code
+        yield finding if what not in reported else replace(finding, severity="note")
+        reported.add(what)
 
 
 # ---------------------------------------------------------------- one op

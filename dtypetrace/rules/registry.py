@@ -44,6 +44,10 @@ class Rule:
         """Whether a recording has what the rule judges, and nothing that judges it better."""
         return not self.screens if recording.precisions else not self.measures
 
+    def looks_further(self, recording: Recording) -> bool:
+        """Whether the rule sees more of a run than a reference, which follows its first steps only."""
+        return self.screens and not self.adds and bool(recording.precisions)
+
 
 OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
 """Kinds of findings about damaged values."""

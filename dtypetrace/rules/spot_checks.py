@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
 
 from ..records import Finding
 from ..tables.dtypes import HALF
@@ -19,18 +18,14 @@ from .run_facts import Run
 
 LEAST = 0.25
 """Twice what a whole reference takes for damage: one batch of small tensors shows less than a run."""
-LEAST_IN_FLOAT32 = 2.0**-6
-"""The same where nothing is in 16 bits: a result that is off by a hundred thousand roundings."""
 
 
 def find(run: Run) -> Iterable[Finding]:
     """DT301, DT302 and DT308 for results that lost what they should hold."""
     recording = replace(run.recording, precisions=run.recording.spot_checks)
     losses = Losses(Run(recording))
-    found = measured.causes(recording, losses, least=LEAST_IN_FLOAT32)
-    enough = {c: n for c, n in found.items() if _off(losses, n) >= LEAST or _in_float32(run, c.op)}
-    causes = _first(run, enough)
-    wide = {cause: number for cause, number in causes.items() if _in_float32(run, cause.op)}
+    causes = _first(run, measured.causes(recording, losses, least=LEAST))
+    wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
     for finding in measured.of_causes(recording, losses, narrow):
         if finding.culprit is not None and finding.culprit.dtype in HALF:  # float32 in between rounds no digit away
@@ -38,22 +33,10 @@ def find(run: Run) -> Iterable[Finding]:
     yield from measured.of_causes(recording, losses, wide)
 
 
-def _off(losses: Losses, number: int) -> float:
-    """The error of a result, infinite where it is spoiled."""
-    p = losses.of[number]
-    return inf if p.spoiled else p.total
-
-
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:
     """The causes whose operands no other cause has spoilt."""
     ops = {cause.op for cause in causes}
     return {cause: number for cause, number in causes.items() if not _above(run, cause.op) & ops}
-
-
-def _in_float32(run: Run, number: int) -> bool:
-    """Whether an op computes with nothing that was ever in 16 bits."""
-    ops = [run.ops[n] for n in (number, *_above(run, number))]
-    return not any(d in HALF for op in ops for d in (*op.outputs, *(i.dtype for i in op.inputs)))
 
 
 def _above(run: Run, number: int) -> set[int]:

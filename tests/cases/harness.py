@@ -209,6 +209,8 @@ def diagnose(case: Case, program: Path, plain: Run, flags: tuple[str, ...] = ())
         serious = [finding for finding in found if finding.get("severity") in SERIOUS]
         shown = "; ".join(said(finding, program) for finding in serious[:3])
         right = serious and serious[0].get("kind") in case.expect.partition(":")[2].split("|")
+        if "--reference" in flags:  # which has to find it by measurement alone
+            right = right and not any("the reference found no damage" in note for note in serious[0].get("notes", ()))
         right = right and (born_right(case, serious[0], program) if case.born or "born_in" in case.meta else True)
         return "" if right and len(serious) <= 2 else f"truth is {case.expect} born {case.meta.get('born_in') or case.born}; said {shown or 'nothing'}"
     if not found or found[0].get("kind") != "collision":

@@ -8,6 +8,7 @@ import programs
 import pytest
 import unseen
 
+from dtypetrace.rules.findings import NOT_FOLLOWED
 from dtypetrace.rules.registry import RULES
 
 WRONG = {
@@ -43,6 +44,7 @@ def test_a_program_that_no_rule_was_made_for(case, tmp_path):
         assert kind not in case.expect, f"right by now: {case.name}"
         return
     assert (kind in case.expect) if case.expect else kind == "", program.trace
+    assert not [f for f in program.findings if NOT_FOLLOWED in f.notes], "a screen found it, not the measurement"
     assert born or not case.expect, program.trace
 
 

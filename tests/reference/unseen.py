@@ -100,7 +100,7 @@ print(net[0].weight.isnan().any().item())
     ),
     Unseen(
         "a mean over many pixels",
-        ("underflow",),
+        ("underflow", "zero-gradient"),
         """
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))

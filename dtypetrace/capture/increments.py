@@ -141,6 +141,7 @@ class Increments:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._drifts: dict[tuple[Any, ...], _Drift] = {}
         self._gradients: dict[int, Any] = {}
+        self._copied: dict[tuple[int, int], tuple[Any, Kept]] = {}
         self._waiting: _Rehearsed | None = None
 
     def rest(self) -> None:
@@ -286,13 +287,15 @@ class Increments:
             return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
         if func in _COPIES:
-            known: Kept | None = getattr(origins.of(tensors[-1]), "kept", None)
+            known = self._kept(tensors[-1], origins)
             if known is not None and tensors[-1].dtype is out.dtype:
                 mark.kept = known
+                if func is _aten.copy_.default:
+                    self._remember(out, known)
             return None
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             return None
-        kept: list[Kept | None] = [getattr(origins.of(t), "kept", None) for t in tensors]
+        kept = [self._kept(t, origins) for t in tensors]
         if func in _ADDS:
             changed, error = self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
             mark.kept = Kept(number, error=error)
@@ -300,6 +303,20 @@ class Increments:
         if kept[0] is not None and (len(tensors) == 1 or tensors[1].dim() == 0 and kept[1] is None):
             mark.kept = self._scaled(func, args, kept[0], tensors[0])
         return None
+
+    def _kept(self, tensor: Tensor, origins: Origins) -> Kept | None:
+        """What is known about a tensor, or about what was copied to its memory: an average's parameter is reached
+        through a new view each time."""
+        known: Kept | None = getattr(origins.of(tensor), "kept", None)
+        if known is None and self._copied:
+            memory, copied = self._copied.get(_memory_of(tensor), (None, None))
+            known = copied if memory is not None and not memory.expired() else None
+        return known
+
+    def _remember(self, tensor: Tensor, known: Kept) -> None:
+        self._copied[_memory_of(tensor)] = private.StorageWeakRef(tensor.untyped_storage()), known
+        if len(self._copied) > _MOST_KNOWN:
+            self._copied = {key: entry for key, entry in self._copied.items() if not entry[0].expired()}
 
     @staticmethod
     def _arrived(
@@ -362,6 +379,10 @@ class Increments:
             error = error + torch.where(same, call.decay(known.error), 0.0)
         self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
         return _share(error, now)
+
+
+def _memory_of(tensor: Tensor) -> tuple[int, int]:
+    return tensor.untyped_storage()._cdata, tensor.storage_offset()
 
 
 def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:

@@ -70,9 +70,9 @@ def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         return None
     numbers = sample(source.detach())
     if out.dtype in _LARGE and func is not _aten.copy_.default:
-        return _coarse(numbers) if source.dtype is torch.float32 else None
+        return _coarse(numbers) if source.dtype in _FINEST else None
     if func is _aten.copy_.default:  # a cast cuts off fractions as it was asked to
-        known = torch.isfinite(numbers)
+        known = torch.isfinite(numbers) & (numbers != 0)
         return known.sum(), (known & (numbers.trunc() != numbers)).sum()
     return _outside(numbers, out.dtype) if out.dtype in _SMALL else None
 
@@ -122,14 +122,14 @@ def _ones(source: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     return other.sum(), (other & (after == 1)).sum()
 
 
-_FINEST = 2.0**24
-"""From here on float32 holds only every second integer."""
+_FINEST = {torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
+"""From here on a dtype holds only every second integer."""
 
 
 def _coarse(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Floating numbers that are cast to integers, and those so large that not every integer could be one of them."""
     known = torch.isfinite(numbers)
-    return known.sum(), (known & (numbers.abs() > _FINEST)).sum()
+    return known.sum(), (known & (numbers.abs() > _FINEST[numbers.dtype])).sum()
 
 
 _PERIOD = 2.0**5
@@ -146,7 +146,7 @@ def _too_far(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
     period = 2 * math.pi if func in _WAVES else args[1]
     period = period.abs().max() if isinstance(period, Tensor) else abs(period)
     apart = numbers * torch.finfo(torch.float32).eps
-    return known.sum(), (known & (numbers > _FINEST) & (apart * _PERIOD > period)).sum()
+    return known.sum(), (known & (numbers > _FINEST[torch.float32]) & (apart * _PERIOD > period)).sum()
 
 
 _NOISE = 2.0**-44
@@ -154,12 +154,25 @@ _NOISE = 2.0**-44
 
 
 def _merged(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Different numbers, and how many of them are equal to the next smaller one in float32."""
-    ordered = sample(numbers.detach()).sort().values
-    apart = ordered[1:] != ordered[:-1]
-    if ordered.dtype.is_floating_point:
-        apart = torch.isfinite(ordered[1:]) & (ordered[1:] - ordered[:-1] > _NOISE * ordered[1:].abs())
-    cast = ordered.to(torch.float32)
+    """Different numbers, and how many of them are equal to their neighbour in float32: whole numbers to the next
+    smaller one, others to the one before. Among many measurements some lie close together by chance."""
+    taken = sample(numbers.detach())
+    if not taken.dtype.is_floating_point:
+        return _equal(taken.sort().values)
+    whole, missing = taken.trunc() == taken, torch.full_like(taken, torch.nan)
+    ordered = _equal(torch.where(whole, taken, missing).sort().values)
+    others = _equal(torch.where(whole, missing, taken))
+    return ordered[0] + others[0], ordered[1] + others[1]
+
+
+def _equal(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Neighbours that differ, and how many of them are equal in float32; NaN differs from nothing."""
+    first, second = numbers[:-1], numbers[1:]
+    apart = first != second
+    if numbers.dtype.is_floating_point:
+        known = torch.isfinite(first) & torch.isfinite(second)
+        apart = known & ((second - first).abs() > _NOISE * second.abs())
+    cast = numbers.to(torch.float32)
     return apart.sum(), (apart & (cast[1:] == cast[:-1])).sum()
 
 

@@ -227,8 +227,8 @@ class Precision:
     effect: float = 0.0
     """First-order effect of the introduced error on the tensor that backward started from, relative to its size."""
     vanished: float = 0.0
-    """Share of its elements that are zero because the reference's are too small for the dtype, whichever op made them
-    so."""
+    """Share of its calls whose elements are all zero because the reference's are too small for the dtype, whichever op
+    made them so."""
     above: tuple[int, ...] | None = field(default=None, metadata={"saved": False})
     """The ops whose errors its operands brought, in all calls; None in a saved trace. Not in the JSON schema."""
 

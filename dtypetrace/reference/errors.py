@@ -120,7 +120,7 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float, abo
         lost_calls=int(row[BAD_CALLS]),
         effect=effect,
         merged=ratio(MERGED, PAIRS),
-        vanished=ratio(VANISHED, NONZERO_TRUE),
+        vanished=row[VANISHED] / calls if calls else 0.0,
         above=None if above is None else tuple(sorted(above)),
     )
 
@@ -213,6 +213,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
     stacked = torch.stack([c.to(kind) for c in columns], 1)
     table = torch.zeros(len(rows), stacked.shape[1], dtype=kind, device=device).index_add_(0, owner, stacked)
     bad = (table[:, LOST_ALL] >= HALF * table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)
+    table[:, VANISHED] = ((table[:, VANISHED] >= table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)).to(kind)
     return torch.cat([table, bad.to(kind)[:, None]], 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Origin, Recording, Value
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF
+from ..tables.operators import name_of
 from .case import one
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
@@ -74,11 +75,13 @@ def _judged(run: Run, op: Op, target: Input) -> bool:
 def _streams(recording: Recording, op: Op, kept: int) -> bool:
     """Whether the value that an op adds to a tensor, to make a new one, was computed from that same tensor.
 
-    This is a residual, or a step of a sampler.
+    This is a residual, or a step of a sampler; but not an average, which moves a share of the way to another tensor.
     """
     if len(op.inputs) < 2 or kept > 1 or op.aten.partition(".")[0].endswith("_"):
         return False
     base, waiting = op.inputs[kept].producer, [op.inputs[1 - kept].producer]
+    if _towards(recording, base, waiting[0]):
+        return False
     seen: set[int] = set()
     while waiting and base >= 0:
         above = waiting.pop()
@@ -87,6 +90,16 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
         if above >= 0 and above not in seen:
             seen.add(above)
             waiting += [i.producer for i in recording.ops[above].inputs]
+    return False
+
+
+def _towards(recording: Recording, base: int, added: int) -> bool:
+    """Whether what is added is a share of the distance to another tensor: a scaled difference."""
+    while added >= 0 and (name := name_of(recording.ops[added])) in ("mul", "div", "sub"):
+        inputs = recording.ops[added].inputs
+        if name == "sub":
+            return len(inputs) == 2 and any(i.producer == base for i in inputs)
+        added = inputs[0].producer
     return False
 
 

@@ -32,7 +32,8 @@ _FRACTIONS = 0.1
 """Share of the numbers written that lose a fraction."""
 _MERGED = 0.1
 """Share of neighbours that become equal."""
-_MOSTLY = 0.5
+_LARGE = 0.25
+"""Share of the data that is taken for integers and too large for them: other columns are numbers."""
 _ONES = 0.05
 """Share of a tensor of factors."""
 _OFF = 0.25
@@ -44,7 +45,6 @@ _BITS = frozenset(
 _SIZES = frozenset("floor_divide div gt lt ge le".split())
 """These take integers for quantities."""
 _BY_INDEX = frozenset("index gather embedding index_select scatter index_add scatter_add index_put take".split())
-_FINEST = 1 << 24
 _FAR = 64
 """How many ops after a wrap are examined."""
 
@@ -76,7 +76,7 @@ def _judged(run: Run, v: Value) -> Finding | None:
         lost = v.spoilt >= _FRACTIONS * v.exact
         return _cut_off(run, v, op) if lost and _quantities(run, below, apart=_above(run, v.op)) else None
     if made in ("int32", "int64"):
-        return _coarse(run, v, op) if v.spoilt >= _MOSTLY * v.exact and _given(run, op) else None
+        return _coarse(run, v, op) if v.spoilt >= _LARGE * v.exact and _given(run, op) else None
     return _wrapped(run, v, op)
 
 
@@ -144,13 +144,13 @@ def _base(run: Run, op: Op) -> list[int]:
 
 
 def _given(run: Run, op: Op) -> bool:
-    """Whether the numbers that an op casts are data as they were given: only moved since."""
+    """Whether the numbers that an op casts are data as they were given: only moved or copied since."""
     number = op.inputs[0].producer
     while number >= 0:
         above = run.ops[number]
         if not above.inputs:
             return name_of(above) == "lift_fresh"
-        if not is_move(above):
+        if not is_move(above) and not (is_cast(above) and above.inputs[0].dtype == above.outputs[0]):
             return False
         number = above.inputs[0].producer
     return True
@@ -222,7 +222,8 @@ def _source(op: Op) -> str:
 
 def _coarse(run: Run, v: Value, op: Op) -> Finding:
     culprit = run.operand(op, 0, None)
-    what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are used as integers are above {_FINEST:,}"
+    finest = 2 ** DTYPES[culprit.dtype].digits
+    what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are used as integers are above {finest:,}"
     return _indistinct(run, op, culprit, what, graph.flow(run.recording, op.inputs[0].event, None))
 
 
@@ -246,7 +247,7 @@ def _undecayed(run: Run, v: Value, op: Op) -> Finding:
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:
     place, source = run.place(op), _source(op)
-    told = _NUMBERS if source in REAL and op.outputs[0] in REAL else _INTEGERS
+    told = _NUMBERS if source in REAL and op.outputs[0] in REAL else _integers(culprit.dtype)
     ends = FlowStep(place, op.op, op.module, source, op.outputs[0], "cast", said=what)
     return silent_finding(
         "DT204",
@@ -272,12 +273,16 @@ class _Told:
     limit: str
 
 
-_INTEGERS = _Told(
-    "different integers are equal in float32",
-    "keep these numbers as integers, apart from the floating ones",
-    "float64 holds integers up to 2**53",
-    f"float32 holds every integer up to {_FINEST:,}, and beyond that only some",
-)
+def _integers(dtype: str) -> _Told:
+    wider, digits = ("float32", 24) if dtype in HALF else ("float64", 53)
+    return _Told(
+        f"different integers are equal in {dtype}",
+        "keep these numbers as integers, apart from the floating ones",
+        f"{wider} holds integers up to 2**{digits}",
+        f"{dtype} holds every integer up to {2 ** DTYPES[dtype].digits:,}, and beyond that only some",
+    )
+
+
 _NUMBERS = _Told(
     "different numbers are equal in float32",
     "subtract what they have in common while they are float64, and cast the difference",

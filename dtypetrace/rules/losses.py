@@ -18,7 +18,9 @@ from math import prod
 
 from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import HALF, REAL
+from ..tables.operators import name_of
 from .run_facts import Run
+from .zeros import feeds_pole
 
 ROUNDING = 2.0**-8
 """One rounding of bfloat16, relative to the number."""
@@ -36,6 +38,7 @@ JUMP = 4.0
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
+_PROBABILITIES = frozenset({"softmax", "_softmax", "_safe_softmax"})
 _FOLLOWED_BACK = 64
 """Ops above a difference that are searched for 16-bit numbers."""
 
@@ -81,7 +84,13 @@ class Losses:
         p = self.of[number]
         if p.spoiled:
             return p.infinite >= LOST * p.spoiled
-        return max(p.lost, min(p.introduced, 1.0)) >= LOST * max(p.lost_in_all, min(p.total, 1.0))
+        lost = 0.0 if self._negligible(number) else p.lost
+        return max(lost, min(p.introduced, 1.0)) >= LOST * max(p.lost_in_all, min(p.total, 1.0))
+
+    def _negligible(self, number: int) -> bool:
+        """Whether the numbers that an op makes zero are nothing beside the others: the probabilities of a softmax,
+        unless a logarithm or a quotient takes them."""
+        return name_of(self.run.ops[number]) in _PROBABILITIES and not feeds_pole(self.run, number)
 
     def sources(self, number: int) -> list[int]:
         """The measured ops that made an op's operands, skipping ops that only move numbers.
@@ -107,6 +116,8 @@ class Losses:
 
     def began(self, number: int) -> Cause:
         """The op at which the loss of an op's result began."""
+        if self.of[number].spoiled and (made := self._made_infinite(number)) >= 0:
+            return Cause(made, "infinite")
         seen = {number}
         at = number
         least = ORDINARY if self.of[number].spoiled else _KEPT * self.badness(number)
@@ -121,11 +132,24 @@ class Losses:
             picks = bad == [worst] and not p.introduced and self.of[worst].introduced >= ORDINARY
             if worst < 0 or self.badness(worst) < least and not picks:
                 small = self._vanished(at, seen)
-                if small < 0 < p.vanished and p.vanished >= LOST * max(p.lost_in_all, p.lost_calls / max(p.calls, 1)):
+                if small < 0 < p.vanished and p.vanished * p.calls >= LOST * p.lost_calls:
                     small = at  # each call lost a little of the range, until nothing was left
                 return Cause(at, "amplified", self._rounded(at)) if small < 0 else Cause(small, "flushed")
             seen.add(worst)
             at = worst
+
+    def _made_infinite(self, number: int) -> int:
+        """The nearest op on the ways to a spoiled result that made most of its infinities itself, -1 for none. In a
+        loop its consequences come back as operands of all others."""
+        waiting, seen = [number], {number}
+        while waiting:
+            at = waiting.pop(0)
+            if self.of[at].spoiled and self.own(at):
+                return at
+            new = [n for n in self.sources(at) if n not in seen and self.of[n].spoiled]
+            seen.update(new)
+            waiting += new
+        return -1
 
     def _vanished(self, number: int, passed: set[int]) -> int:
         """The op that made the most numbers zero among those that a loss passed through, if that is how it came about;

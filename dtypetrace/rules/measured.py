@@ -61,6 +61,7 @@ def find(run: Run) -> Iterable[Finding]:
     known: set[tuple[object, ...]] = {
         f.culprit.origin.place.stack[:1] for f in (*tables, *sums) if f.culprit is not None
     }
+    known |= {f.site.stack[:1] for f in sums}
     yield from _new(_results(recording, losses), known)
     lost = _lost_gradients(recording)
     yield from _new(_gradients(recording, losses, lost), known)
@@ -72,10 +73,10 @@ def find(run: Run) -> Iterable[Finding]:
 
 
 def _new(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
-    """Those that say more than findings about tables and sums. ``known``: the births that these name."""
+    """Those that say more than findings about tables and sums. ``known``: the lines that these name."""
     for finding in findings:
         birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
-        if finding.code != "DT308" or birth not in known:
+        if finding.code != "DT308" or not {birth, finding.site.stack[:1]} & known:
             yield finding
 
 
@@ -279,7 +280,9 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         return f"{p.infinite:,} numbers become infinite or NaN, but not in higher precision{end}"
     if cause.how == "flushed":
         end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
-        return f"{max(p.flushed, p.vanished):.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
+        if p.vanished > p.flushed:
+            return f"in {p.vanished:.0%} of its calls all numbers are zero{end}"
+        return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
     if cause.how == "rounded":
         return f"{op} itself loses {p.lost:.0%} of the numbers"
     return f"{op} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"

@@ -256,3 +256,20 @@ def test_gradients_of_many_micro_batches(tmp_path, dtype, count, codes):
     found = [f for f in program.findings if f.severity != "note"]
     assert [f.code for f in found] == codes, program.trace
     assert all(f.phase == "backward" and program.at(f.culprit.origin.place).endswith("# cast") for f in found)
+
+
+@pytest.mark.parametrize(("dtype", "codes"), [("bfloat16", ["DT307"]), ("float32", [])])
+def test_an_average_that_is_computed_anew_and_copied_back(tmp_path, dtype, codes):
+    """As torch.optim.swa_utils.AveragedModel does it, through a new view of each parameter."""
+    text = f"""
+    from torch.optim.swa_utils import AveragedModel
+    torch.manual_seed(0)
+    net = nn.Linear(24, 1).to(torch.{dtype})  # cast
+    average = AveragedModel(net)
+    for step in range(900):
+        with torch.no_grad():
+            net.weight.copy_(torch.full((1, 24), 1.0 + step / 900))
+        average.update_parameters(net)
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes, program.trace

@@ -1,0 +1,78 @@
+"""Large numbers that are reduced to a period in float32."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+TIMES = """
+import numpy as np
+seconds = 1_700_000_000 + np.arange(0, 86_400, 7)
+times = torch.from_numpy(seconds.astype(np.float32))  # converted
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "(times[:64] % 300 / 300).sum()",
+        "torch.fmod(times[:64] + 0, 300.0).sum()",
+        "torch.sin(times[:64] * 0.1).sum()",
+        "(times[:64] * 0.1).cos().sum()",
+    ],
+)
+def test_times_that_are_too_far_apart_for_their_period(use, tmp_path):
+    program = programs.run(tmp_path, f"{TIMES}{use}", numerics=True)
+    (f,) = (f for f in program.findings if f.severity != "note")
+    assert (f.code, f.kind) == ("DT204", "downcast")
+    assert program.at(f.culprit.origin.place).endswith("# converted")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "((times - times[0])[:64] % 300 / 300).sum()",  # small enough now
+        "(times[:64].double() % 300).sum()",
+        "(torch.arange(8_000_000, 8_000_064).float() % 24).sum()",  # float32 holds such integers exactly
+        "torch.sin(torch.linspace(0, 1e4, 64)).abs().sum()",
+        "(times[:64] / 300).sum()",
+    ],
+)
+def test_numbers_with_all_digits_that_the_period_needs(use, tmp_path):
+    program = programs.run(tmp_path, f"{TIMES}{use}", numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "codes"), [("float16", 9000, ["DT204"]), ("float16", 900, []), ("float32", 9000, [])]
+)
+def test_16_bit_data_that_is_taken_for_integers(dtype, size, codes, tmp_path):
+    text = f"""
+    import numpy as np
+    ids = np.random.default_rng(0).integers({size} // 2, {size}, 400)
+    table = torch.tensor(ids.astype(np.{dtype}))  # given
+    nn.Embedding({size} + 8, 2)(table.long())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes
+
+
+def test_measurements_that_lie_close_together_by_chance_are_no_loss(tmp_path):
+    text = "pressure = 101325 + torch.randn(4000, dtype=torch.float64) * 3\nprint((pressure.float() - 101325).mean().item())"
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == []
+
+
+def test_the_op_that_made_an_infinity_in_a_loop_is_named(tmp_path):
+    text = """
+    mass = torch.tensor([2e30, 6e24])
+    place = torch.tensor([[0.0, 0.0], [1.5e11, 0.0]])
+    for _ in range(4):
+        apart = place[None] - place[:, None]
+        pull = mass[:, None] * mass[None]  # infinite
+        place = place + (6.7e-11 * pull[..., None] * apart / (apart.norm(dim=-1)[..., None] + 1) ** 3).sum(1) / mass[:, None]
+    print(place.sum().item())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    f = next(f for f in program.findings if f.severity != "note")
+    assert f.kind == "overflow" and program.at(f.site).endswith("# infinite")

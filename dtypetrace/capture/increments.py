@@ -14,7 +14,8 @@ it should move by its momentum towards the batch's mean, as long as it is far fr
 which the program adds a Python number, is compared in float64.
 
 A program may also make a new tensor each time: ``total = total + x``, ``average = d * average + (1 - d) * x``. Such a
-call is recognised because the same op made one of its operands the time before, perhaps scaled since then.
+call is recognised because the same op made one of its operands the time before, perhaps scaled since then. So is a
+decay, ``rate = rate * d``.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ WATCHED_IDS = frozenset(map(id, WATCHED))
 """By id: hashing an operator runs Python code."""
 _ADDS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1}
 _SCALES = (_aten.mul.Tensor, _aten.div.Tensor)
-_COPIES = (_aten.clone.default, _aten.detach.default, _aten.alias.default, _aten.copy_.default)
+_WRITES = (_aten.copy_.default, _aten.fill_.Tensor)
+_COPIES = (_aten.clone.default, _aten.detach.default, _aten.alias.default, *_WRITES)
 FOLLOWED = frozenset((*_ADDS, *_SCALES, *_COPIES))
 """Calls that make a new tensor from a kept one, or copy it."""
 _NOISE = 1e-6
@@ -290,7 +292,7 @@ class Increments:
             known = self._kept(tensors[-1], origins)
             if known is not None and tensors[-1].dtype is out.dtype:
                 mark.kept = known
-                if func is _aten.copy_.default:
+                if func in _WRITES:
                     self._remember(out, known)
             return None
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
@@ -300,9 +302,21 @@ class Increments:
             changed, error = self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
             mark.kept = Kept(number, error=error)
             return changed
-        if kept[0] is not None and (len(tensors) == 1 or tensors[1].dim() == 0 and kept[1] is None):
-            mark.kept = self._scaled(func, args, kept[0], tensors[0])
-        return None
+        if len(tensors) > 1 and (tensors[1].dim() or kept[1] is not None):
+            return None
+        changed = self._decayed(number, func, args, kept[0], out) if kept[0] is not None else None
+        mark.kept = self._scaled(func, args, kept[0], tensors[0]) if kept[0] is not None and changed is None else None
+        mark.kept = mark.kept or Kept(number)
+        return changed
+
+    @staticmethod
+    def _decayed(number: int, func: Any, args: tuple[Any, ...], kept: Kept, out: Tensor) -> Changed | None:
+        """How much of a decay arrived, where the same op made what it scales the time before: a learning rate."""
+        if kept.number != number or kept.base is not None or not isinstance(args[0], Tensor):
+            return None
+        base, factor = sample(args[0]), args[1].float() if isinstance(args[1], Tensor) else args[1]
+        due = func(base.float(), factor) != base.float()
+        return Changed(due.sum(), (due & (sample(out) != base)).sum(), 0)
 
     def _kept(self, tensor: Tensor, origins: Origins) -> Kept | None:
         """What is known about a tensor, or about what was copied to its memory: an average's parameter is reached

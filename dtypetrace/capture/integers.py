@@ -40,8 +40,8 @@ _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
 _ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS, *_BY_INDEX, *_TOTALS)))
 """By id: hashing an operator runs Python code."""
 _CAST_IDS, _PERIODIC_IDS = frozenset(map(id, _CASTS)), frozenset(map(id, _PERIODIC))
-CALLS = 48
-"""Calls of one op that are measured."""
+CALLS, EVERY, LATEST = 48, 16, 16_000
+"""The first calls of one op that are measured, the share of later ones, and the last."""
 _SUMMED = 1 << 18
 """Integers of the longest sum that is measured: it is computed as a whole."""
 

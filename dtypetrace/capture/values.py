@@ -249,9 +249,9 @@ class Values:
             self._count_integers(number, integers.measured(func, args, kwargs, out), out)
 
     def _looks_again(self, number: int) -> bool:
-        """Whether one more call of an op is looked at."""
+        """Whether one more call of an op is looked at: its first ones, then few, which may be the first to lose any."""
         calls = self._of_integers[number] = self._of_integers.get(number, 0) + 1
-        return calls <= integers.CALLS
+        return calls <= integers.CALLS or calls % integers.EVERY == 0 and calls <= integers.LATEST
 
     def _count_integers(self, number: int, counts: tuple[Tensor, Tensor] | None, out: Tensor) -> None:
         sums = self._sums_of(out) if counts is not None else None

@@ -176,8 +176,9 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
         return [(f"help: dtypetrace explain {f.code}", "green")]
     at = f" ({wording.at(f.fix.place)})" if _shows_its_line(f.fix) else ""
     shown = styled(excerpt.display.wrapped("help: ", f.fix.why + at), "green")
-    for line in f.fix.lines:
-        shown += styled(excerpt.display.wrapped("  -> ", line), "green")
+    for number, line in enumerate(f.fix.lines, 1):  # all of them are needed
+        head = f"  {number}. " if len(f.fix.lines) > 1 else "  -> "
+        shown += styled(excerpt.display.wrapped(head, line), "green")
     for edit in joined(excerpt.recording, f.fix.edits):
         shown += excerpt.edited(edit)
     for other in f.fix.alternatives:

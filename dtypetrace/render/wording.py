@@ -34,6 +34,8 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
         if f.culprit is not None and f.culprit.origin.kind == "input":
             name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
             return f"{step.to} comes in here{name}: {_unseen_birth(f.culprit)}, or where dtypetrace cannot look"
+        if step.op == "autocast":
+            return f"autocast is set to {step.to} here"
         inside_call = f", in {step.called}()" if step.called else ""
         return f"{step.to} is born here{inside_call}: {_birth(f, step)}"
     if f.flow[0].op == "set_default_dtype" and index == 1:
@@ -80,7 +82,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
     born = {
         "factory": f"{step.op} got dtype={step.to}"
         if named
-        else f"{step.op} without a dtype"
+        else f"{step.op}() without a dtype"
         if step.op in TAKES_DTYPE
         else f"{step.op}() returns {step.to}",
         "conversion": f"{step.op} got dtype={step.to}" if named else _converted(step),
@@ -98,8 +100,6 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "worker": "it comes from a DataLoader worker",
         "reinterpret": f"its bits are viewed as {step.to}",
     }
-    if step.op == "autocast":
-        return "autocast computes in it"
     if step.op == "set_default_dtype":
         return "it becomes the default dtype" + outside
     return born.get(kind, step.op) + outside
@@ -108,8 +108,8 @@ def _birth(f: Finding, step: FlowStep) -> str:
 def _converted(step: FlowStep) -> str:
     """Python floats have no dtype that could be kept: what is float32 may also be the default."""
     if step.to == "float32" and step.op in TAKES_DTYPE:
-        return f"{step.op} without a dtype"
-    return f"{step.op} keeps its argument's dtype"
+        return f"{step.op}() without a dtype"
+    return f"{step.op}() keeps its argument's dtype"
 
 
 def _meeting(f: Finding) -> str:

@@ -92,7 +92,7 @@ def library_value(case: Case) -> Iterator[Fix]:
         given = f"what {called}() makes"
     else:
         own, edit = _result(case, own, wanted)
-        given = f"what is taken from {called}()" if a_class else f"the result of {called}()"
+        given = f"the value from {called}()" if a_class else f"the result of {called}()"
     why = f"cast {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"
@@ -138,7 +138,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
     ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)
     edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
     if edit is not None:
-        why = f"cast it to {case.born} here, where its computation in {case.culprit.dtype} is complete"
+        why = f"cast the finished {case.culprit.dtype} result to {case.born} here"
         narrow = f"compute in {case.born} from {short(case.here)} on, where range and precision allow"
         yield Fix("cast", ready, (edit,), True, why, (narrow,))
 

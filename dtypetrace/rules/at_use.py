@@ -231,9 +231,9 @@ _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
 def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
     """Where the result can be cast back: where it widens other tensors, else in the refused call."""
     if widened is not None:
-        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it widens the rest"
+        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "here, where it widens other tensors"
     if widened is None or case.passed:
-        yield case.site, case.cast_at_call(wanted), "here"
+        yield case.site, case.cast_at_call(wanted), "where it is used"
 
 
 def _own(place: Place) -> bool:
@@ -287,9 +287,10 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
     """What to change where a dtype was born, by the kind of origin."""
     dtype = spell(wanted or "")
     made = "converted" if kind == "conversion" else "made"
+    if kind in ("factory", "conversion") and op is not None:
+        return f"give {op}() dtype={dtype}" if op in TAKES_DTYPE else f"cast the result of {op}() to {wanted}"
     if kind in ("factory", "conversion"):
-        given = op is None or op in TAKES_DTYPE
-        return f"give it dtype={dtype} where it is {made}" if given else f"cast it to {wanted} where it is {made}"
+        return f"make it {wanted} where it is {made}"
     return {
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",

@@ -212,7 +212,7 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
     keeps its digits."""
     op = run.ops[number]
     if _adds(op) and _lasts(run, op, target):
-        return f"{op.count:,} calls add to it: an increment below half the spacing of {target.dtype} is lost"
+        return f"{op.count:,} calls add to it: {target.dtype} loses additions that are smaller than half its spacing"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
         return f"the rest computes in {expected} and keeps the digits that are lost here"
     loaded = target.holder == "parameter" and not op.module and not master
@@ -256,5 +256,5 @@ def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
         if origin.kind == "factory"
         else f"make it {wanted} where its dtype is decided"
     )
-    openly = f"if this is meant, write the cast to {target.dtype} explicitly, {short(place)}"
+    openly = f"if {target.dtype} is intended, write the cast explicitly ({short(place)})"
     return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (openly,))

@@ -311,7 +311,8 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
     if case is not None:
         differs = case.culprit.dtype != verdict.expected
         if verdict.reason and differs and refused.wants not in ("fits", "integer", "bool", "float"):
-            yield f"{case.culprit.shown} is {case.culprit.dtype}; {verdict.reason}"
+            joined = ", " if verdict.reason.startswith("but ") else "; "
+            yield f"{case.culprit.shown} is {case.culprit.dtype}{joined}{verdict.reason}"
         if differs and refused.wants in ("agree", "other"):
             yield from _others(case, judged.operands)
     step = next((step for step in case.flow if step.how == "attribute"), None) if case else None

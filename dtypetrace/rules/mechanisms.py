@@ -214,9 +214,9 @@ def lost_state(u: Update) -> tuple[str, ...]:
         return ()
     names = ", ".join(f"{s.zeros:.0%} of {s.name}" for s in lost)
     dtype = lost[0].dtype
-    smallest = f"{dtype} has no number between 0 and {DTYPES[dtype].smallest:.0e}"
-    fact = f"zero in {dtype}, though the gradient is not: {names}; {smallest}"
-    return (fact, f"eps={u.eps:g} is 0 in {dtype}, too") if vanishes(u.eps, dtype) else (fact,)
+    smallest = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
+    fact = f"{names} became zero in {dtype}, though the gradient is not zero: {smallest}"
+    return (fact, f"eps={u.eps:g} also becomes 0 in {dtype}") if vanishes(u.eps, dtype) else (fact,)
 
 
 def _lost_eps(u: Update) -> tuple[str, ...]:
@@ -229,9 +229,9 @@ def _resolution(u: Update) -> tuple[str, ...]:
     if u.dtype not in REAL:
         return ()
     if not u.magnitude:
-        return (f"{u.dtype} rounds away any change below {DTYPES[u.dtype].smallest / 2:.1g} of a weight of 0",)
+        return (f"a {u.dtype} weight of 0 ignores changes below {DTYPES[u.dtype].smallest / 2:.1g}",)
     least = u.magnitude * DTYPES[u.dtype].rounding
-    hold = f"{u.dtype} rounds away any change below {least:.1g} of a weight near {u.magnitude:.2g}"
+    hold = f"a {u.dtype} weight near {u.magnitude:.2g} ignores changes below {least:.1g}"
     return (f"{hold}; the learning rate is {u.lr:g}" if u.lr > 0 else hold,)
 
 

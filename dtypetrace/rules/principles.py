@@ -114,7 +114,7 @@ def ran_before(case: Collision) -> Verdict | None:
     if len(old) != 1:
         return None
     dtype = old.pop()
-    return Verdict(dtype, f"this {refused.op} worked before, with the same {dtype} operand")
+    return Verdict(dtype, f"but in earlier calls of this {refused.op} both operands were {dtype}")
 
 
 def _past_operands(case: Collision) -> set[tuple[str, int]]:
@@ -263,7 +263,7 @@ def most_parameters(case: Collision) -> Verdict | None:
         return None
     many = "all" if most.share == 1 else "almost all" if most.share >= 0.995 else f"{most.share:.0%} of the"
     other = "other " if any(w.holder == "parameter" and w.dtype != most.dtype for w in case.sides) else ""
-    return Verdict(most.dtype, f"{many} {other}parameters of the {most.scope} are {most.shown}")
+    return Verdict(most.dtype, f"but {many} {other}parameters of the {most.scope} are {most.shown}")
 
 
 # ---------------------------------------------------------------- what the operation wants

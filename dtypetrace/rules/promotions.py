@@ -268,7 +268,7 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
     if cause.ends >= 0:
         end = run.ops[cause.ends]
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
-        until = f", until {end.op}() narrows it{where}"
+        until = f", until {end.op}() casts back{where}"
     ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{work} and {quantity(reach.bytes, 'B')} of results"
     yield f"{ops} ran in {made} because of it{until}"
     if not cause.chosen:
@@ -291,7 +291,7 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     origin = culprit.origin
     ready = graph.table(recording, origin.place, culprit.dtype)
     if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
-        why = f"cast it to {expected} here, where its computation in {culprit.dtype} is complete"
+        why = f"cast the finished {culprit.dtype} result to {expected} here"
         return Fix("cast", ready, (edit,), True, why)
     at_use = f"cast {culprit.shown} to {expected} where it is used, {short(place)}"
     own = bool(origin.place.stack) and origin.place.stack[0].user

@@ -219,7 +219,7 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
     notes: tuple[str, ...] = ()
     if after:
         module = f", {after[0].module}" if after[0].module else ""
-        notes = (f"the first NaN is the result of {after[0].op}{module}",)
+        notes = (f"the first NaN comes out of {after[0].op}{module}",)
     elif rooted is not None:
         notes = (f"{rooted.op} takes its root, which {op.outputs[0]} could have held",)
     elif multiplied is not None:

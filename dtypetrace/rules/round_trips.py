@@ -138,7 +138,7 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     if automatic:
-        notes.append(f"autocast makes the cast back, for {end.op}")
+        notes.append(f"autocast casts it back for {end.op}")
     if theirs:
         notes.append(f"the cast to {wide} is the library's own")
     ends = FlowStep(place, end.op, end.module, wide, low, "cast")
@@ -167,8 +167,9 @@ def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> 
     if edit is not None and not writes(begin):
         why = f"leave this cast out: the value stays {low}, and the cast back does nothing"
     else:
-        by = " where the library has an argument for it" if theirs else ""
-        why = f"leave it in {low}{by}: neither cast is needed"
+        why = f"leave it in {low}: neither cast is needed"
+        if theirs:
+            why = f"both casts are the library's: look for an argument of it that keeps {low}, or leave them"
     return Fix("cast", here, one(edit), True, why, ())
 
 

@@ -33,6 +33,9 @@ def specific(f: Finding) -> str:
 def subject(f: Finding) -> str:
     """The subject of the title: the module that torch calls by this op, else the op."""
     name = _module(f.module)
+    function = f.site.stack[0].function if f.site.stack else ""
+    if f.phase == "backward" and function.rpartition(".")[2] == "backward" and f.site.stack[0].user:
+        return f"{f.op} in {function}()"
     if f.phase == "backward" and f.op not in ("backward", "grad"):
         return f"the backward pass of {f.op.removesuffix('_backward')}"
     return name if name and any(o.holder == "parameter" for o in f.operands) else _SPECIAL.get(f.op, f.op)
@@ -96,7 +99,7 @@ def _disagree(f: Finding) -> str | None:
 def _not_taken(f: Finding) -> str | None:
     if f.culprit is None:
         return None
-    return f"{subject(f)} refuses {_named(f.culprit)}, because it is {f.culprit.dtype}"
+    return f"{subject(f)} cannot take {_named(f.culprit)}, because it is {f.culprit.dtype}"
 
 
 def _no_kernel(f: Finding) -> str | None:
@@ -238,7 +241,7 @@ def _other_gradient(f: Finding) -> str | None:
     culprit, other = f.culprit, _rival(f)
     if culprit is None or other is None:
         return None
-    return f"{_named(culprit)} is {culprit.dtype}, its parameter is {other.dtype}"
+    return f"the gradient {_named(culprit)} is {culprit.dtype}, but its parameter is {other.dtype}"
 
 
 def _a(dtype: str) -> str:

@@ -125,7 +125,7 @@ def _finding(recording: Recording, group: _Group) -> Finding:
 def _what(code: str, u: Update, dead: bool) -> str:
     return {
         "DT301": f"{u.optimizer}'s step makes them infinite or NaN",
-        "DT303": f"{u.optimizer}'s step makes them infinite, NaN or far too large",
+        "DT303": f"{u.optimizer}'s step makes them {'infinite or NaN' if u.broken else 'far too large'}",
         "DT304": f"{u.optimizer}'s step changed {'none' if dead else 'few'} of them",
         "DT305": "their gradient is zero in every step",
     }[code]
@@ -137,7 +137,7 @@ def _notes(group: _Group) -> Iterator[str]:
     yield f"{several}: {m.facts[0]}" if m.facts else several
     yield from m.facts[1:]
     if group.quiet:
-        yield f"{group.quiet} more get only zeros as gradient, because the weights after them do not change"
+        yield f"{group.quiet} more weights get a gradient of zeros, because the weights after them do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is below float16's normal range"
 

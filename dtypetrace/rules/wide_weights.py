@@ -224,4 +224,4 @@ def _under(recording: Recording, caller: Frame | None, dtype: str) -> str:
         return f"run the forward under `{region}`"
     call, file = call_at(recording.text, caller), recording.text.parsed(caller.file)
     name = file.segment(call.func) if call is not None and file is not None else "the model"
-    return f"{optimizers.short(caller.file, caller.line)}: call `{name}(...)` under `{region}`"
+    return f"{optimizers.short(caller.file, caller.line)}: call `{name}(...)` inside `with {region}:`"

@@ -396,7 +396,7 @@ class Increments:
 
 
 def _memory_of(tensor: Tensor) -> tuple[int, int]:
-    return tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
 
 
 def _targets(func: Any, args: tuple[Any, ...]) -> list[Tensor]:

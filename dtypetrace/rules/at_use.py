@@ -23,7 +23,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
-    why, lines = "keep the trainable weights in float32 and let autocast compute in half precision", tuple[str, ...]()
+    why, lines = "keep the trained weights in float32; autocast is on already", tuple[str, ...]()
     if edit is None:
         why, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
     yield Fix("plan", case.here, one(edit), True, why, lines=lines)
@@ -216,7 +216,8 @@ def wide_island(case: Case) -> Iterator[Fix]:
     narrow = f"compute in {wanted} at {short(case.here)}, where range and precision allow"
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
-            why = f"{case.culprit.dtype} {purpose.format(short(case.here))}: cast the result back to {wanted} {where}"
+            what = "the result" if widened is not None and place is widened else case.culprit.shown
+            why = f"{case.culprit.dtype} {purpose.format(short(case.here))}: cast {what} back to {wanted} {where}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
 
 
@@ -295,7 +296,7 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
         "load": f"load it as {wanted}, or cast it after loading",
-        "cast": f"cast to {wanted} here, or leave the cast out",
+        "cast": f"leave this cast out, or make it {wanted}",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",
         "worker": f"make it {wanted} in the dataset or collate function",

@@ -137,7 +137,8 @@ def _notes(group: _Group) -> Iterator[str]:
     yield f"{several}: {m.facts[0]}" if m.facts else several
     yield from m.facts[1:]
     if group.quiet:
-        yield f"{group.quiet} more weights get a gradient of zeros, because the weights after them do not change"
+        get = "weights get" if group.quiet > 1 else "weight gets"
+        yield f"{group.quiet} more {get} a gradient of zeros, because the weights after them do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is below float16's normal range"
 

@@ -22,7 +22,14 @@ def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None 
     ``step``: the place of the optimizer's step, where it is known.
     """
     lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
+    if in_autocast(recording):
+        return "keep the trained weights in float32; autocast is on already", lines
     return f"keep the trained weights in float32, and let autocast compute in {dtype}", lines
+
+
+def in_autocast(recording: Recording) -> bool:
+    """Whether the forward pass runs under autocast as it is."""
+    return any(op.autocast for op in recording.ops if op.phase in _FORWARD)
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def scaling_lines(recording: Recording, step: Place) -> tuple[str, ...]:
 def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
     """The edit that puts the call of the model under autocast, and what it does."""
     call = _model_call(recording)
-    if call is None or any(op.autocast for op in recording.ops if op.phase in _FORWARD):
+    if call is None or in_autocast(recording):
         return None
     edit = editing.under(recording, call, _autocast(recording, dtype))
     if edit is None:
@@ -224,4 +231,4 @@ def _under(recording: Recording, caller: Frame | None, dtype: str) -> str:
         return f"run the forward under `{region}`"
     call, file = call_at(recording.text, caller), recording.text.parsed(caller.file)
     name = file.segment(call.func) if call is not None and file is not None else "the model"
-    return f"{optimizers.short(caller.file, caller.line)}: call `{name}(...)` inside `with {region}:`"
+    return f"{optimizers.short(caller.file, caller.line)}: call `{name}(...)` under `{region}`"

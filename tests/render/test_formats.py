@@ -47,7 +47,7 @@ def test_an_annotation_stands_at_the_birth(judged):
     assert place == {
         "file": "sub/train.py", "line": "1", "endLine": "1", "col": "5", "endColumn": "21", "title": "dtypetrace DT101"
     }  # fmt: skip
-    assert "%0Afloat32 is born here: ones without a dtype%0A" in text
+    assert "%0Afloat32 is born here: ones() without a dtype%0A" in text
     assert "%0Asub/train.py:3: float32" in text and "%0Ahelp: " in text
     assert summary == "1 error in 1 step (0 ops)"
 

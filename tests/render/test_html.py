@@ -74,7 +74,7 @@ def test_the_headline_is_the_action(program):
     action = page(program).action
     assert action.text.startswith("Change ") and action.text.endswith(" line 4: torch.ones(2, 1) makes float32")
     assert action.why == [
-        "Give it dtype=torch.float16 where it is made.",
+        "Give ones() dtype=torch.float16.",
         "unet.0 got a float32 input for its float16 weights.",
     ]
     assert action.otherwise.startswith("RuntimeError: mat1 and mat2 must have the same dtype")
@@ -85,7 +85,7 @@ def test_the_headline_is_the_action(program):
 def test_without_source_the_headline_has_no_code_of_the_program(program):
     shown = html_report.page(program.recording, program.findings, source=False).action
     assert "torch.ones" not in shown.text and shown.changes == [] and shown.where is None
-    assert shown.text.endswith(" line 4: give it dtype=torch.float16 where it is made")
+    assert shown.text.endswith(" line 4: give ones() dtype=torch.float16")
 
 
 def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
@@ -174,7 +174,7 @@ def test_without_source_no_line_of_the_program_is_in_it(program):
     assert (
         "noisy = torch.ones" not in shown
         and "torch.cat([noisy" not in shown
-        and "dtype=torch.float16" not in Reader(shown).text.replace("give it dtype=torch.float16", "")
+        and "dtype=torch.float16" not in Reader(shown).text.replace("give ones() dtype=torch.float16", "")
     )
     assert "noisy = torch.ones" not in json.dumps(
         html_report.page(program.recording, program.findings, source=False).tables

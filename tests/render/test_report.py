@@ -49,13 +49,13 @@ def test_a_block_shows_the_story_in_order(program):
         r"error\[DT101\]: unet\.0 got a float32 input for its float16 weights$",
         r"  --> .*program\.py:5:1   unet\.0   \(forward\)$",
         r"3 \| mask = torch\.ones\(2, 1\)$",
-        r"  \|        \^{16} float32 is born here: ones without a dtype$",
+        r"  \|        \^{16} float32 is born here: ones\(\) without a dtype$",
         r"4 \| x = torch\.cat\(\[noisy, mask\], 1\)$",
         r"  \|     -{27} float16 \+ float32: the result widens to float32$",
         r"5 \| unet\(x\)$",
         r"  \| -{7} float32 x \[2, 4\] meets float16 0\.weight \[4, 4\] in linear$",
         r"  = note: 0\.weight is float16 because of the cast at .*program\.py:1:8$",
-        r"  = note: x is float32; ",
+        r"  = note: x is float32, but ",
         r"  = note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half$",
         r"help: .*float16.*program\.py:3:8\)$",
         r"1 error \(\d+ ops\)$",
@@ -303,7 +303,7 @@ def test_everything_fits_the_width(width, long):
     # all of the text is there, wherever the lines break
     reported = " ".join(" ".join(re.sub(r"^ *\|", "", line) for line in page.splitlines()).split())
     for fact in (
-        "float32 is born here: ones without a dtype",
+        "float32 is born here: ones() without a dtype",
         "float16 + float32: the result widens to float32",
         "in linear",
         "input is float32; float16 was chosen on purpose, and float32 comes from a default",
@@ -605,7 +605,7 @@ def test_whether_a_conversion_names_its_dtype_is_reported(tmp_path):
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
     for given, reported in (
         (", dtype=torch.float32", "tensor got dtype=float32"),
-        ("", "tensor without a dtype"),
+        ("", "tensor() without a dtype"),
     ):
         program = programs.run(tmp_path, text.format(given))
         assert reported in report.text(program.recording, program.findings)

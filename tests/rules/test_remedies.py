@@ -209,7 +209,7 @@ class Model(Scale):
     ("text", "kind", "label", "why", "after"),
     [
         ("scale = lib.Scale(4)  #!\nscale(x)", "parameter", "in lib.Scale(): the module's constructor makes", "cast what lib.Scale() makes to float16 here", "lib.Scale(4).to(torch.float16)"),
-        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace without a dtype (in lib.py:11, table)", "cast the result of lib.table() to float16 here", "lib.table(4).to(torch.float16)"),
+        ("w = lib.table(4)  #!\nnet(x * w)", "factory", "in lib.table(): linspace() without a dtype (in lib.py:11, table)", "cast the result of lib.table() to float16 here", "lib.table(4).to(torch.float16)"),
         ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded as float32", "load it as float16, by the dtype argument of lib.Model.from_pretrained()", None),
         (
             "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call names float64",
@@ -398,12 +398,12 @@ def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
         ),
         (
             "near = torch.ones(2, 4).tril()  #!\nx.masked_fill(near, 0.0)",
-            "give it dtype=torch.bool where it is made",
+            "give ones() dtype=torch.bool",
             "torch.ones(2, 4, dtype=torch.bool)",
         ),
         (
             "ids = torch.ones(3).cumsum(0) - 1  #!\nF.embedding(ids, torch.ones(4, 4))",
-            "give it dtype=torch.int64 where it is made",
+            "give ones() dtype=torch.int64",
             "torch.ones(3, dtype=torch.int64)",
         ),
         (
@@ -451,7 +451,7 @@ def test_an_index_has_no_note_about_parameters(tmp_path):
 
 def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(tmp_path):
     _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
-    assert f.fix.why == "cast to float16 here, or leave the cast out"
+    assert f.fix.why == "leave this cast out, or make it float16"
     _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
     assert f.fix.why.startswith("float32 was chosen on purpose") and [e.after for e in f.fix.edits] == [
         "y.to(torch.float16)"
@@ -496,7 +496,7 @@ def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):
         + HALF.replace("import torch\n", "from torch import nn\n")
         + "t = lib.Schedule().steps[None]  #!\nnet(x * t)",
     )
-    assert f.fix.why == "cast what is taken from lib.Schedule() to float16 here"
+    assert f.fix.why == "cast the value from lib.Schedule() to float16 here"
     assert [edit.after for edit in f.fix.edits] == ["lib.Schedule().steps[None].to(torch.float16)"]
 
 
@@ -705,7 +705,7 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
-    assert f.fix.why == "cast to bfloat16 here, or leave the cast out" and not any(
+    assert f.fix.why == "leave this cast out, or make it bfloat16" and not any(
         "autocast" in other for other in f.fix.alternatives
     )
 

@@ -115,7 +115,7 @@ class Values:
 
     def handed(self, number: int, call: RunningCall, out: Tensor) -> None:
         """Measures what became of numbers of Python's or NumPy's from which a call made a tensor, by op ``number``."""
-        if not integers.takes(out) or not _plain(out) or not self._looks_again(number):
+        if not integers.takes(out) or not _plain(out) or not self._looks_again(number, out):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             data = given_numbers(call[FUNCTION], call[ARGS], call[KWARGS])
@@ -245,13 +245,16 @@ class Values:
         self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
     ) -> None:
         """Counts integers that a call did not keep."""
-        if all(_plain(t) for t in (out, *args) if isinstance(t, Tensor)) and self._looks_again(number):
+        if all(_plain(t) for t in (out, *args) if isinstance(t, Tensor)) and self._looks_again(number, out):
             self._count_integers(number, integers.measured(func, args, kwargs, out), out)
 
-    def _looks_again(self, number: int) -> bool:
-        """Whether one more call of an op is looked at: its first ones, then few, which may be the first to lose any."""
+    def _looks_again(self, number: int, out: Tensor) -> bool:
+        """Whether one more call of an op is looked at: its first ones; of those that make integers also some later
+        ones, which may be the first to lose any."""
         calls = self._of_integers[number] = self._of_integers.get(number, 0) + 1
-        return calls <= integers.CALLS or calls % integers.EVERY == 0 and calls <= integers.LATEST
+        if calls <= integers.CALLS:
+            return True
+        return calls % integers.EVERY == 0 and calls <= integers.LATEST and not out.dtype.is_floating_point
 
     def _count_integers(self, number: int, counts: tuple[Tensor, Tensor] | None, out: Tensor) -> None:
         sums = self._sums_of(out) if counts is not None else None

@@ -99,7 +99,8 @@ def _towards(recording: Recording, base: int, added: int) -> bool:
         inputs = recording.ops[added].inputs
         if name == "sub":
             return len(inputs) == 2 and any(i.producer == base for i in inputs)
-        added = inputs[0].producer
+        above = inputs[0].producer if inputs else -1
+        added = above if above < added else -1
     return False
 
 

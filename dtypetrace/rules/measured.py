@@ -62,6 +62,7 @@ def find(run: Run) -> Iterable[Finding]:
         f.culprit.origin.place.stack[:1] for f in (*tables, *sums) if f.culprit is not None
     }
     known |= {f.site.stack[:1] for f in sums}
+    known.discard(())
     yield from _new(_results(recording, losses), known)
     lost = _lost_gradients(recording)
     yield from _new(_gradients(recording, losses, lost), known)

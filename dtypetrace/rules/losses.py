@@ -60,6 +60,8 @@ class Losses:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.of: dict[int, Precision] = {p.op: p for p in run.recording.precisions}
+        self._infinite: dict[int, int] = {}
+        """For each op whose ways were searched: the op that made its infinities."""
 
     @cached_property
     def in_16_bits(self) -> frozenset[int]:
@@ -141,15 +143,19 @@ class Losses:
     def _made_infinite(self, number: int) -> int:
         """The nearest op on the ways to a spoiled result that made most of its infinities itself, -1 for none. In a
         loop its consequences come back as operands of all others."""
-        waiting, seen = [number], {number}
-        while waiting:
+        waiting, seen, found = [number], {number}, -1
+        while waiting and found < 0:
             at = waiting.pop(0)
-            if self.of[at].spoiled and self.own(at):
-                return at
-            new = [n for n in self.sources(at) if n not in seen and self.of[n].spoiled]
-            seen.update(new)
-            waiting += new
-        return -1
+            if at in self._infinite:  # its ways were searched before
+                found = self._infinite[at]
+            elif self.of[at].spoiled and self.own(at):
+                found = at
+            else:
+                new = [n for n in self.sources(at) if n not in seen and self.of[n].spoiled]
+                seen.update(new)
+                waiting += new
+        self._infinite.update(dict.fromkeys(seen if found < 0 else (number,), found))
+        return found
 
     def _vanished(self, number: int, passed: set[int]) -> int:
         """The op that made the most numbers zero among those that a loss passed through, if that is how it came about;

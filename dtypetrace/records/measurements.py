@@ -224,6 +224,9 @@ class Precision:
     """Share of the elements that should change that did change; -1 for other ops."""
     merged: float = 0.0
     """Of neighbouring elements that differ in the reference, the share that are equal in the program."""
+    blurred: float = 0.0
+    """The share that are equal in the program although they are above zero and an eighth or more apart: different
+    positions, angles or logarithms."""
     effect: float = 0.0
     """First-order effect of the introduced error on the tensor that backward started from, relative to its size."""
     vanished: float = 0.0

@@ -18,6 +18,9 @@ from .samples import own_sample
 
 Tensor = torch.Tensor
 _BATCH = 256
+STEP = 0.125
+"""An eighth: that far apart, two positions, angles or logarithms are different numbers for what is computed from
+them."""
 HALF = 0.5
 """A number counts as lost if its relative error is at least this: not even its leading digit is right."""
 
@@ -40,9 +43,10 @@ HALF = 0.5
     CHANGED,
     PAIRS,
     MERGED,
+    BLURRED,
     VANISHED,
     BAD_CALLS,
-) = range(20)
+) = range(21)
 
 
 @dataclass(slots=True)
@@ -120,6 +124,7 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float, abo
         lost_calls=int(row[BAD_CALLS]),
         effect=effect,
         merged=ratio(MERGED, PAIRS),
+        blurred=ratio(BLURRED, PAIRS),
         vanished=row[VANISHED] / calls if calls else 0.0,
         above=None if above is None else tuple(sorted(above)),
     )
@@ -207,7 +212,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
         due * done,
         changes & (due != 0),
         changes & (due != 0) & (done != 0),
-        *_neighbours(made, true, owner, all_),
+        *_neighbours(made, true, _first_of_pairs(sizes).to(device), all_),
         nonzero_true & (made == 0) & (true.abs() < normal),
     ]
     stacked = torch.stack([c.to(kind) for c in columns], 1)
@@ -217,13 +222,26 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
     return torch.cat([table, bad.to(kind)[:, None]], 1)
 
 
-def _neighbours(made: Tensor, true: Tensor, owner: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Which elements differ from the next one, and which of those are equal to the next one in the program's dtype."""
-    apart = torch.zeros_like(known)
-    apart[:-1] = (true[1:] != true[:-1]) & (owner[1:] == owner[:-1]) & known[1:] & known[:-1]
-    same = torch.zeros_like(known)
+def _neighbours(made: Tensor, true: Tensor, first: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which elements differ from the next one; which of those are equal to it in the program's dtype; and which of
+    these are above zero and at least a ``STEP`` apart: what is far below may be meant to vanish in an exponential.
+
+    first: the first elements of the pairs of neighbours that a sample consists of."""
+    apart, same, far = (torch.zeros_like(known) for _ in range(3))
+    apart[:-1] = (true[1:] != true[:-1]) & first[:-1] & known[1:] & known[:-1]
     same[:-1] = made[1:] == made[:-1]
-    return apart, apart & same
+    far[:-1] = ((true[1:] - true[:-1]).abs() >= STEP) & (true[:-1] > 0)
+    return apart, apart & same, apart & same & far
+
+
+def _first_of_pairs(sizes: list[int]) -> Tensor:
+    """Whether an element is the first of a pair, in samples of these sizes one after the other."""
+    first = torch.zeros(sum(sizes), dtype=torch.bool)
+    start = 0
+    for size in sizes:
+        first[start : start + size - 1 : 2] = True
+        start += size
+    return first
 
 
 def _difference(one: Tensor, other: Tensor, where: Tensor) -> Tensor:

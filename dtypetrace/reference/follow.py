@@ -10,11 +10,11 @@ import torch
 from ..capture import private
 from ..capture.calls import FROM_NUMBERS, given_numbers
 from ..records import Compared, Precision
+from .adjoints import Adjoints
 from .compared import Comparisons
 from .engine import Engine, Followed, Written
 from .errors import Errors
 from .keeping import NarrowModel, WideModules, keep_wide
-from .samples import SIZE, sample
 
 Tensor = torch.Tensor
 STEPS = 10
@@ -60,10 +60,7 @@ class Reference:
         self._engine = Engine(self._saw, everywhere=everywhere)
         self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, self._made)
         self._written: Written | None = None
-        self._nodes: dict[int, tuple[int, Tensor, torch.Size, float]] = {}
-        self._task = self._begun = -1
-        self._risen = 0
-        self._errors_of_call: tuple[int, Tensor, torch.Size, float] | None = None
+        self._adjoints = Adjoints(self._errors, self._engine.shadows)
         self.on = True
         self.most_bytes = 0
         self._done = 0
@@ -104,12 +101,12 @@ class Reference:
         if not self.on:
             return
         written, self._written = self._written, None
-        self._errors_of_call = None
+        self._adjoints.begins()
         try:
-            self._meet_gradient(args)
+            self._adjoints.meets(args)
             self._engine.after(number, func, args, kwargs, out, written)
             if private.current_autograd_node() is None:
-                self._await_gradient()
+                self._adjoints.awaits(func, args)
         except Exception as error:
             self._fail(error)
 
@@ -122,9 +119,9 @@ class Reference:
         """Stops following; drops every tensor."""
         self.on = False
         self._engine.shadows.clear()
-        self._nodes.clear()
+        self._adjoints.clear()
         self._comparisons.forget()
-        self._written = self._errors_of_call = None
+        self._written = None
 
     def close(self) -> None:
         """The trace ends: removes everything from the program's modules."""
@@ -150,49 +147,12 @@ class Reference:
 
     def _saw(self, number: int, followed: list[Followed]) -> None:
         self._errors.saw(number, followed)
-        first = followed[0]
-        if torch.is_grad_enabled() and first.before is None and not first.made.is_complex():
-            error = sample(first.made).to(first.local.dtype) - sample(first.local)
-            share = max(1.0, first.made.numel() / SIZE)
-            self._errors_of_call = number, error, first.made.shape, share
+        self._adjoints.saw(number, followed[0])
 
     def _made(self, tensor: Tensor) -> tuple[int, int]:
         """The numbers of the event that decided a tensor's dtype and of the op that made it; -1 where unknown."""
         mark = self._recorder.origins.of(tensor)
         return (mark.event, mark.op) if mark is not None else (-1, -1)
-
-    def _await_gradient(self) -> None:
-        """Keeps the error of the call just followed, until backward reaches the autograd node that the call made."""
-        risen = private.next_sequence_number()
-        if risen != self._risen and self._errors_of_call is not None:
-            self._nodes[risen - 1] = self._errors_of_call
-            if len(self._nodes) > _MOST_NODES:
-                self._nodes.pop(next(iter(self._nodes)))
-        self._risen = risen
-
-    def _meet_gradient(self, args: tuple[Any, ...]) -> None:
-        """Backward has the gradient of an op's result: it shows how much the op's error mattered."""
-        if not self._nodes:
-            return
-        node = private.current_autograd_node()
-        if node is None:
-            return
-        waiting = self._nodes.get(node._sequence_nr())
-        if waiting is None:
-            return
-        number, error, shape, share = waiting
-        task = private.current_graph_task_id()
-        if task != self._task:  # tensors that have a reference now were made before this backward
-            self._task, self._begun = task, self._engine.shadows.serial
-        for a in args:
-            if isinstance(a, Tensor) and a.shape == shape and a.dtype.is_floating_point:
-                shadow = self._engine.shadows.shadow(a)
-                if shadow is not None and shadow.serial >= self._begun:
-                    with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
-                        gradient = sample(self._engine.shadows.view(shadow, a))
-                        self._errors.weigh(number, gradient, error, share)
-                    del self._nodes[node._sequence_nr()]
-                    return
 
     # ------------------------------------------------------------ tensors that share their numbers with code outside
     # torch
@@ -233,7 +193,7 @@ class Reference:
         self.most_bytes = max(self.most_bytes, self._engine.shadows.nbytes)
         self._guarded(lambda: self._comparisons.ends(optimizer))
         self._engine.shadows.clear()
-        self._nodes.clear()
+        self._adjoints.clear()
         self._steps -= 1
         self._done += 1
         self._engine.measuring = self._done < _MEASURED_STEPS or self._done % _ONE_IN == 0
@@ -261,4 +221,3 @@ class Reference:
 _MEASURED_STEPS, _ONE_IN = 2, 4
 """In the first ``_MEASURED_STEPS`` steps every op is measured, then in one step in ``_ONE_IN``. Gradients and updates
 are compared in every step."""
-_MOST_NODES = 1 << 16

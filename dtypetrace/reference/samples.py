@@ -1,4 +1,4 @@
-"""A sample of a tensor's elements: the same positions for every tensor of that size."""
+"""A sample of a tensor's elements: the same positions for every tensor of that size, in pairs of neighbours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ SIZE = 1024
 
 
 def sample(tensor: torch.Tensor, size: int = SIZE) -> torch.Tensor:
-    """Up to ``size`` elements, evenly spread, in one dimension; a small tensor is returned whole, perhaps as a view."""
+    """Up to ``size`` elements, in pairs of neighbours that are evenly spread, in one dimension; a small tensor is
+    returned whole, perhaps as a view."""
     count = tensor.numel()
     if count <= size:
         return tensor.reshape(-1)
@@ -27,7 +28,8 @@ def own_sample(tensor: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=4096)
 def _places(count: int, size: int, device: torch.device) -> torch.Tensor:
-    numbers = torch.arange(size, device=device)
+    pairs = torch.arange(size // 2, device=device)
     # not a plain stride: a power of two would sample only a few columns of a matrix
-    apart = numbers * 7919 % max(count // size, 1)
-    return (numbers.double() * (count / size)).long().add_(apart).clamp_(max=count - 1)
+    apart = pairs * 7919 % max(2 * count // size, 1)
+    first = (pairs.double() * (2 * count / size)).long().add_(apart).clamp_(max=count - 2)
+    return torch.stack([first, first + 1], 1).reshape(-1)

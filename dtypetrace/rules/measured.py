@@ -14,9 +14,9 @@ from dataclasses import replace
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..source import regions
-from ..tables.dtypes import DTYPES, HALF, REAL, wider
-from ..tables.operators import SEQUENCES, is_cast, name_of
-from . import averages, narrow_tables, titles, training
+from ..tables.dtypes import DTYPES, REAL, wider
+from ..tables.operators import is_cast
+from . import averages, measured_tables, titles, training
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
@@ -37,15 +37,11 @@ NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
 _IN_FLOAT32 = 4 * ROUNDING
 """The same where nothing is in 16 bits: a hundred thousand roundings."""
-COARSE = 3 * ROUNDING
-"""A table is made of constants, which need only one rounding."""
 _STRUCTURAL = 1e-3
 """A gradient smaller than the model's largest by this factor cancels by structure (a bias before a softmax): what is
 left is noise."""
 _NOTHING = 1e-6
 """A gradient smaller than the model's largest by this factor does not count, even if all its digits are right."""
-_MERGED = 0.1
-"""The share of a table's entries that may be equal to their neighbours, at its fine end."""
 _STATE = 0.05
 _TOO_FAR = 2.0
 _SHOWN = 8
@@ -55,7 +51,7 @@ def find(run: Run) -> Iterable[Finding]:
     """The findings of every value-based kind."""
     recording = run.recording
     losses = Losses(run)
-    tables = list(_tables(run, losses))
+    tables = list(measured_tables.find(run, losses))
     yield from tables
     sums = averages.find(Run(replace(recording, values=_changes(losses))))
     known: set[tuple[object, ...]] = {
@@ -310,46 +306,6 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
         f"compute {op.op} and what uses its result in float32, and cast back afterwards",
         ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
     )
-
-
-# ---------------------------------------------------------------- tables
-
-
-def _tables(run: Run, losses: Losses) -> Iterable[Finding]:
-    """DT204: tables made of factories and integers only, with a larger error than one rounding explains."""
-    found: dict[tuple[object, ...], Finding] = {}
-    coarse: set[int] = set()
-    for number, p in losses.of.items():
-        op = run.ops[number]
-        if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:
-            continue
-        if op.outputs[0] in REAL and p.total < COARSE and not (name_of(op) in SEQUENCES and p.merged >= _MERGED):
-            continue
-        if op.outputs[0] not in REAL:
-            for f in narrow_tables.counted_back(run, number, op):
-                found.setdefault(_birth(f), f)
-            continue
-        if coarse.intersection(losses.sources(number)):
-            coarse.add(number)
-            continue
-        source = narrow_tables.source_of(run, number, narrow_tables.MEASURED_NO_TABLE)
-        narrow = source.narrow[-1] if source.narrow else (number, -1) if op.outputs[0] in HALF else None
-        if source.pure and narrow is not None:
-            coarse.add(number)
-            at, index = narrow
-            f = narrow_tables.table_finding(run, narrow_tables.Narrow(at, index, _coarse(p)), op)
-            found.setdefault(_birth(f), f)
-    yield from found.values()
-
-
-def _coarse(p: Precision) -> str:
-    if p.merged >= _MERGED:
-        return f"{p.merged:.0%} of its entries became equal to the next one"
-    return f"its entries have an error of {p.total:.1%}; one rounding would cost {ROUNDING / 2:.1%}"
-
-
-def _birth(f: Finding) -> tuple[object, ...]:
-    return f.culprit.origin.place.stack[:1] or (f.culprit.name,) if f.culprit is not None else ()
 
 
 # ---------------------------------------------------------------- what is kept

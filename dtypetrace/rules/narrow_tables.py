@@ -148,6 +148,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
             op.outputs[:1] != ()
             and op.outputs[0] in REAL
             and name_of(op).startswith(no_table)
+            and not (op.op == "tensor" and prod(op.shape) == 1)  # a number, and not data
             and op.op != "deepcopy"  # it fills the memory with its operand's numbers
             or any(_given(run, i) for i in op.inputs)
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..records import Finding
 from ..tables.dtypes import HALF
-from . import measured
+from . import measured, measured_tables
 from .losses import Cause, Losses
 from .run_facts import Run
 
@@ -21,9 +21,10 @@ LEAST = 0.25
 
 
 def find(run: Run) -> Iterable[Finding]:
-    """DT301, DT302 and DT308 for results that lost what they should hold."""
+    """DT301, DT302 and DT308 for results that lost what they should hold, DT204 for tables whose entries are equal."""
     recording = replace(run.recording, precisions=run.recording.spot_checks)
-    losses = Losses(Run(recording))
+    checked = Run(recording)
+    losses = Losses(checked)
     causes = _first(run, measured.causes(recording, losses, least=LEAST))
     wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
@@ -31,6 +32,7 @@ def find(run: Run) -> Iterable[Finding]:
         if finding.culprit is not None and finding.culprit.dtype in HALF:  # float32 in between rounds no digit away
             yield finding
     yield from measured.of_causes(recording, losses, wide)
+    yield from measured_tables.find(checked, losses, measured_tables.is_blurred)
 
 
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:

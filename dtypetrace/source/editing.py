@@ -68,13 +68,19 @@ def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
 
 
 def uncast(recording: Recording, place: Place) -> Edit | None:
-    """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``."""
+    """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``; a statement for which
+    nothing is left to do, ``x = x.float()``, becomes ``pass``."""
     spot = _spot(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
     name, given = spot.node.func.attr, len(spot.node.args) + len(spot.node.keywords)
     if name in CAST_METHODS and not given or name == "to" and given == 1:
-        return _edit(spot, spot.node, _owner(spot.file, spot.node, name).rstrip().removesuffix("."))
+        kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
+        statement = spot.file.parents.get(spot.node)
+        if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
+            start, end = spot.file.start(statement), spot.file.end(statement)
+            return Edit(spot.frame.file, start, end, spot.file.segment(statement), "pass")
+        return _edit(spot, spot.node, kept)
     return None
 
 

@@ -1,0 +1,122 @@
+"""Errors wait for the gradient of the result that they are in: the product is their first-order effect on the loss.
+
+Backward runs the node that an op made with the gradient of that op's result. So the error of each op is kept under the
+number of its node, until an operator runs in that node and takes a gradient of the result's shape. An addition's node
+runs no operator: it hands the gradient on unchanged. Its error waits for a node to which it hands it, if nothing else
+does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import torch
+
+from ..capture import private
+from .calls import tensors_of
+from .engine import Followed
+from .errors import Errors
+from .samples import SIZE, sample
+from .shadows import Shadows
+
+Tensor = torch.Tensor
+_HANDS_ON = {"add": 2, "sub": 1}
+"""By operator, to how many of its operands, the first ones, it hands the gradient on unchanged."""
+_MOST = 1 << 16
+"""Errors that wait at once."""
+
+
+class _Waiting(NamedTuple):
+    op: int
+    error: Tensor
+    """A sample."""
+    shape: torch.Size
+    share: float
+    """How many elements each one of the sample represents."""
+
+
+class Adjoints:
+    """The errors of one run that wait for their gradients."""
+
+    def __init__(self, errors: Errors, shadows: Shadows) -> None:
+        self._errors = errors
+        self._shadows = shadows
+        self._nodes: dict[int, _Waiting] = {}
+        self._through: dict[int, int] = {}
+        """A node, and the one that hands its gradient on to it unchanged."""
+        self._taken: Counter[int] = Counter()
+        """How many nodes take the result of a node, and so add to its gradient."""
+        self._of_call: _Waiting | None = None
+        self._task = self._begun = -1
+        self._risen = 0
+
+    def clear(self) -> None:
+        """Drops every tensor."""
+        self._nodes.clear()
+        self._through.clear()
+        self._taken.clear()
+        self._of_call = None
+
+    def begins(self) -> None:
+        """A call begins whose error is not known yet."""
+        self._of_call = None
+
+    def saw(self, number: int, first: Followed) -> None:
+        """The result of the call that runs now, with its reference."""
+        if torch.is_grad_enabled() and first.before is None and not first.made.is_complex():
+            error = sample(first.made).to(first.local.dtype) - sample(first.local)
+            self._of_call = _Waiting(number, error, first.made.shape, max(1.0, first.made.numel() / SIZE))
+
+    def awaits(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Keeps the error of the call just followed, if autograd made a node for it."""
+        risen = private.next_sequence_number()
+        if risen != self._risen and self._of_call is not None:
+            node = risen - 1
+            self._nodes[node] = self._of_call
+            if len(self._nodes) > _MOST:
+                self._nodes.pop(next(iter(self._nodes)))
+            givers = [_node(t) for t in tensors_of(args)]
+            self._taken.update(g for g in givers if g >= 0)
+            for a in args[: _HANDS_ON.get(_name(func), 0)]:
+                if isinstance(a, Tensor) and a.shape == self._of_call.shape and (giver := _node(a)) >= 0:
+                    self._through[giver] = node
+        self._risen = risen
+
+    def meets(self, args: tuple[Any, ...]) -> None:
+        """A call of backward: its operand may be the gradient that an error waits for."""
+        if not self._nodes or (node := private.current_autograd_node()) is None:
+            return
+        at: int = node._sequence_nr()
+        task = private.current_graph_task_id()
+        if task != self._task:  # tensors that have a reference now were made before this backward
+            self._task, self._begun = task, self._shadows.serial
+        while at >= 0:
+            if (waiting := self._nodes.get(at)) is not None and self._weighed(waiting, args):
+                del self._nodes[at]
+            at = self._through.pop(at, -1) if self._taken[at] == 1 else -1
+
+    def _weighed(self, waiting: _Waiting, args: tuple[Any, ...]) -> bool:
+        """Whether a gradient of the waiting shape is among the operands; then the two are multiplied."""
+        for a in args:
+            if isinstance(a, Tensor) and a.shape == waiting.shape and a.dtype.is_floating_point:
+                shadow = self._shadows.shadow(a)
+                if shadow is not None and shadow.serial >= self._begun:
+                    with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
+                        gradient = sample(self._shadows.view(shadow, a))
+                        self._errors.weigh(waiting.op, gradient, waiting.error, waiting.share)
+                    return True
+        return False
+
+
+def _name(func: Any) -> str:
+    return func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+
+
+def _node(tensor: Tensor) -> int:
+    """The number of the autograd node that made a tensor, -1 for none. Not asked of a view of something written to:
+    autograd would make a new node."""
+    if tensor._is_view() and tensor._version:
+        return -1
+    node = tensor.grad_fn
+    return int(node._sequence_nr()) if node is not None else -1

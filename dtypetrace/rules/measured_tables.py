@@ -1,0 +1,72 @@
+"""Measured tables (DT204): made of factories and integers only, in a run that was also computed in higher precision.
+
+Which tables are judged, and who made them narrow, is as in :mod:`.narrow_tables`; what is lost is measured. A table of
+constants needs only one rounding, and its neighbours are meant to be different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..records import FORWARD, Finding, Op, Precision
+from ..tables.dtypes import HALF, REAL
+from ..tables.operators import SEQUENCES, name_of
+from . import narrow_tables
+from .losses import ROUNDING, Losses
+from .run_facts import Run
+
+COARSE = 3 * ROUNDING
+"""A table is made of constants, which need only one rounding."""
+_MERGED = 0.1
+"""The share of a table's entries that may be equal to their neighbours, at its fine end."""
+_BLURRED = 0.02
+"""The share of a table's entries that may be equal to neighbours from which they differ by more than a detail."""
+
+
+def _is_coarse(op: Op, p: Precision) -> bool:
+    """Whether a table has a larger error than one rounding explains."""
+    return is_blurred(op, p) or p.total >= COARSE or name_of(op) in SEQUENCES and p.merged >= _MERGED
+
+
+def is_blurred(op: Op, p: Precision) -> bool:
+    """Whether neighbours in a table are equal that should be different numbers."""
+    return p.blurred >= _BLURRED
+
+
+def find(run: Run, losses: Losses, bad: Callable[[Op, Precision], bool] = _is_coarse) -> Iterable[Finding]:
+    """DT204: tables made of factories and integers only, that are ``bad``."""
+    found: dict[tuple[object, ...], Finding] = {}
+    coarse: set[int] = set()
+    for number, p in losses.of.items():
+        op = run.ops[number]
+        if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:
+            continue
+        if op.outputs[0] in REAL and not bad(op, p):
+            continue
+        if op.outputs[0] not in REAL:
+            for f in narrow_tables.counted_back(run, number, op):
+                found.setdefault(_birth(f), f)
+            continue
+        if coarse.intersection(losses.sources(number)):
+            coarse.add(number)
+            continue
+        source = narrow_tables.source_of(run, number, narrow_tables.MEASURED_NO_TABLE)
+        narrow = source.narrow[-1] if source.narrow else (number, -1) if op.outputs[0] in HALF else None
+        if source.pure and narrow is not None:
+            coarse.add(number)
+            at, index = narrow
+            f = narrow_tables.table_finding(run, narrow_tables.Narrow(at, index, _coarse(p)), op)
+            found.setdefault(_birth(f), f)
+    yield from found.values()
+
+
+def _coarse(p: Precision) -> str:
+    if p.blurred >= _BLURRED:
+        return f"{p.blurred:.0%} of its entries became equal to the next one, although they are at least 1/8 apart"
+    if p.merged >= _MERGED:
+        return f"{p.merged:.0%} of its entries became equal to the next one"
+    return f"its entries have an error of {p.total:.1%}; one rounding would cost {ROUNDING / 2:.1%}"
+
+
+def _birth(f: Finding) -> tuple[object, ...]:
+    return f.culprit.origin.place.stack[:1] or (f.culprit.name,) if f.culprit is not None else ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..tables.dtypes import HALF
+from ..tables.dtypes import HALF, NARROW
 from ..tables.operators import FIXED_RESULTS, LIKES
 from . import private
 
@@ -31,6 +31,7 @@ _HOLDS_NONE = frozenset(
 )
 _NUMBERS = frozenset({int, float, bool})
 HALVES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in sorted(HALF))
+NARROW_FLOATS = frozenset(getattr(torch, name) for name in NARROW if hasattr(torch, name))
 _NAMES: dict[torch.dtype, str] = {}
 
 

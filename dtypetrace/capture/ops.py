@@ -15,7 +15,7 @@ from torch import nn
 from ..records import Input, Op
 from . import private
 from .births import LIFT_FRESH, TO_COPY, TO_DTYPE
-from .calls import HALVES, dtype_name, op_name, shape_of
+from .calls import HALVES, NARROW_FLOATS, dtype_name, op_name, shape_of
 from .schemas import effect
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ class GrowingOp:
         return self.peak
 
 
-def in_16_bits(op: GrowingOp) -> bool:
-    """Whether an op takes or makes 16-bit floating numbers."""
-    return any(d in HALVES for d in op.outputs) or any(operand[0] in HALVES for operand in op.operands)
+def is_narrow(op: GrowingOp) -> bool:
+    """Whether an op takes or makes floating numbers of 16 or 8 bits."""
+    return any(d in NARROW_FLOATS for d in op.outputs) or any(operand[0] in NARROW_FLOATS for operand in op.operands)
 
 
 # ---------------------------------------------------------------- decided once in a process

@@ -13,6 +13,8 @@ SIZE = 1024
 def sample(tensor: torch.Tensor, size: int = SIZE) -> torch.Tensor:
     """Up to ``size`` elements, in pairs of neighbours that are evenly spread, in one dimension; a small tensor is
     returned whole, perhaps as a view."""
+    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+        tensor = tensor.float()  # torch can do little with 8-bit floats
     count = tensor.numel()
     if count <= size:
         return tensor.reshape(-1)

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import torch
 
 from ..capture import private
-from ..capture.calls import HALVES
-from ..capture.ops import in_16_bits
+from ..capture.calls import NARROW_FLOATS
+from ..capture.ops import is_narrow
 from ..records import FORWARD, Compared, Precision
 from .calls import tensors_of
 from .engine import Engine, Followed, Written
@@ -95,7 +95,7 @@ class SpotChecks:
 
     def begins_with(self, op: Any) -> bool:
         """Whether an op is the first to check."""
-        return self.on and (in_16_bits(op) or self._wide() and self._is_own(op))
+        return self.on and (is_narrow(op) or self._wide() and self._is_own(op))
 
     # ------------------------------------------------------------ every operator
 
@@ -147,7 +147,7 @@ class SpotChecks:
             self._fail(error)
 
     def _kind_of(self, op: Any) -> int:
-        if in_16_bits(op):
+        if is_narrow(op):
             self.narrow = True
             return _NARROW
         return _OWN if self._is_own(op) else _OTHER
@@ -197,7 +197,7 @@ class SpotChecks:
     def _concerned(self, value: Any) -> bool:
         """Whether any tensor of a call has 16 bits or a reference."""
         return any(
-            t.dtype in HALVES or len(self._shadows) and _memory(t) and self._shadows.of_memory(t) is not None
+            t.dtype in NARROW_FLOATS or len(self._shadows) and _memory(t) and self._shadows.of_memory(t) is not None
             for t in tensors_of(value)
         )
 

@@ -8,7 +8,7 @@ from .. import graph
 from ..records import Edit, Fix, Place
 from ..source import defaults, editing, expressions, operands, regions
 from .at_use import birth_words
-from .case import Case, one, short, spell
+from .case import Case, cast_words, one, short, spell
 
 
 def unknown(case: Case) -> Iterator[Fix]:
@@ -138,7 +138,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
     ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)
     edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
     if edit is not None:
-        why = f"cast the finished {case.culprit.dtype} result to {case.born} here"
+        why = cast_words(edit, case.born)
         narrow = f"compute in {case.born} from {short(case.here)} on, where range and precision allow"
         yield Fix("cast", ready, (edit,), True, why, (narrow,))
 

@@ -18,6 +18,8 @@ from .principles import Verdict
 
 SHARED = frozenset({"parameter", "load", "autocast"})
 """Kinds of origin that decide the dtype of more than one value: a module's parameters, a checkpoint."""
+_SHORT = 48
+"""Characters of an expression that is repeated in words."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,12 @@ def all_of(edits: Iterable[Edit | None]) -> tuple[Edit, ...]:
 def one(edit: Edit | None) -> tuple[Edit, ...]:
     """An edit that may be missing, as a tuple."""
     return (edit,) if edit is not None else ()
+
+
+def cast_words(edit: Edit, dtype: str) -> str:
+    """An edit that casts an expression where its wide part is complete, in words."""
+    text = " ".join(edit.before.split())
+    return f"cast {text if len(text) <= _SHORT else 'the finished result'} to {dtype} here"
 
 
 def spell(dtype: str) -> str:

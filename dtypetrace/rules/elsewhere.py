@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ..records import Fix, Place
 from ..source import editing
-from ..tables.dtypes import FLOATING
+from ..tables.dtypes import DTYPES, FLOATING, HALF
 from .case import SHARED, Case, one, short
 
 MOST_FRAMES = 4
@@ -83,7 +83,16 @@ def at_call(case: Case) -> Iterator[Fix]:
     wanted = target(case)
     if wanted is not None and not case.writes_into:
         why = f"cast {case.culprit.shown} to {wanted} at the call"
-        yield Fix("cast", case.site, case.cast_at_call(wanted), True, why)
+        yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, _uncast_integers(case, wanted))
+
+
+def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
+    """What was an integer and is wanted as one may be left out of the cast between: that one rounds."""
+    made = case.culprit.dtype
+    if wanted in FLOATING or made not in HALF or case.origin.kind != "cast":
+        return ()
+    largest = 2 ** DTYPES[made].digits
+    return (f"leave integers out of the cast at {short(case.here)}: {made} rounds those above {largest:,}",)
 
 
 def like_the_other(case: Case) -> Iterator[Fix]:
@@ -93,7 +102,8 @@ def like_the_other(case: Case) -> Iterator[Fix]:
         return
     other = next((w for w in case.refused.witnesses if w.dtype == wanted and w.index != witness.index), None)
     edits = case.cast_like(other) if other is not None else ()
-    why = f"cast {case.culprit.shown} at the call to the dtype of the other operand"
+    like = edits[0].after.rpartition(".to(")[2].rstrip(")") if edits else "the dtype of the other operand"
+    why = f"cast {case.culprit.shown} to {like} at the call"
     yield Fix("cast", case.site, edits, True, why)
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from math import prod
 
 from ..records import FORWARD, Op, Precision
-from ..tables.dtypes import HALF, REAL
+from ..tables.dtypes import HALF, NARROW, REAL
 from ..tables.operators import name_of
 from .run_facts import Run
 from .zeros import feeds_pole
@@ -39,6 +39,8 @@ _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
 _PROBABILITIES = frozenset({"softmax", "_softmax", "_safe_softmax"})
+_CALLS = 2
+"""Once may be a coincidence."""
 _FOLLOWED_BACK = 64
 """Ops above a difference that are searched for 16-bit numbers."""
 
@@ -65,11 +67,11 @@ class Losses:
 
     @cached_property
     def in_16_bits(self) -> frozenset[int]:
-        """The ops that compute with something that was in 16 bits once."""
+        """The ops that compute with something that was in 16 bits, or in 8, once."""
         found: set[int] = set()
         for number, op in enumerate(self.run.ops):
             dtypes = (*op.outputs, *(i.dtype for i in op.inputs))
-            if any(d in HALF for d in dtypes) or any(i.producer in found for i in op.inputs):
+            if any(d in NARROW for d in dtypes) or any(i.producer in found for i in op.inputs):
                 found.add(number)
         return frozenset(found)
 
@@ -219,6 +221,20 @@ class Losses:
             found.update(new)
             waiting += new
         return False
+
+    @cached_property
+    def gone_at_poles(self) -> list[int]:
+        """Forward ops whose whole result is zero because it is too small, call after call, and is limited and then
+        divided by, or its logarithm taken: the limit stands where a number should be."""
+        return [
+            number
+            for number, p in self.of.items()
+            if p.vanished >= LOST
+            and p.calls >= _CALLS
+            and p.flushed
+            and self.run.ops[number].phase in FORWARD
+            and feeds_pole(self.run, number)
+        ]
 
     @cached_property
     def results(self) -> list[int]:

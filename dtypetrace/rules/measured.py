@@ -96,6 +96,8 @@ def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> d
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
                 found[cause] = number
+    for number in losses.gone_at_poles:
+        found.setdefault(Cause(number, "flushed"), number)
     return found
 
 

@@ -19,14 +19,13 @@ from math import inf, prod
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
-from ..tables.dtypes import DTYPES, REAL
+from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
 from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run
 from .silent_checks import born_otherwise
 
-_NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
 _ANGLES = frozenset({"sin", "cos", "polar"})
 _RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
@@ -64,7 +63,7 @@ class Source:
 
 def _neighbours(dtype: str) -> float:
     """How many consecutive integers a narrow dtype can represent; for other dtypes infinity is good enough here."""
-    return 2.0 ** DTYPES[dtype].digits if dtype in _NARROW else float("inf")
+    return 2.0 ** DTYPES[dtype].digits if dtype in NARROW else float("inf")
 
 
 def find(run: Run) -> list[Finding]:
@@ -86,7 +85,7 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
         if prod(op.shape) > _neighbours(made):
             yield table_finding(run, Narrow(number, -1, f"{prod(op.shape):,} numbers in a row"), op)
         return
-    if name not in _ANGLES and (name not in _RUNNING or made not in _NARROW):
+    if name not in _ANGLES and (name not in _RUNNING or made not in NARROW):
         return
     source = source_of(run, number)
     if not source.pure or not source.narrow:
@@ -116,7 +115,7 @@ def _largest(op: Op) -> int:
 
 def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """An op that casts back to integers what a narrow dtype could not hold."""
-    if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in _NARROW:
+    if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in NARROW:
         return
     dtype, above = op.inputs[0].dtype, op.inputs[0].producer
     while above >= 0:
@@ -153,7 +152,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
             or any(_given(run, i) for i in op.inputs)
         )
         pure = pure and depth < _DEEP and not given
-        narrow.update((at, index) for index, i in enumerate(op.inputs) if i.dtype in _NARROW)
+        narrow.update((at, index) for index, i in enumerate(op.inputs) if i.dtype in NARROW)
         front += [(i.producer, depth + 1) for i in op.inputs if i.producer >= 0]
     return Source(pure, counted, tuple(sorted(narrow, reverse=True)))
 

@@ -22,7 +22,7 @@ from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
 from .at_use import birth_words
-from .case import short
+from .case import cast_words, short
 from .making import At, silent_finding
 from .run_facts import Run, quantity
 
@@ -291,7 +291,7 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     origin = culprit.origin
     ready = graph.table(recording, origin.place, culprit.dtype)
     if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
-        why = f"cast the finished {culprit.dtype} result to {expected} here"
+        why = cast_words(edit, expected)
         return Fix("cast", ready, (edit,), True, why)
     at_use = f"cast {culprit.shown} to {expected} where it is used, {short(place)}"
     own = bool(origin.place.stack) and origin.place.stack[0].user

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
@@ -49,6 +50,8 @@ FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _MOST_ABOVE = 64
 """How many ops above such a function are examined: further up, what was flushed to zero did not stay zero."""
+_NEVER_ZERO = frozenset({"exp", "exp2"})
+"""Functions without a zero: all of it can only have been flushed."""
 _READS = ("_local_scalar_dense", "ones_like")
 """With the first a program reads a number, with the second the engine begins."""
 
@@ -150,13 +153,14 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         op = run.ops[v.op]
         if op.outputs[:1] != ("float16",) or not op.inputs or op.inputs[0].holder is not None:
             continue
-        stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and v.lost_calls >= _FEW_CALLS
+        stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and _flushes(run, v)
         if not stores and (not _saved(run, op, v) or v.rows and _counts(op, v)):  # those are flushed casts
             continue
         kept = op.inputs[0]
         site, event = run.place(op), kept.event if kept.dtype == "float16" else event_of_output(run, v.op)
         culprit = Operand(0, f"what {op.op} stores", "float16", kept.shape, "", "state", run.origin(event, None))
-        lost = f"in {v.lost_calls:,} calls nearly all" if stores else f"{v.flushed:,} of {v.nonzero:,}"
+        calls = stores and v.lost_calls >= _FEW_CALLS
+        lost = f"in {v.lost_calls:,} calls nearly all" if calls else f"{v.flushed:,} of {v.nonzero:,}"
         said = f"{lost} numbers become zero: the smallest float16 is 6e-08"
         ends = FlowStep(site, op.op, op.module, "float32", "float16", "copy", said=said)
         finding = silent_finding(
@@ -171,6 +175,12 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         )
         found.setdefault((culprit.origin.place.stack[:1], site.stack[:1]), finding)
     yield from found.values()
+
+
+def _flushes(run: Run, v: Value) -> bool:
+    """Whether what an optimizer stores becomes zero, in several calls nearly all of it; or a part of it by whose root
+    the step divides."""
+    return v.lost_calls >= _FEW_CALLS or v.flushed >= ROWS_LOST * max(v.nonzero, FEWEST) and feeds_pole(run, v.op)
 
 
 def _saved(run: Run, op: Op, v: Value) -> bool:
@@ -371,6 +381,9 @@ def _flushed_above(measured: _Measured, number: int) -> Value | None:
         p = checked.get(above)
         if v is not None and p is not None and p.flushed:
             return replace(v, flushed=round(p.flushed * p.elements))
+        op = measured.run.ops[above]
+        if v is not None and name_of(op) in _NEVER_ZERO and v.measured and not v.peak:
+            return replace(v, flushed=prod(op.shape))
         waiting += [i.producer for i in measured.run.ops[above].inputs]
     return None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..records import Finding
-from ..tables.dtypes import HALF
+from ..tables.dtypes import NARROW
 from . import measured, measured_tables
 from .losses import Cause, Losses
 from .run_facts import Run
@@ -29,7 +29,7 @@ def find(run: Run) -> Iterable[Finding]:
     wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
     for finding in measured.of_causes(recording, losses, narrow):
-        if finding.culprit is not None and finding.culprit.dtype in HALF:  # float32 in between rounds no digit away
+        if finding.culprit is not None and finding.culprit.dtype in NARROW:  # float32 in between rounds no digit away
             yield finding
     yield from measured.of_causes(recording, losses, wide)
     yield from measured_tables.find(checked, losses, measured_tables.is_blurred)

@@ -7,7 +7,7 @@ from .run_facts import Run
 
 POLES = ("div", "true_divide", "reciprocal", "rsqrt", "log", "log2", "log10", "pow")
 """Functions that are infinite at zero: there an operand that was flushed to zero does harm."""
-_PASS = frozenset({"sum", "add", "clamp", "clamp_min", "maximum", "mm", "mv", "matmul", "mul", "prod"})
+_PASS = frozenset({"sum", "add", "clamp", "clamp_min", "maximum", "mm", "mv", "matmul", "mul", "prod", "sqrt"})
 """Through these a zero goes on towards such a function."""
 _MOST_ABOVE = 64
 

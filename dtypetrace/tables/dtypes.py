@@ -123,6 +123,8 @@ FLOATING = REAL | COMPLEX
 STORAGE_ONLY = frozenset(d.name for d in DTYPES.values() if d.storage_only)
 HALF = frozenset({"float16", "bfloat16"})
 """The 16 bit dtypes that models compute in."""
+NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float16"].digits)
+"""Those, and the 8 bit ones that only store."""
 COUNTERPART: Mapping[str, str] = MappingProxyType({d.name: d.counterpart for d in DTYPES.values() if d.counterpart})
 """Complex dtype to the dtype of its parts, and the reverse."""
 

@@ -451,7 +451,7 @@ def test_an_index_has_no_note_about_parameters(tmp_path):
 
 def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(tmp_path):
     _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
-    assert f.fix.why == "leave this cast out, or make it float16"
+    assert f.fix.why == "make this cast float16, or leave it out"
     _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
     assert f.fix.why.startswith("float32 was chosen on purpose") and [e.after for e in f.fix.edits] == [
         "y.to(torch.float16)"
@@ -705,7 +705,7 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
-    assert f.fix.why == "leave this cast out, or make it bfloat16" and not any(
+    assert f.fix.why == "make this cast bfloat16, or leave it out" and not any(
         "autocast" in other for other in f.fix.alternatives
     )
 

@@ -17,7 +17,7 @@ import torch
 from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
-from .calls import given_numbers
+from .calls import NARROW_FLOATS, given_numbers
 from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
 from .marks import Mark, Origins
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -60,6 +60,8 @@ _ADDING = {
     _aten.maximum,
 }
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+_FLUSHING = NARROW_FLOATS - {torch.bfloat16}
+"""Dtypes in which numbers of usual size become zero."""
 _FAR = {dtype: math.sqrt(torch.finfo(dtype).max) for dtype in _MEASURED - {torch.float16}}
 """By dtype: the square of a value up to this is finite. A single batch may leave the range of float16, whose values are
 never far from its limits."""
@@ -106,7 +108,7 @@ class Values:
                 self.pass_on(inputs[0] if inputs else None, outputs, origins.marks)
             elif kind != _SKIP:
                 self._measure_outputs(number, kind, args, inputs, outputs, origins)
-                if outputs and outputs[0].dtype is torch.float16 and _plain(outputs[0]):
+                if outputs and outputs[0].dtype in _FLUSHING and _plain(outputs[0]):
                     self._look_for_zeros(number, kind, func, inputs, outputs[0], phase)
                 elif outputs and outputs[0].dtype is torch.bfloat16 and func in _SATURATING and _plain(outputs[0]):
                     sums = self._sums_of(outputs[0])
@@ -306,6 +308,7 @@ class Values:
             return
         if kind == _CAST:
             source = inputs[-1]
+            result = result.float() if result.dtype is not torch.float16 else result  # torch can do little with 8 bits
             if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
                 sums.flushed(number, source, result, None)
         elif func.overloadpacket in _VANISHING and phase != "backward":

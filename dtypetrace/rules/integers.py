@@ -24,6 +24,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.operators import LIKES, is_cast, is_move, name_of
+from .case import short
 from .making import At, silent_finding
 from .periodic import PERIODIC
 from .run_facts import Run
@@ -45,6 +46,8 @@ _BITS = frozenset(
 _SIZES = frozenset("floor_divide div gt lt ge le".split())
 """These take integers for quantities."""
 _BY_INDEX = frozenset("index gather embedding index_select scatter index_add scatter_add index_put take".split())
+_MINUS = frozenset({"rsub", "sub"})
+_PICKS = frozenset({"index", "gather", "embedding", "index_select", "take"})
 _FAR = 64
 """How many ops after a wrap are examined."""
 
@@ -66,7 +69,9 @@ def _judged(run: Run, v: Value) -> Finding | None:
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
     if made in HALF:
-        return _undecayed(run, v, op) if v.spoilt >= _ONES * v.exact and _repeated(run, v.op) else None
+        if _complement(run, v.op) >= 0 or v.spoilt >= _ONES * v.exact and _repeated(run, v.op):
+            return _undecayed(run, v, op)
+        return None
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats:
@@ -78,6 +83,20 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if made in ("int32", "int64"):
         return _coarse(run, v, op) if v.spoilt >= _LARGE * v.exact and _given(run, op) else None
     return _wrapped(run, v, op)
+
+
+def _complement(run: Run, number: int) -> int:
+    """The op that subtracts what a cast made from 1, where nothing is left of any of it; -1 for none."""
+    waiting, seen = [number], {number}
+    while waiting:
+        for user in run.users[waiting.pop()]:
+            op = run.ops[user]
+            if name_of(op) in _MINUS and len(op.inputs) == 1 and user in run.values and not run.values[user].peak:
+                return user
+            if user not in seen and (is_cast(op) or is_move(op) or name_of(op) in _PICKS):
+                seen.add(user)
+                waiting.append(user)
+    return -1
 
 
 def _repeated(run: Run, number: int) -> bool:
@@ -241,8 +260,17 @@ def _undecayed(run: Run, v: Value, op: Op) -> Finding:
         fix=Fix("dtype", place, (), False, "keep these factors in float32", ()),
         count=op.count,
         title=f"factors close to 1 become 1 in {made}",
-        notes=("they are multiplied again and again, so a state that should decay does not",),
+        notes=(_lost_of_ones(run, v.op),),
     )
+
+
+def _lost_of_ones(run: Run, number: int) -> str:
+    """What goes wrong where factors that are close to 1 are 1."""
+    zero = _complement(run, number)
+    if zero < 0:
+        return "they are multiplied again and again, so a state that should decay does not"
+    line = f" at {short(run.place(run.ops[zero]))}" if run.place(run.ops[zero]).stack else ""
+    return f"1 minus such a factor{line} is 0, and so is everything multiplied by that"
 
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..source import regions
-from ..tables.dtypes import DTYPES, REAL, wider
+from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, REAL, wider
 from ..tables.operators import is_cast
 from . import averages, measured_tables, titles, training
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
@@ -54,14 +54,10 @@ def find(run: Run) -> Iterable[Finding]:
     tables = list(measured_tables.find(run, losses))
     yield from tables
     sums = averages.find(Run(replace(recording, values=_changes(losses))))
-    known: set[tuple[object, ...]] = {
-        f.culprit.origin.place.stack[:1] for f in (*tables, *sums) if f.culprit is not None
-    }
-    known |= {f.site.stack[:1] for f in sums}
-    known.discard(())
-    yield from _new(_results(recording, losses), known)
+    known = births((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
+    yield from beyond(_results(recording, losses), known)
     lost = _lost_gradients(recording)
-    yield from _new(_gradients(recording, losses, lost), known)
+    yield from beyond(_gradients(recording, losses, lost), known)
     yield from _updates(recording, {c.name for c in lost})
     yield from sums
 
@@ -69,7 +65,13 @@ def find(run: Run) -> Iterable[Finding]:
 # ---------------------------------------------------------------- forward: the results of the program
 
 
-def _new(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
+def births(findings: Iterable[Finding]) -> set[tuple[object, ...]]:
+    """The lines where the dtypes of culprits were decided."""
+    known: set[tuple[object, ...]] = {f.culprit.origin.place.stack[:1] for f in findings if f.culprit is not None}
+    return known - {()}
+
+
+def beyond(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
     """Those that say more than findings about tables and sums. ``known``: the lines that these name."""
     for finding in findings:
         birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
@@ -263,7 +265,8 @@ def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
 def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
     """The operand that rounded: the op's result; if that is exact, the narrowest operand, which was rounded unseen."""
     op, p = recording.ops[number], losses.of[number]
-    made = next((d for d in op.outputs if d in REAL), "")
+    parts = (COUNTERPART[d] if d in COMPLEX else d for d in op.outputs)
+    made = next((d for d in parts if d in REAL), "")
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
     if p.introduced < LOST * p.total and narrow is not None and wider(made, narrow.dtype):
         return narrow.dtype, narrow.event, made_operand(losses.run, op, narrow.dtype, narrow.event)

@@ -17,7 +17,7 @@ from math import prod
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
 from ..source import regions
-from ..tables.dtypes import DTYPES, REAL
+from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.operators import STORES, flops, is_cast, is_move, name_of
 from . import titles
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows
@@ -87,9 +87,7 @@ def find(run: Run) -> Iterator[Finding]:
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
         yield from _first_bad(measured, first)
-    flushed = [
-        v for v in measured.values.values() if v.rows and _counts(run.ops[v.op], v) and not _drowned(measured, v)
-    ]
+    flushed = [v for v in measured.values.values() if v.rows and _counts(run, v) and not _drowned(measured, v)]
     yield from _flushed_states(run, measured.values.values())
     if flushed:
         yield _flushed(run, flushed)
@@ -154,7 +152,7 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         if op.outputs[:1] != ("float16",) or not op.inputs or op.inputs[0].holder is not None:
             continue
         stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and _flushes(run, v)
-        if not stores and (not _saved(run, op, v) or v.rows and _counts(op, v)):  # those are flushed casts
+        if not stores and (not _saved(run, op, v) or v.rows and _counts(run, v)):  # those are flushed casts
             continue
         kept = op.inputs[0]
         site, event = run.place(op), kept.event if kept.dtype == "float16" else event_of_output(run, v.op)
@@ -191,12 +189,15 @@ def _saved(run: Run, op: Op, v: Value) -> bool:
     return made >= 0 and run.ops[made].phase == "optimizer"
 
 
-def _counts(op: Op, v: Value) -> bool:
+def _counts(run: Run, v: Value) -> bool:
+    op = run.ops[v.op]
+    of_gradient = is_cast(op) and any(i.producer >= 0 and run.ops[i.producer].phase == "backward" for i in op.inputs)
     if op.phase in ("backward", "recompute"):
         return op.outputs[:1] != ("bfloat16",) and v.lost_rows >= ROWS_LOST * v.rows
-    if op.phase == "optimizer" or op.outputs[:1] != ("float16",):
+    if op.phase == "optimizer" or not op.outputs or op.outputs[0] not in NARROW - {"bfloat16"}:
         return False
-    return v.lost_rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
+    rows = v.rows if of_gradient else v.lost_rows  # each number of a gradient moves one of a weight
+    return rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
 
 
 def _drowned(measured: _Measured, v: Value) -> bool:
@@ -430,11 +431,12 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     region = _unscaled(run, op, culprit)
     what = "the gradient" if backward else "what is cast"
     starved = _starved(run, worst) if backward else ""
-    lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in float16"
+    dtype = op.outputs[0]
+    lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in {dtype}"
     others = len({(run.ops[v.op].module, run.ops[v.op].place) for v in flushed}) - 1
     source = op.inputs[0].dtype if op.inputs else ""
-    said = f"{lost}, whose smallest number is 6e-08"
-    ends = FlowStep(site, op.op, op.module, source, "float16", "cast", said=said)
+    said = f"{lost}, whose smallest number is {DTYPES[dtype].smallest:.0e}"
+    ends = FlowStep(site, op.op, op.module, source, dtype, "cast", said=said)
     flow = flow_to(run, op, event, ends)
     if region is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
@@ -448,7 +450,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
         flow=flow,
         fix=scale_loss(run, site) if backward else cast_wide(run, worst.op),
         count=worst.measured,
-        title=f"the gradient of {starved} becomes zero in float16" if starved else "",
+        title=f"the gradient of {starved} becomes zero in {dtype}" if starved else "",
         notes=(f"the same happens in {others} more places",) if others else (),
     )
 

@@ -28,11 +28,12 @@ def find(run: Run) -> Iterable[Finding]:
     causes = _first(run, measured.causes(recording, losses, least=LEAST))
     wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
     narrow = {cause: number for cause, number in causes.items() if cause not in wide}
-    for finding in measured.of_causes(recording, losses, narrow):
-        if finding.culprit is not None and finding.culprit.dtype in NARROW:  # float32 in between rounds no digit away
-            yield finding
-    yield from measured.of_causes(recording, losses, wide)
-    yield from measured_tables.find(checked, losses, measured_tables.is_blurred)
+    found = measured.of_causes(recording, losses, narrow)
+    # float32 in between rounds no digit away
+    found = [f for f in found if f.culprit is not None and f.culprit.dtype in NARROW]
+    tables = list(measured_tables.find(checked, losses, measured_tables.is_blurred))
+    yield from tables
+    yield from measured.beyond((*found, *measured.of_causes(recording, losses, wide)), measured.births(tables))
 
 
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:

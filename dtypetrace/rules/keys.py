@@ -1,0 +1,117 @@
+"""Numbers that must be told apart and became equal: keys (DT308), and the limits of intervals (DT204).
+
+Whole numbers up to 2**24 are exact in float32. A key such as ``x * 4096 * 4096 + y * 4096 + z`` is larger: different
+cells get one key, and ``unique`` pools them. The limits of intervals, a cumulative distribution or a list of times,
+are searched by ``searchsorted``: where two are equal, the interval between them is never found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Precision
+from ..tables.dtypes import DTYPES, HALF, REAL
+from ..tables.operators import is_cast, is_move, name_of
+from .blame import flow_to
+from .making import At, silent_finding
+from .run_facts import Run
+
+_DISTINCT = frozenset({"_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"})
+_SEARCHED = {"searchsorted": 0, "bucketize": 1}
+"""By operator, the operand that holds the limits."""
+_WHOLE = frozenset({"floor", "round", "trunc", "ceil"})
+_COMBINE = frozenset({"mul", "add", "sub", "sum", "mm", "mv", "dot", "matmul", "prod", "cat", "stack"})
+"""Of whole numbers these make whole numbers."""
+_FAR = 24
+"""Ops above a comparison that are looked at."""
+_MERGED = 0.1
+"""The share of limits that may be equal to their neighbours."""
+
+
+def find(run: Run) -> Iterator[Finding]:
+    """One finding for each line that compares such numbers."""
+    measured = {p.op: p for p in (*run.recording.spot_checks, *run.recording.precisions)}
+    seen: set[object] = set()
+    for number, op in enumerate(run.ops):
+        if op.phase not in FORWARD:
+            continue
+        name = name_of(op)
+        at, what = -1, ""
+        if name in _DISTINCT:
+            at, what = _large(run, number), "keys that are whole numbers"
+        elif name in _SEARCHED and len(op.inputs) > _SEARCHED[name]:
+            at, what = _merged(run, op.inputs[_SEARCHED[name]].producer, measured), "the limits of intervals"
+        line = run.place(op).stack[:1]
+        if at >= 0 and line not in seen:
+            seen.add(line)
+            yield _finding(run, at, op, what, measured.get(at))
+
+
+def _large(run: Run, number: int) -> int:
+    """The op whose whole numbers are so large that their dtype skips some, -1 for none: what it is computed from are
+    smaller whole numbers."""
+    made = run.ops[number].inputs[0].producer if run.ops[number].inputs else -1
+    while made >= 0 and is_move(run.ops[made]) and run.ops[made].inputs:
+        made = run.ops[made].inputs[0].producer
+    if made < 0 or not run.ops[made].outputs or run.ops[made].outputs[0] not in REAL:
+        return -1
+    most = 2.0 ** DTYPES[run.ops[made].outputs[0]].digits
+    if name_of(run.ops[made]) not in _COMBINE or run.peaks.get(made, 0.0) <= most:
+        return -1
+    waiting, seen = [made], set[int]()
+    whole = False
+    while waiting and len(seen) < _FAR:
+        at = waiting.pop()
+        if at < 0 or at in seen:
+            continue
+        seen.add(at)
+        op = run.ops[at]
+        if name_of(op) in _WHOLE or is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
+            if run.peaks.get(at, 0.0) > most:
+                return -1
+            whole = True
+        elif is_move(op) or name_of(op) in _COMBINE:
+            waiting += [i.producer for i in op.inputs]
+    return made if whole else -1
+
+
+def _merged(run: Run, made: int, measured: dict[int, Precision]) -> int:
+    """The cast that made neighbours equal among the numbers that were handed on to a search, -1 for none."""
+    for _ in range(_FAR):
+        if made < 0 or not run.ops[made].inputs:
+            return -1
+        op, p = run.ops[made], measured.get(made)
+        if is_cast(op) and op.outputs[0] in HALF and p is not None and p.merged >= _MERGED:
+            return made
+        if not is_cast(op) and not is_move(op):
+            return -1
+        made = op.inputs[0].producer
+    return -1
+
+
+def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Finding:
+    maker = run.ops[made]
+    dtype, place = maker.outputs[0], run.place(op)
+    origin = Origin("cast" if is_cast(maker) else "factory", None, maker.op, run.place(maker), is_cast(maker))
+    culprit = Operand(0, f"result of {maker.op}", dtype, maker.shape, maker.device, None, origin)
+    lost = (
+        f"{p.merged:.0%} of them are equal to the next one in {dtype}"
+        if p is not None and p.merged >= _MERGED and is_cast(maker)
+        else f"they reach {run.peaks.get(made, 0.0):.3g}, and {dtype} holds all whole numbers only to "
+        f"{2 ** DTYPES[dtype].digits:,}"
+    )
+    wide = "float32" if dtype in HALF else "int64 or float64"
+    ends = FlowStep(place, op.op, op.module, dtype, dtype, "value", said=f"{op.op} takes equal numbers for one")
+    code, kind = ("DT204", "downcast") if is_cast(maker) else ("DT308", "precision-loss")
+    return silent_finding(
+        code,
+        kind,
+        At.of(op, place),
+        severity="warning",
+        operands=(culprit,),
+        flow=flow_to(run, maker, run.event_of(made) if is_cast(maker) else -1, ends),
+        fix=Fix("dtype", run.place(maker), (), False, f"make these numbers in {wide}", ()),
+        count=op.count,
+        title=f"{what} become equal in {dtype}, and {op.op} cannot tell them apart",
+        notes=(lost,),
+    )

@@ -1,0 +1,98 @@
+"""Steps that change a wide copy of narrow weights, and never write it back (DT304).
+
+``weight.float()`` is the weight itself where that is in float32, and a copy where it is not. A step that subtracts
+gradients from it in place then works in the one case only: in the other, what it changes is read by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin
+from ..tables.dtypes import REAL, wider
+from ..tables.operators import is_cast
+from .making import At, silent_finding
+from .mechanisms import LEAST_STEPS
+from .run_facts import Run
+
+_FAR = 64
+"""Ops above a change that are searched for a gradient."""
+
+
+def find(run: Run) -> Iterator[Finding]:
+    """One finding for each line that casts weights so."""
+    seen: set[object] = set()
+    for number, op in enumerate(run.ops):
+        if not _copies_weight(run, op) or op.count < LEAST_STEPS:
+            continue
+        line = run.place(op).stack[:1]
+        changes = _changes(run, number)
+        if line not in seen and changes and any(_by_gradient(run, change) for change in changes):
+            seen.add(line)
+            yield _finding(run, op, run.ops[changes[-1]])
+
+
+def _copies_weight(run: Run, op: Op) -> bool:
+    """Whether an op outside of modules casts a narrow weight to a wide dtype."""
+    if not is_cast(op) or op.phase not in (*FORWARD, "optimizer") or op.module or not op.inputs or not op.outputs:
+        return False
+    return op.outputs[0] in REAL and wider(op.outputs[0], op.inputs[0].dtype) and run.weight_of(op.inputs[0])
+
+
+def _changes(run: Run, number: int) -> list[int]:
+    """The ops that change a tensor in place, if nothing else uses it; else none."""
+    chain, waiting = {number}, [number]
+    while waiting:
+        for user in run.users[waiting.pop()]:
+            op = run.ops[user]
+            if not op.written or any(i.producer in chain for n, i in enumerate(op.inputs) if n not in op.written):
+                return []
+            if user not in chain:
+                chain.add(user)
+                waiting.append(user)
+    return sorted(chain - {number})
+
+
+def _by_gradient(run: Run, number: int) -> bool:
+    """Whether an op changes a tensor by what was computed from a gradient."""
+    op = run.ops[number]
+    waiting = [i.producer for n, i in enumerate(op.inputs) if n not in op.written]
+    seen: set[int] = set()
+    while waiting and len(seen) < _FAR:
+        at = waiting.pop(0)
+        if at < 0 or at in seen:
+            continue
+        seen.add(at)
+        if run.ops[at].phase == "backward":
+            return True
+        waiting += [i.producer for i in run.ops[at].inputs]
+    return False
+
+
+def _finding(run: Run, op: Op, change: Op) -> Finding:
+    place, site = run.place(op), run.place(change)
+    weight, made = op.inputs[0], op.outputs[0]
+    culprit = Operand(
+        0, f"result of {op.op}", made, op.shape, op.device, None, Origin("cast", None, op.op, place, True)
+    )
+    copied = FlowStep(place, op.op, op.module, weight.dtype, made, "cast", said=f"a {made} copy of a weight")
+    ends = FlowStep(site, change.op, change.module, made, made, "value", said="only the copy changes")
+    return silent_finding(
+        "DT304",
+        "lost-update",
+        At.of(op, place),
+        severity="warning",
+        operands=(culprit,),
+        flow=(copied, ends),
+        fix=Fix(
+            "plan",
+            site,
+            (),
+            False,
+            f"write the copy back into the {weight.dtype} weight after this change: weight.copy_(copy)",
+            (f"keep the trained weights in {made}",),
+        ),
+        count=op.count,
+        title=f"steps change {made} copies of {weight.dtype} weights, and nothing reads the copies",
+        notes=(f"{op.op} returns a {made} weight itself, but a copy of a {weight.dtype} one",),
+    )

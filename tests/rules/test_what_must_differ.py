@@ -1,0 +1,174 @@
+"""Numbers that must be told apart: keys, limits of intervals, neighbours in a table, and factors close to 1."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+
+def said(tmp_path, text: str) -> tuple[programs.Program, list[tuple[str, str]]]:
+    program = programs.run(tmp_path, text, numerics=True)
+    return program, [(f.code, f.kind) for f in program.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize(
+    ("span", "found"), [(4096, [("DT308", "precision-loss")]), (64, [])], ids=["beyond float32", "exact"]
+)
+def test_keys_that_are_computed_from_whole_numbers(span, found, tmp_path):
+    text = f"""
+    cell = torch.floor(torch.rand(500, 3) * 1000 % {span})
+    stride = torch.tensor([{span} * {span}, {span}, 1.0])
+    key = (cell * stride).sum(-1)  # summed
+    torch.unique(key)
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == found
+    for f in program.findings:
+        assert program.at(f.culprit.origin.place).endswith("# summed")
+
+
+def test_measurements_may_be_large_and_distinct(tmp_path):
+    assert said(tmp_path, "torch.unique((torch.rand(500) * 1e9 + torch.rand(500)))")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "found"),
+    [("float16", 8000, [("DT204", "downcast")]), ("float32", 8000, []), ("float16", 100, [])],
+)
+def test_limits_of_intervals(dtype, size, found, tmp_path):
+    text = f"""
+    share = torch.rand({size}) + 0.5
+    limits = (share.cumsum(0) / share.sum()).to(torch.{dtype})  # cast
+    torch.searchsorted(limits.float(), torch.rand(64))
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == found
+    for f in program.findings:
+        assert program.at(f.culprit.origin.place).endswith("# cast")
+
+
+BIASES = """
+slopes = 2.0 ** -torch.arange(1, 5)
+far = torch.arange({first}, {last})
+bias = (slopes[:, None] * far).to(torch.{dtype})  # cast
+(bias.float() * torch.rand(4, 1)).softmax(-1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "dtype", "found"),
+    [
+        (0, 1024, "bfloat16", [("DT204", "downcast")]),
+        (0, 1024, "float32", []),
+        (0, 100, "bfloat16", []),
+        (-1023, 1, "bfloat16", []),  # relative to the last one: the far ones vanish in the softmax
+    ],
+)
+def test_biases_of_neighbouring_positions(first, last, dtype, found, tmp_path):
+    program, codes = said(tmp_path, BIASES.format(first=first, last=last, dtype=dtype))
+    assert codes == found
+    for f in program.findings:
+        assert program.at(f.culprit.origin.place).endswith("# cast")
+
+
+def test_rotary_tables_may_be_cast_when_they_are_ready(tmp_path):
+    text = """
+    angles = torch.arange(1024)[:, None] * 10000 ** (-torch.arange(0, 32, 2) / 32)
+    table = torch.cos(angles).to(torch.bfloat16)
+    (table.float() * torch.rand(1024, 16)).sum()
+    """
+    assert said(tmp_path, text)[1] == []
+
+
+@pytest.mark.parametrize(("decay", "found"), [(0.9985, [("DT204", "downcast")]), (0.9, [])])
+def test_one_minus_a_factor_that_is_one(decay, found, tmp_path):
+    text = f"""
+    decay = torch.tensor({decay}).to(torch.bfloat16)  # cast
+    average, value = torch.zeros(8), torch.rand(8)
+    for _ in range(12):
+        average.add_((1 - decay) * (value - average))
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == found
+    for f in program.findings:
+        assert program.at(f.culprit.origin.place).endswith("# cast")
+        assert any("1 minus such a factor" in note for note in f.notes)
+
+
+STEP = """
+net = nn.Linear(8, 1).to(torch.{dtype})
+for _ in range(5):
+    net(torch.rand(16, 8, dtype=torch.{dtype})).float().square().mean().backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            w = p.data.float()  # copied
+            w.mul_(0.999)
+            w.sub_(p.grad.float() * 0.1)
+            {after}
+            p.grad = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "after", "found"),
+    [
+        ("bfloat16", "", [("DT304", "lost-update")]),
+        ("bfloat16", "p.copy_(w)", []),
+        ("bfloat16", "largest = w.abs().max()", []),
+        ("float32", "", []),  # the weight itself
+    ],
+)
+def test_a_step_that_changes_a_copy_of_the_weights(dtype, after, found, tmp_path):
+    program, codes = said(tmp_path, STEP.format(dtype=dtype, after=after))
+    assert codes == found
+    for f in program.findings:
+        if f.severity != "note":
+            assert program.at(f.culprit.origin.place).endswith("# copied")
+
+
+@pytest.mark.parametrize(("scale", "found"), [(1, [("DT302", "underflow")]), (2**12, [])])
+def test_gradients_that_are_packed_in_8_bits(scale, found, tmp_path):
+    text = f"""
+    net = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+    opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for _ in range(4):
+        opt.zero_grad()
+        (net(torch.rand(64, 16)) * 0.01).square().mean().backward()
+        for p in net.parameters():
+            packed = (p.grad * {scale}).to(torch.float8_e5m2)  # packed
+            p.grad = packed.float() / {scale}
+        opt.step()
+    """
+    program, codes = said(tmp_path, text)
+    assert codes[:1] == found
+    if found:
+        assert program.at(program.findings[0].culprit.origin.place).endswith("# packed")
+
+
+def test_a_determinant_that_a_limit_replaces(tmp_path):
+    text = """
+    cov = torch.eye(16) * 1e-3
+    for _ in range(3):
+        volume = torch.det(cov).clamp_min(1e-38).log()  # det
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == [("DT302", "underflow")]
+    assert program.at(program.findings[0].culprit.origin.place).endswith("# det")
+
+
+def test_exponentials_that_vanish_before_they_are_normalised(tmp_path):
+    text = """
+    net = nn.Linear(4, 4)
+    opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+    def shares(shift):
+        rate = torch.exp(net(torch.rand(8, 4)) - shift)  # exp
+        return rate / rate.sum(-1, keepdim=True)
+    for step in range(4):
+        opt.zero_grad()
+        shares(0.0).square().mean().backward()
+        opt.step()
+    print(shares(200.0).sum().item())
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == [("DT302", "underflow")]
+    assert program.at(program.findings[0].culprit.origin.place).endswith("# exp")

@@ -73,9 +73,13 @@ def _missed(run: Run) -> Iterator[Finding]:
     casts = {p.event for p in held if p.event >= 0 and p.dtype in HALF and events[p.event].how == "cast"}
     if not casts or any(p.dtype not in HALF for p in held):
         return
+    # a model may compute in a wide dtype first, and be cast when it is trained: then its modules run in both
+    reached = {op.module for op in run.ops if any(i.event in casts for i in op.inputs)}
     ran: list[Op] = []
     weights: dict[int, Input] = {}
-    for op in run.ops:
+    for op in run.ops if reached else ():
+        if op.module in reached:
+            continue
         for i in op.inputs:
             made = i.event >= 0 and events[i.event].how == "parameter" and i.holder == "parameter" and i.dtype in REAL
             if made and op.phase in FORWARD and op.model >= 0 and wider(i.dtype, held[0].dtype):

@@ -54,3 +54,30 @@ def test_wide_models_that_were_chosen(lines, tmp_path):
     program = programs.run(tmp_path, "import numpy as np\n" + lines)
     assert program.error is None, program.error
     assert [f.title for f in program.findings if f.severity != "note"] == []
+
+
+def test_a_model_that_is_cast_when_it_is_trained(tmp_path):
+    text = """
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(8, 8)
+        def forward(self, x):
+            return self.first(x)
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = Body()
+            self.head = nn.Linear(8, 8, bias=False)
+            self.head.weight = self.body.first.weight
+        def forward(self, x):
+            return self.head(self.body(x))
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.randn(4, 8)).square().mean().backward()
+    opt.step()
+    net.to(torch.bfloat16)
+    with torch.no_grad():
+        net(torch.randn(4, 8, dtype=torch.bfloat16))
+    """
+    assert [f.code for f in programs.run(tmp_path, text).findings] == []

@@ -134,6 +134,8 @@ class Kept(NamedTuple):
     factor: Any = 1.0
     error: Tensor | None = None
     """The errors that its sums have added up, before the factor."""
+    before: Tensor | None = None
+    """For a wide sum of a narrow tensor and something wide: a sample of the narrow one."""
 
 
 class Increments:
@@ -285,11 +287,21 @@ class Increments:
         """Follows op ``number``, which made a new tensor. Returns what arrived, if it adds to what the same op made the
         time before."""
         mark = origins.of(out)
-        if mark is None or out.dtype not in NARROW or private.current_graph_task_id() != -1 or not _plain(out):
-            return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
+        widened = out.dtype is torch.float32 and func in _ADDS and any(t.dtype in NARROW for t in tensors)
+        if (
+            mark is None
+            or out.dtype not in NARROW
+            and not widened
+            or private.current_graph_task_id() != -1
+            or not _plain(out)
+        ):
+            return None
         if func in _COPIES:
             known = self._kept(tensors[-1], origins)
+            if known is not None and func in _WRITES and tensors[-1].dtype is torch.float32:
+                self._remember(out, Kept(known.number))
+                return self._written_back(known, tensors[-1], out)
             if known is not None and tensors[-1].dtype is out.dtype:
                 mark.kept = known
                 if func in _WRITES:
@@ -299,6 +311,10 @@ class Increments:
             return None
         kept = [self._kept(t, origins) for t in tensors]
         if func in _ADDS:
+            if widened:
+                base = next((k.base for k in kept if k is not None and k.number == number), None)
+                mark.kept = Kept(number, before=base)
+                return None
             changed, error = self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
             mark.kept = Kept(number, error=error)
             return changed
@@ -308,6 +324,14 @@ class Increments:
         mark.kept = self._scaled(func, args, kept[0], tensors[0]) if kept[0] is not None and changed is None else None
         mark.kept = mark.kept or Kept(number)
         return changed
+
+    @staticmethod
+    def _written_back(known: Kept, source: Tensor, out: Tensor) -> Changed | None:
+        """How much of a wide sum arrived in the narrow tensor from which it was computed."""
+        if known.before is None or known.before.numel() != sample(out).numel():
+            return None
+        due = (sample(source) - known.before).abs() > _NOISE * known.before.float().abs()
+        return Changed(due.sum(), (due & (sample(out) != known.before)).sum(), 0)
 
     @staticmethod
     def _decayed(number: int, func: Any, args: tuple[Any, ...], kept: Kept, out: Tensor) -> Changed | None:

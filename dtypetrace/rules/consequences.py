@@ -21,6 +21,8 @@ class _Others:
     writes: frozenset[_Change]
     """The narrowing writes, and the changes of averages and sums that leave no trace."""
     lost: frozenset[_Change]
+    averages: frozenset[_Change]
+    """Those of them that do not only add: what an average becomes depends on what it was."""
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> bool:
         """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` restrict it to some phases."""
@@ -28,6 +30,8 @@ class _Others:
         return any(f.phase == phase or not phase and f.phase != other_than for f in found)
 
 
+_ADDS = frozenset({"add", "iadd", "sub", "isub", "index_add", "scatter_add"})
+"""Calls that add what does not depend on the sum."""
 _Rule = Callable[[Finding, _Others], bool]
 
 
@@ -51,13 +55,14 @@ def _predicted_and_measured(f: Finding, others: _Others) -> bool:
 
 def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
     """Rounding that is caused by a narrowing write."""
-    return f.code == "DT308" and _birth(f) in others.narrowed or f.code == "DT307" and _change(f) in others.writes
+    sums = f.code == "DT307" and _change(f) in others.writes and _change(f) not in others.averages
+    return sums or f.code == "DT308" and _birth(f) in others.narrowed
 
 
 def _write_to_what_stays(f: Finding, others: _Others) -> bool:
     """A narrowing write that is right by itself, but is lost; or one to an average whose other changes, such as its
     decay, are lost too: they narrow nothing."""
-    itself = f.severity == "note" and _change(f) in others.lost
+    itself = _change(f) in others.lost and (f.severity == "note" or _change(f) in others.averages)
     return f.code == "DT203" and (itself or any(birth == _birth(f) and op != f.op for birth, op in others.lost))
 
 
@@ -98,7 +103,12 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     writes = [f for f in found if f.code == "DT203" and f.severity != "note"]
     lost = [f for f in found if f.code == "DT307"]
     others = _Others(
-        found, _births(refused), _births(writes), frozenset(map(_change, writes)), frozenset(map(_change, lost))
+        found,
+        _births(refused),
+        _births(writes),
+        frozenset(map(_change, writes)),
+        frozenset(map(_change, lost)),
+        frozenset(_change(f) for f in lost if f.op.strip("_") not in _ADDS),
     )
     kept = (f for f in found if not any(rule(f, others) for rule in _LEFT_OUT))
     return [replace(f, severity="note") if any(rule(f, others) for rule in _NOTES) else f for f in kept]

@@ -62,6 +62,8 @@ class Losses:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.of: dict[int, Precision] = {p.op: p for p in run.recording.precisions}
+        self._passed: dict[int, tuple[int, ...]] = {}
+        """For each op whose loss was followed: the ops that it came through, from the cause on."""
         self._infinite: dict[int, int] = {}
         """For each op whose ways were searched: the op that made its infinities."""
 
@@ -122,8 +124,9 @@ class Losses:
         """The op at which the loss of an op's result began."""
         if self.of[number].spoiled and (made := self._made_infinite(number)) >= 0:
             return Cause(made, "infinite")
-        seen = {number}
+        seen, way = {number}, [number]
         at = number
+        self._passed[number] = ()
         least = ORDINARY if self.of[number].spoiled else _KEPT * self.badness(number)
         while True:
             p = self.of[at]
@@ -140,7 +143,14 @@ class Losses:
                     small = at  # each call lost a little of the range, until nothing was left
                 return Cause(at, "amplified", self._rounded(at)) if small < 0 else Cause(small, "flushed")
             seen.add(worst)
+            self._passed[number] = tuple(way)
+            way.append(worst)
             at = worst
+
+    def goes_through(self, number: int) -> bool:
+        """Whether the loss of an op's result went through numbers that are not zero by structure, and lost half of
+        them: the exponential of a difference, as in a ratio of probabilities."""
+        return any(self.of[n].total >= LOST and not self.cancels(n) for n in self._passed.get(number, ()))
 
     def _made_infinite(self, number: int) -> int:
         """The nearest op on the ways to a spoiled result that made most of its infinities itself, -1 for none. In a

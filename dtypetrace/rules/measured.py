@@ -122,7 +122,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     if p.spoiled or cause.how != "amplified":
         return True
     if losses.cancels(cause.op):
-        return False
+        return losses.goes_through(number)
     return p.total >= LOST or losses.jumps(cause.op)
 
 

@@ -21,6 +21,8 @@ _MERGED = 0.1
 """The share of a table's entries that may be equal to their neighbours, at its fine end."""
 _BLURRED = 0.02
 """The share of a table's entries that may be equal to neighbours from which they differ by more than a detail."""
+_SPOILT = 0.25
+"""The error of a table, relative to it, that shows in a few calls."""
 
 
 def _is_coarse(op: Op, p: Precision) -> bool:
@@ -31,6 +33,11 @@ def _is_coarse(op: Op, p: Precision) -> bool:
 def is_blurred(op: Op, p: Precision) -> bool:
     """Whether neighbours in a table are equal that should be different numbers."""
     return p.blurred >= _BLURRED
+
+
+def is_spoilt(op: Op, p: Precision) -> bool:
+    """Whether a small sample of a table shows damage: equal neighbours, or a quarter of the numbers."""
+    return is_blurred(op, p) or p.total >= _SPOILT
 
 
 def find(run: Run, losses: Losses, bad: Callable[[Op, Precision], bool] = _is_coarse) -> Iterable[Finding]:

@@ -196,6 +196,8 @@ def _counts(run: Run, v: Value) -> bool:
         return op.outputs[:1] != ("bfloat16",) and v.lost_rows >= ROWS_LOST * v.rows
     if op.phase == "optimizer" or not op.outputs or op.outputs[0] not in NARROW - {"bfloat16"}:
         return False
+    if v.emptied and is_cast(op) and run.weight_of(op.inputs[0]):
+        return True
     rows = v.rows if of_gradient else v.lost_rows  # each number of a gradient moves one of a weight
     return rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
 

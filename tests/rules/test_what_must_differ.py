@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import programs
 import pytest
 
 
 def said(tmp_path, text: str) -> tuple[programs.Program, list[tuple[str, str]]]:
-    program = programs.run(tmp_path, text, numerics=True)
+    program = programs.run(tmp_path, f"torch.manual_seed(0)\n{textwrap.dedent(text)}", numerics=True)
     return program, [(f.code, f.kind) for f in program.findings if f.severity != "note"]
 
 
@@ -172,3 +174,76 @@ def test_exponentials_that_vanish_before_they_are_normalised(tmp_path):
     program, codes = said(tmp_path, text)
     assert codes == [("DT302", "underflow")]
     assert program.at(program.findings[0].culprit.origin.place).endswith("# exp")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "steps", "found"),
+    [("bfloat16", 25, [("DT204", "downcast")]), ("bfloat16", 1000, []), ("float32", 25, [])],
+    ids=["the first timesteps", "all timesteps", "float32"],
+)
+def test_the_noise_of_the_first_timesteps(dtype, steps, found, tmp_path):
+    text = f"""
+    kept = (1 - torch.linspace(1e-4, 0.02, 1000)).cumprod(0)
+    for _ in range(3):
+        latents = torch.rand(64, 8).to(torch.{dtype})
+        t = torch.randint(0, {steps}, (64,))
+        alpha = kept.to(latents.dtype)[t]  # cast
+        noisy = alpha[:, None] ** 0.5 * latents + (1 - alpha[:, None]) ** 0.5 * torch.rand_like(latents)
+        print(noisy.float().mean().item())
+    """
+    assert said(tmp_path, text)[1] == found
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("bfloat16", [("DT308", "precision-loss")]), ("float32", [])])
+def test_the_exponential_of_a_difference_that_cancels(dtype, found, tmp_path):
+    text = f"""
+    log_p = -torch.rand(256) * 40 - 400
+    stored = log_p.to(torch.{dtype})  # cast
+    for _ in range(3):
+        ratio = (log_p - stored.float()).exp()
+        print((ratio - 1).square().mean().item())
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == found
+    if found:
+        assert program.at(program.findings[0].culprit.origin.place).endswith("# cast")
+
+
+@pytest.mark.parametrize("columns", ["times[:, None]", "np.stack([times, sizes], 1)"])
+def test_times_in_one_column_of_a_table(columns, tmp_path):
+    text = f"""
+    import numpy as np
+    draw = np.random.default_rng(0)
+    times, sizes = 1_700_000_000 + np.cumsum(draw.exponential(12.0, 200)), draw.normal(size=200)
+    table = torch.tensor({columns}, dtype=torch.float32)  # converted
+    torch.diff(table[:, 0]).clamp(max=60).tanh().mean()
+    """
+    program, codes = said(tmp_path, text)
+    assert ("DT204", "downcast") in codes
+    assert program.at(program.findings[0].culprit.origin.place).endswith("# converted")
+
+
+def test_weights_that_become_zero_as_they_are_stored(tmp_path):
+    text = """
+    net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    nn.init.normal_(net[1].weight, std=1e-4)
+    packed = {k: v.to(torch.float8_e4m3fn) for k, v in net.state_dict().items()}  # packed
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == [("DT302", "underflow")]
+    assert program.at(program.findings[0].culprit.origin.place).endswith("# packed")
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("bfloat16", [("DT307", "lost-update")]), ("float32", [])])
+def test_an_average_that_is_computed_wide_and_copied_back(dtype, found, tmp_path):
+    text = f"""
+    from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
+    net = nn.Linear(8, 8)
+    average = AveragedModel(nn.Linear(8, 8), avg_fn=get_ema_avg_fn(0.998)).to(torch.{dtype})
+    for _ in range(12):
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(torch.rand_like(p) * 0.001)
+        average.update_parameters(net)
+    """
+    assert said(tmp_path, text)[1] == found

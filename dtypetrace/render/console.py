@@ -157,7 +157,7 @@ def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
         if frame.file != file:
             at = f"{wording.relative(frame.file)}:{frame.line}"
             shown += styled(excerpt.display.wrapped("  ::: ", at), "")
-        file, span = frame.file, excerpt.span(frame)
+        file, span = frame.file, excerpt.span(frame, above)
         shown += excerpt.labelled(span, label, "-" if number else "^", above)
         above = span
     return shown

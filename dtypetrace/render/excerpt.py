@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..records import Edit, Frame, Recording
 from ..source.patch import PatchedFile
-from .layout import Display, columns
+from .layout import CUT, Display, columns
 
 StyledLine = tuple[str, str]
 """One line of text, and rich's name of its style."""
@@ -62,8 +62,9 @@ class Excerpt:
 
     # ------------------------------------------------------------ labelled spans
 
-    def span(self, frame: Frame) -> Span:
-        """The line of a frame, cut so that its span is visible."""
+    def span(self, frame: Frame, above: Span | None = None) -> Span:
+        """The line of a frame, cut so that its span is visible; or as the span above it shows the same line, if its own
+        begins there."""
         written = self.recording.line(frame.file, frame.line)
         if not self._fits(written):
             written = _without_comment(written)
@@ -71,6 +72,11 @@ class Excerpt:
         end = (frame.end_column or 1) - 1 if frame.end_line == frame.line else len(_without_comment(written))
         begin = begin if begin < len(written) else len(written) - len(written.lstrip())
         head, span = self.display.printable(written[:begin]), self.display.printable(written[:end])
+        if above is not None and (above.frame.file, above.frame.line) == (frame.file, frame.line):
+            begins = above.line.removesuffix(CUT)
+            if columns(head) < columns(begins) and self.display.printable(written).startswith(begins):
+                visible = min(columns(span), columns(above.line)) - columns(head)
+                return Span(frame, above.line, columns(head), max(1, visible))
         line, begin, end = self.display.clipped(
             self.display.printable(written), len(head), max(len(span), len(head) + 1), self.room
         )
@@ -133,7 +139,9 @@ class Excerpt:
         if not self._fits(new):
             new = _without_comment(new)
         if self._columns(marks.lstrip()) > self.room - _LEAST_AROUND:  # whole, so that it can be copied
-            return [(self._numbered(number, self.display.printable(new)), "green")]
+            number_of = self._numbered(number, "").rpartition("|")[0]
+            cut, _, _ = self.display.clipped(self.display.printable(old), 0, 1, self.room)
+            return [(f"{number_of}- {cut}", "red"), (f"{number_of}+ {self.display.printable(new)}", "green")]
         begin, end = len(marks) - len(marks.lstrip()), len(marks)
         line, *span = self.display.clipped(self.display.printable(new), begin, max(end, begin + 1), self.room)
         if not self._fits(new):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..terminal import seen
 
 NARROWEST = 60
-_CUT = "..."
+CUT = "..."
 _WORDS = re.compile(r"(?:\[[\d, ]*\]|\S)+")  # a shape is one word
 
 
@@ -73,20 +73,20 @@ class Display:
         """
         if columns(text) <= room:
             return text, begin, end
-        if columns(text[begin:end]) > room - 2 * len(_CUT):
-            half = (room - 3 * len(_CUT)) // 2
-            span = _head(text[begin:end], half) + _CUT + _head(text[begin:end][::-1], half)[::-1]
+        if columns(text[begin:end]) > room - 2 * len(CUT):
+            half = (room - 3 * len(CUT)) // 2
+            span = _head(text[begin:end], half) + CUT + _head(text[begin:end][::-1], half)[::-1]
             text, end = text[:begin] + span + text[end:], begin + len(span)
-        more = len(_CUT) * (end < len(text))
+        more = len(CUT) * (end < len(text))
         if columns(text[:end]) + more > room:
-            left = _head(text[:end][::-1], room - more - len(_CUT))
+            left = _head(text[:end][::-1], room - more - len(CUT))
             text, begin, end = (
-                _CUT + left[::-1] + text[end:],
-                begin - end + len(left) + len(_CUT),
-                len(left) + len(_CUT),
+                CUT + left[::-1] + text[end:],
+                begin - end + len(left) + len(CUT),
+                len(left) + len(CUT),
             )
         if columns(text) > room:
-            text = _head(text, room - len(_CUT)) + _CUT
+            text = _head(text, room - len(CUT)) + CUT
         return text, begin, end
 
 
@@ -109,7 +109,7 @@ def shortened(path: str, room: int) -> str:
     before = path[: len(path) - len(path.lstrip("([{'\""))]
     parts = path.split(os.sep)
     for kept in range(1, len(parts)):
-        shorter = before + os.sep.join((_CUT, *parts[kept:]))
+        shorter = before + os.sep.join((CUT, *parts[kept:]))
         if columns(shorter) <= room:
             return shorter
     return path

@@ -295,7 +295,7 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
     return {
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
-        "load": f"load it as {wanted}, or cast it after loading",
+        "load": f"cast what is loaded to {wanted}, or cast the module after loading",
         "cast": f"make this cast {wanted}, or leave it out",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",

@@ -86,12 +86,19 @@ def _of_broken_weights(f: Finding, others: _Others) -> bool:
     return f.code == "DT302" and f.phase == "backward" and broken
 
 
+def _of_the_setting(f: Finding, others: _Others) -> bool:
+    """What autocast widens because it computes in another dtype than the weights have."""
+    by_autocast = f.culprit is not None and f.culprit.origin.kind == "autocast"
+    return f.code == "DT201" and f.severity == "note" and by_autocast and others.harmful("DT401")
+
+
 _LEFT_OUT: tuple[_Rule, ...] = (
     _before_it_was_refused,
     _cast_of_a_refusal,
     _predicted_and_measured,
     _rounded_by_a_write,
     _write_to_what_stays,
+    _of_the_setting,
 )
 _NOTES: tuple[_Rule, ...] = (_starved, _divided_by_infinity, _of_broken_weights)
 

@@ -16,7 +16,7 @@ from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Op, Operand, Place
 from ..source import editing
 from ..tables.dtypes import REAL, wider
-from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, writes
+from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, writes
 from ..tables.rule_language import Gives
 from . import checks, wide_weights
 from .case import short
@@ -76,9 +76,9 @@ def scale_loss(run: Run, site: Place) -> Fix:
         return Fix("plan", site, (), False, "scale the loss, so that its gradients fit float16", instead, lines=lines)
     scaled = "scale the loss (torch.amp.GradScaler), so that its gradients fit float16"
     if not run.recording.updates:  # a scaler is for steps of an optimizer
-        scaled = (
-            "multiply the loss by a power of two, such as 2**14, and divide its gradients by it: they then fit float16"
-        )
+        begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
+        at = f" at {short(begins)}" if begins is not None and begins.stack else ""
+        scaled = f"multiply the loss{at} by a power of two, such as 2**14, and divide the gradients by it"
     return Fix("plan", site, (), False, scaled, instead)
 
 

@@ -140,8 +140,8 @@ class Excerpt:
             new = _without_comment(new)
         if self._columns(marks.lstrip()) > self.room - _LEAST_AROUND:  # whole, so that it can be copied
             number_of = self._numbered(number, "").rpartition("|")[0]
-            cut, _, _ = self.display.clipped(self.display.printable(old), 0, 1, self.room)
-            return [(f"{number_of}- {cut}", "red"), (f"{number_of}+ {self.display.printable(new)}", "green")]
+            was, _, _ = self.display.clipped(self.display.printable(old), 0, 1, self.room)
+            return [(f"{number_of}- {was}", "red"), (f"{number_of}+ {self.display.printable(new)}", "green")]
         begin, end = len(marks) - len(marks.lstrip()), len(marks)
         line, *span = self.display.clipped(self.display.printable(new), begin, max(end, begin + 1), self.room)
         if not self._fits(new):

@@ -40,8 +40,11 @@ def is_spoilt(op: Op, p: Precision) -> bool:
     return is_blurred(op, p) or p.total >= _SPOILT
 
 
-def find(run: Run, losses: Losses, bad: Callable[[Op, Precision], bool] = _is_coarse) -> Iterable[Finding]:
-    """DT204: tables made of factories and integers only, that are ``bad``."""
+def find(
+    run: Run, losses: Losses, bad: Callable[[Op, Precision], bool] = _is_coarse, *, counted: bool = False
+) -> Iterable[Finding]:
+    """DT204: tables made of factories and integers only, that are ``bad``. counted: only those that are made from a
+    sequence or a count."""
     found: dict[tuple[object, ...], Finding] = {}
     coarse: set[int] = set()
     for number, p in losses.of.items():
@@ -59,7 +62,7 @@ def find(run: Run, losses: Losses, bad: Callable[[Op, Precision], bool] = _is_co
             continue
         source = narrow_tables.source_of(run, number, narrow_tables.MEASURED_NO_TABLE)
         narrow = source.narrow[-1] if source.narrow else (number, -1) if op.outputs[0] in HALF else None
-        if source.pure and narrow is not None:
+        if source.pure and narrow is not None and (source.counted or not counted):
             coarse.add(number)
             at, index = narrow
             f = narrow_tables.table_finding(run, narrow_tables.Narrow(at, index, _coarse(p)), op)

@@ -31,7 +31,7 @@ def find(run: Run) -> Iterable[Finding]:
     found = measured.of_causes(recording, losses, narrow)
     # float32 in between rounds no digit away
     found = [f for f in found if f.culprit is not None and f.culprit.dtype in NARROW]
-    tables = list(measured_tables.find(checked, losses, measured_tables.is_spoilt))
+    tables = list(measured_tables.find(checked, losses, measured_tables.is_spoilt, counted=True))
     yield from tables
     yield from measured.beyond((*found, *measured.of_causes(recording, losses, wide)), measured.births(tables))
 

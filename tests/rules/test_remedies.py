@@ -213,7 +213,7 @@ class Model(Scale):
         ("m = lib.Model.from_pretrained(4)  #!\nm(x)", "load", "in lib.Model.from_pretrained(): it is loaded as float32", "load it as float16, by the dtype argument of lib.Model.from_pretrained()", None),
         (
             "m = lib.Model.from_pretrained(4, dtype=torch.float64)  #!\nnet(m.weight)", "load", "in lib.Model.from_pretrained(): the call names float64",
-            "cast what is loaded to float16", "torch.float16",
+            "load it as float16", "torch.float16",
         ),
     ],
 )  # fmt: skip

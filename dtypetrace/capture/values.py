@@ -38,7 +38,8 @@ _FOLLOWED_IDS = WATCHED_IDS | frozenset(map(id, FOLLOWED))
 _HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
 """In float16: this and smaller values become zero."""
 
-_COPIES = {_aten._to_copy, _aten.copy_, _aten.copy}
+# in inference mode ``to`` is not decomposed; it may return its operand, so its schema says that it is a view
+_COPIES = {_aten._to_copy, _aten.copy_, _aten.copy, _aten.to}
 # Ops where a row of zeros in the result means that it was flushed, if the same row of the gradient is not zero. This
 # does not hold for the backward of a mask, a slice or a normalisation: those make exact zeros by design.
 _PRODUCTS = {
@@ -387,10 +388,10 @@ def _kind_of(func: Any) -> int:
     packet = getattr(func, "overloadpacket", None)
     if packet is None or packet.__name__.startswith(_NOT_ARITHMETIC):
         return _SKIP
-    if func.is_view:
-        return _VIEW
     if packet in _COPIES:
         return _CAST
+    if func.is_view:
+        return _VIEW
     return _PRODUCT if packet in _PRODUCTS else _ADDS if packet in _ADDING else _MEASURE
 
 

@@ -76,12 +76,12 @@ def _large(run: Run, number: int) -> int:
 
 
 def _merged(run: Run, made: int, measured: dict[int, Precision]) -> int:
-    """The cast that made neighbours equal among the numbers that were handed on to a search, -1 for none."""
+    """The op that made neighbours equal among the numbers that were handed on to a search, -1 for none."""
     for _ in range(_FAR):
         if made < 0 or not run.ops[made].inputs:
             return -1
         op, p = run.ops[made], measured.get(made)
-        if is_cast(op) and op.outputs[0] in HALF and p is not None and p.merged >= _MERGED:
+        if op.outputs[0] in HALF and not is_move(op) and p is not None and p.merged >= _MERGED:
             return made
         if not is_cast(op) and not is_move(op):
             return -1
@@ -96,13 +96,13 @@ def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Fin
     culprit = Operand(0, f"result of {maker.op}", dtype, maker.shape, maker.device, None, origin)
     lost = (
         f"{p.merged:.0%} of them are equal to the next one in {dtype}"
-        if p is not None and p.merged >= _MERGED and is_cast(maker)
+        if p is not None and p.merged >= _MERGED and dtype in HALF
         else f"they reach {run.peaks.get(made, 0.0):.3g}, and {dtype} holds all whole numbers only to "
         f"{2 ** DTYPES[dtype].digits:,}"
     )
     wide = "float32" if dtype in HALF else "int64 or float64"
     ends = FlowStep(place, op.op, op.module, dtype, dtype, "value", said=f"{op.op} takes equal numbers for one")
-    code, kind = ("DT204", "downcast") if is_cast(maker) else ("DT308", "precision-loss")
+    code, kind = ("DT204", "downcast") if dtype in HALF else ("DT308", "precision-loss")
     return silent_finding(
         code,
         kind,

@@ -39,6 +39,8 @@ _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
 _PROBABILITIES = frozenset({"softmax", "_softmax", "_safe_softmax"})
+BY_INDEX = frozenset({"index_add", "scatter_add", "scatter_reduce", "index_put", "_index_put_impl"})
+"""Ops that may add many numbers to one place in one call."""
 _CALLS = 2
 """Once may be a coincidence."""
 _FOLLOWED_BACK = 64
@@ -51,7 +53,7 @@ class Cause:
 
     op: int
     how: str
-    """``flushed``, ``infinite``, ``rounded`` (its own doing), or ``amplified``."""
+    """``flushed``, ``infinite``, ``rounded`` or ``stopped`` (its own doing), or ``amplified``."""
     rounded: int = -1
     """For an amplified error: the op whose ordinary rounding it was, -1 where unknown."""
 
@@ -244,6 +246,22 @@ class Losses:
             and p.flushed
             and self.run.ops[number].phase in FORWARD
             and feeds_pole(self.run, number)
+        ]
+
+    @cached_property
+    def stopped_sums(self) -> list[int]:
+        """Forward ops in 16 bits that add many numbers to each place of a tensor, and lose half of what they add up:
+        from 256 on, bfloat16 ignores a 1."""
+        return [
+            number
+            for number, p in self.of.items()
+            if p.introduced >= LOST
+            and p.calls >= _CALLS
+            and name_of(self.run.ops[number]) in BY_INDEX
+            and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
+            and self.run.ops[number].phase in FORWARD
+            and not p.spoiled
+            and not self.cancels(number)
         ]
 
     @cached_property

@@ -31,8 +31,10 @@ _KINDS = {
     "DT303": "underflow",
     "DT304": "lost-update",
     "DT305": "zero-gradient",
+    "DT307": "lost-update",
     "DT308": "precision-loss",
 }
+_CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
 NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
 _IN_FLOAT32 = 4 * ROUNDING
@@ -100,6 +102,8 @@ def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> d
                 found[cause] = number
     for number in losses.gone_at_poles:
         found.setdefault(Cause(number, "flushed"), number)
+    for number in losses.stopped_sums:
+        found.setdefault(Cause(number, "stopped"), number)
     return found
 
 
@@ -192,7 +196,7 @@ def _at_op(
 ) -> Finding:
     op, p = recording.ops[cause.op], losses.of[cause.op]
     # a whole gradient that is zero is one, however it came about
-    code = "DT305" if gone else {"infinite": "DT301", "flushed": "DT302"}.get(cause.how, "DT308")
+    code = "DT305" if gone else _CODES.get(cause.how, "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
     made, step, culprit = _blamed(recording, losses, blamed)
     site = graph.place_of(recording, op.place)
@@ -285,6 +289,8 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         if p.vanished > p.flushed:
             return f"in {p.vanished:.0%} of its calls all numbers are zero{end}"
         return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
+    if cause.how == "stopped":
+        return f"{op} adds so many numbers to one place that later ones are lost: the error is {_share(p.introduced)}"
     if cause.how == "rounded":
         return f"{op} itself loses {p.lost:.0%} of the numbers"
     return f"{op} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"

@@ -27,6 +27,8 @@ from .run_facts import Run
 from .silent_checks import born_otherwise
 
 _ANGLES = frozenset({"sin", "cos", "polar"})
+_GRIDS = frozenset({"affine_grid_generator"})
+"""Operators that make such sequences inside, one along each dimension."""
 _RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
 """A cumulative product that may have this relative error is not a table."""
@@ -81,6 +83,8 @@ def find(run: Run) -> list[Finding]:
 def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """A table that needs more digits than its dtype has."""
     name, made = name_of(op), op.outputs[0]
+    if name in _GRIDS and op.shape and max(op.shape) > _neighbours(made):
+        yield table_finding(run, Narrow(number, -1, f"{max(op.shape):,} numbers in a row"), op)
     if name in SEQUENCES:
         if prod(op.shape) > _neighbours(made):
             yield table_finding(run, Narrow(number, -1, f"{prod(op.shape):,} numbers in a row"), op)

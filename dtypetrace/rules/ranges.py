@@ -32,6 +32,8 @@ ROWS_LOST = 0.1
 MANY_CALLS = 3
 """Of fewer calls, that all are infinite may still be the first steps of a loss scale that goes down."""
 _CHECKS = frozenset({"isfinite", "isinf", "isnan"})
+STEPS_SKIPPED = 0.5
+"""The share of calls that are infinite, from which on skipping such steps is no precaution: most of them are."""
 NEARLY_ALL = 0.9
 """The share of products that must be lost: a gate or a probability near zero is no loss."""
 FEWEST = 32
@@ -40,6 +42,7 @@ _PRODUCTS = frozenset({"mul", "pow", "square", "prod"})
 _SUMS = ("add", "add_")
 _TOTALS = frozenset({"sum", "mean", "cumsum", "index_add", "scatter_add", "segment_reduce"})
 """Ops that add up many numbers of one tensor."""
+_CARRY = frozenset({"add", "sub", "mul", "div", "neg"})
 _GUARDS = frozenset({"clamp", "clamp_max", "minimum", "fmin", "nan_to_num", "where"})
 """Ops that limit or replace infinities."""
 _DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
@@ -296,7 +299,8 @@ def _stays(measured: _Measured, first: Value) -> bool:
     read: set[int] = set()
     used: set[int] = set()
     stepped = any(u.steps for u in run.recording.updates)
-    always = not stepped and first.made >= max(MANY_CALLS, run.ops[first.op].count)
+    usual = run.ops[first.op].count * (STEPS_SKIPPED if stepped else 1)
+    always = first.made >= max(MANY_CALLS, usual)
     for number, op in enumerate(run.ops):
         above = {i.producer for i in op.inputs} & infinite
         if always and op.op in _CHECKS:
@@ -305,9 +309,15 @@ def _stays(measured: _Measured, first: Value) -> bool:
             read |= above
         elif op.phase in FORWARD:
             used |= above
-        if above and op.phase in FORWARD and (number in values and values[number].bad or is_move(op)):
+        bad = number in values and (values[number].bad or always and _carries(op, values[number]))
+        if above and op.phase in FORWARD and (bad or is_move(op)):
             infinite.add(number)
     return bool(read - used)
+
+
+def _carries(op: Op, v: Value) -> bool:
+    """Whether an op that was measured in few of its calls makes an infinity of an infinite operand."""
+    return v.measured < op.count and (name_of(op) in _TOTALS or name_of(op) in _CARRY)
 
 
 def _rooted(measured: _Measured, number: int) -> Op | None:

@@ -89,5 +89,5 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT304",), lost_copies.find),
     Rule(("DT203", "DT204", "DT301"), integers.find),
     Rule(("DT308",), cancellation.find, screens=True),
-    Rule(("DT204", "DT301", "DT302", "DT308"), spot_checks.find, screens=True, adds=True),
+    Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), spot_checks.find, screens=True, adds=True),
 )

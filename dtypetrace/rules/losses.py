@@ -38,6 +38,8 @@ JUMP = 4.0
 _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 """If a result cancels to this little of its operands, the rest is rounding of the reference: float32 for 16 bits, and
 float64 for float32."""
+_USUAL = 2.0**-10
+"""Numbers at least this large, relative to the operands of a difference, are no leftover of it."""
 _PROBABILITIES = frozenset({"softmax", "_softmax", "_safe_softmax"})
 BY_INDEX = frozenset({"index_add", "scatter_add", "scatter_reduce", "index_put", "_index_put_impl"})
 """Ops that may add many numbers to one place in one call."""
@@ -133,7 +135,7 @@ class Losses:
         while True:
             p = self.of[at]
             if self.own(at):
-                return Cause(at, _how(p))
+                return Cause(at, "stopped" if at in self.stopped_sums else _how(p))
             above = [n for n in self.sources(at) if n not in seen]
             worst = max(above, key=lambda n: (self.badness(n), self.of[n].flushed), default=-1)
             # an exact op may pick some of its operand's numbers, which are worse than the rest
@@ -149,10 +151,12 @@ class Losses:
             way.append(worst)
             at = worst
 
-    def goes_through(self, number: int) -> bool:
-        """Whether the loss of an op's result went through numbers that are not zero by structure, and lost half of
-        them: the exponential of a difference, as in a ratio of probabilities."""
-        return any(self.of[n].total >= LOST and not self.cancels(n) for n in self._passed.get(number, ()))
+    def goes_through(self, number: int, cause: Cause) -> bool:
+        """Whether the loss of an op's result, which began where a difference is zero by structure, went through numbers
+        of usual size and lost half of them: the exponential of such a difference, as in a ratio of probabilities."""
+        scale = max((self.of[n].size for n in self.sources(cause.op)), default=0.0)
+        through = (self.of[n] for n in self._passed.get(number, ()) if n != cause.op)
+        return any(p.total >= LOST and p.size >= _USUAL * scale for p in through)
 
     def _made_infinite(self, number: int) -> int:
         """The nearest op on the ways to a spoiled result that made most of its infinities itself, -1 for none. In a
@@ -249,10 +253,10 @@ class Losses:
         ]
 
     @cached_property
-    def stopped_sums(self) -> list[int]:
+    def stopped_sums(self) -> frozenset[int]:
         """Forward ops in 16 bits that add many numbers to each place of a tensor, and lose half of what they add up:
         from 256 on, bfloat16 ignores a 1."""
-        return [
+        return frozenset(
             number
             for number, p in self.of.items()
             if p.introduced >= LOST
@@ -262,7 +266,7 @@ class Losses:
             and self.run.ops[number].phase in FORWARD
             and not p.spoiled
             and not self.cancels(number)
-        ]
+        )
 
     @cached_property
     def results(self) -> list[int]:

@@ -102,7 +102,7 @@ def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> d
                 found[cause] = number
     for number in losses.gone_at_poles:
         found.setdefault(Cause(number, "flushed"), number)
-    for number in losses.stopped_sums:
+    for number in sorted(losses.stopped_sums):
         found.setdefault(Cause(number, "stopped"), number)
     return found
 
@@ -126,7 +126,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     if p.spoiled or cause.how != "amplified":
         return True
     if losses.cancels(cause.op):
-        return losses.goes_through(number)
+        return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op)
 
 

@@ -247,3 +247,64 @@ def test_an_average_that_is_computed_wide_and_copied_back(dtype, found, tmp_path
         average.update_parameters(net)
     """
     assert said(tmp_path, text)[1] == found
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("bfloat16", [("DT307", "lost-update")]), ("float32", [])])
+def test_a_sum_by_index_that_stops_within_one_call(dtype, found, tmp_path):
+    text = f"""
+    where = torch.randint(0, 4, (6000,))
+    for _ in range(3):
+        degree = torch.zeros(4, dtype=torch.{dtype})
+        degree.index_add_(0, where, torch.ones(6000, dtype=torch.{dtype}))  # counted
+        print(degree.float().mean().item())
+    """
+    program, codes = said(tmp_path, text)
+    assert codes[:1] == found
+    if found:
+        assert program.at(program.findings[0].site).endswith("# counted")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "found"),
+    [("bfloat16", 1024, [("DT204", "downcast")]), ("bfloat16", 128, []), ("float32", 1024, [])],
+)
+def test_the_grid_of_a_wide_image(dtype, width, found, tmp_path):
+    text = f"""
+    theta = torch.eye(2, 3)[None].to(torch.{dtype})
+    grid = nn.functional.affine_grid(theta, (1, 1, 8, {width}), align_corners=False)
+    nn.functional.grid_sample(torch.rand(1, 1, 8, {width}), grid.float(), align_corners=False)
+    """
+    assert said(tmp_path, text)[1] == found
+
+
+def test_a_mask_that_becomes_infinite_in_inference_mode(tmp_path):
+    text = """
+    with torch.inference_mode():
+        allowed = torch.ones(4, 8, 8).tril()
+        allowed[:, :3] = 0
+        bias = ((1 - allowed) * -1e9).to(torch.float16)  # cast
+        mixed = torch.softmax(torch.rand(4, 8, 8, dtype=torch.float16) + bias, -1) @ torch.rand(4, 8, 8).half()
+        print(mixed.float().sum().item())
+    """
+    program, codes = said(tmp_path, text)
+    assert codes[:1] == [("DT301", "overflow")]
+    assert program.at(program.findings[0].site).endswith("# cast")
+
+
+@pytest.mark.parametrize(("level", "found"), [(12.0, ["DT301"]), (2.0, [])])
+def test_steps_that_are_nearly_all_skipped(level, found, tmp_path):
+    text = f"""
+    net = nn.Linear(4, 1)
+    nn.init.constant_(net.bias, {level})
+    opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for step in range(20):
+        with torch.autocast("cpu", dtype=torch.float16):
+            log_rate = net(torch.rand(8, 4) * (step > 2))
+            loss = (torch.exp(log_rate if step > 2 else log_rate - {level}) - 5 * log_rate).mean()
+        opt.zero_grad()
+        loss.backward()
+        if torch.isfinite(nn.utils.clip_grad_norm_(net.parameters(), 1.0)):
+            opt.step()
+    """
+    program, codes = said(tmp_path, text)
+    assert [code for code, _ in codes] == found

@@ -94,7 +94,7 @@ class Adjoints:
         while at >= 0:
             if (waiting := self._nodes.get(at)) is not None and self._weighed(waiting, args):
                 del self._nodes[at]
-            at = self._through.pop(at, -1) if self._taken[at] == 1 else -1
+            at = self._through.get(at, -1) if self._taken[at] == 1 else -1
 
     def _weighed(self, waiting: _Waiting, args: tuple[Any, ...]) -> bool:
         """Whether a gradient of the waiting shape is among the operands; then the two are multiplied."""

@@ -331,3 +331,22 @@ def test_what_a_compensation_keeps_of_a_step_arrives_later(keeps, codes, tmp_pat
     program = programs.run(tmp_path, lines, numerics=True, reference=True)
     assert program.error is None, program.error
     assert sorted({f.code for f in program.findings if f.severity != "note"}) == codes, program.trace
+
+
+@pytest.mark.parametrize("residual", ["h + x", "torch.add(x, h)", "h - x"])
+def test_an_addition_weighs_by_the_gradient_that_it_hands_on(residual):
+    """Its node runs no operator; the gradient is that of the branch which nothing else takes. With a factor of 1, whose
+    node does run one, the effect is the same."""
+
+    def effect(text: str) -> float:
+        torch.manual_seed(0)
+        x, weight = torch.randn(64, 8).bfloat16(), torch.randn(8, 8).bfloat16().requires_grad_()
+        with Trace(reference=True) as t:
+            h = (x @ weight).tanh()
+            total = eval(text, {"torch": torch, "x": x, "h": h, "one": torch.ones((), dtype=torch.bfloat16)})
+            (total.float() * torch.arange(8)).sum().backward()
+        adds = [p for p in t.recording.precisions if t.recording.ops[p.op].op in ("add", "sub", "__add__", "__sub__")]
+        return max(p.effect for p in adds)
+
+    expected = effect(f"({residual}) * one")
+    assert expected > 0 and effect(residual) == pytest.approx(expected, rel=1e-3)

@@ -33,17 +33,20 @@ _BY_INDEX = frozenset({_aten.index_add_.default, _aten.scatter_add_.default, _at
 _TOTALS = frozenset(
     {_aten.sum.default, _aten.sum.dim_IntList, _aten.cumsum.default, _aten.prod.default, _aten.prod.dim_int}
 )
+_PRODUCTS = frozenset({_aten.mm.default, _aten.bmm.default, _aten.mv.default, _aten.dot.default})
 _REMAINDERS = frozenset({_aten.remainder.Scalar, _aten.remainder.Tensor, _aten.fmod.Scalar, _aten.fmod.Tensor})
 _WAVES = frozenset({_aten.sin.default, _aten.cos.default})
 _PERIODIC = _REMAINDERS | _WAVES
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
-_ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS, *_BY_INDEX, *_TOTALS)))
+_ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS, *_BY_INDEX, *_TOTALS, *_PRODUCTS)))
 """By id: hashing an operator runs Python code."""
 _CAST_IDS, _PERIODIC_IDS = frozenset(map(id, _CASTS)), frozenset(map(id, _PERIODIC))
 CALLS, EVERY, LATEST = 48, 16, 16_000
 """The first calls of one op that are measured, the share of later ones, and the last."""
 _SUMMED = 1 << 18
 """Integers of the longest sum that is measured: it is computed as a whole."""
+_MULTIPLIED = 1 << 22
+"""Multiplications of the largest matrix product that is measured."""
 
 
 def concerns(func: Any, out: Tensor) -> bool:
@@ -188,6 +191,8 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     """Integer results that differ from the same arithmetic in int64."""
     if func in _BY_INDEX or func in _TOTALS:
         return _summed(func, args, kwargs, out)
+    if func in _PRODUCTS:
+        return _multiplied(args, out)
     operands = [_wide(a, out) for a in args[:2]]
     if len(operands) != 2 or operands[0] is None or operands[1] is None:
         return None
@@ -212,6 +217,14 @@ def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         true = first**second
     wrapped = (true != made).sum()
     return torch.full_like(wrapped, made.numel()), wrapped
+
+
+def _multiplied(args: tuple[Any, ...], out: Tensor) -> tuple[Tensor, Tensor] | None:
+    """A matrix product that differs from the same one in float64, which holds integers up to 2**53."""
+    if out.numel() * args[0].shape[-1] > _MULTIPLIED:
+        return None
+    wrapped = (torch.matmul(args[0].double(), args[1].double()) != out.double()).sum()
+    return torch.full_like(wrapped, out.numel()), wrapped
 
 
 def _summed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -308,3 +308,18 @@ def test_steps_that_are_nearly_all_skipped(level, found, tmp_path):
     """
     program, codes = said(tmp_path, text)
     assert [code for code, _ in codes] == found
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("int8", [("DT301", "overflow")]), ("int32", [])])
+def test_products_of_8_bit_matrices(dtype, found, tmp_path):
+    text = f"""
+    codes = torch.randint(-100, 100, (16, 32)).to(torch.int8)
+    weight = torch.randint(-100, 100, (32, 8)).to(torch.int8)
+    for _ in range(2):
+        total = torch.matmul(codes.to(torch.{dtype}), weight.to(torch.{dtype}))  # multiplied
+        (total * 0.01).mean()
+    """
+    program, codes = said(tmp_path, text)
+    assert codes == found
+    for f in program.findings:
+        assert program.at(f.site).endswith("# multiplied")

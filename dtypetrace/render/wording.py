@@ -41,19 +41,25 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if f.flow[0].op == "set_default_dtype" and index == 1:
         return f"{step.op} takes the default dtype{inside(step.place)}"
     if step.how == "promotion":
-        return f"{step.source}: the result widens to {step.to}{inside(step.place)}"
+        return f"{_mixed(step)}{inside(step.place)}"
     if step.how == "attribute":
-        return f"{step.op}() takes {step.to} from {step.via or 'an attribute'}{inside(step.place)}"
+        return f"{step.op}() casts to {step.via or 'an attribute'}, which is {step.to} here{inside(step.place)}"
     if step.how == "autocast":
-        return f"autocast makes it {step.to}{inside(step.place)}"
+        return f"autocast makes the result {step.to}{inside(step.place)}"
     return f"{step.source} becomes {step.to}{inside(step.place)}"
+
+
+def _mixed(step: FlowStep) -> str:
+    """What an operator makes of several dtypes."""
+    meet = f"{' and '.join(step.source.split(' + '))} meet" if " + " in step.source else step.source
+    return f"{meet}: the result is {step.to}"
 
 
 def _change(f: Finding, step: FlowStep) -> str:
     """The text for the step where a silent change is seen."""
     where = inside(step.place)
     if step.how == "promotion":
-        return f"{step.source}: the result widens to {step.to}{where}"
+        return f"{_mixed(step)}{where}"
     if step.how == "copy":
         return f"{step.op} stores {step.source} values as {step.to}{where}"
     if f.kind == "round-trip":

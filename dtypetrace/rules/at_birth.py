@@ -139,7 +139,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
     edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
     if edit is not None:
         why = cast_words(edit, case.born)
-        narrow = f"compute in {case.born} from {short(case.here)} on, where range and precision allow"
+        narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"
         yield Fix("cast", ready, (edit,), True, why, (narrow,))
 
 

@@ -18,12 +18,13 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     if case.refused.code != "DT116":
         return
     # where the forward runs under autocast, only what made or cast the weights keeps them from float32
-    edit = None
+    edit, keeps = None, "keep the trained weights in float32; autocast is on already"
     if case.origin.kind in ("cast", "parameter") and any(op.autocast for op in case.recording.ops):
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
-    why, lines = "keep the trained weights in float32; autocast is on already", tuple[str, ...]()
+        keeps = "remove this cast: the trained weights stay in float32, and autocast is on already"
+    why, lines = keeps, tuple[str, ...]()
     if edit is None:
         why, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
     yield Fix("plan", case.here, one(edit), True, why, lines=lines)
@@ -117,7 +118,7 @@ def _no_floating_module(case: Case) -> bool:
 
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
-    elsewhere = f"choose another dtype than {case.culprit.dtype} at {short(case.origin.place)}"
+    elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.origin.place)}"
     return Fix("cast", case.site, case.cast_at_call(dtype), True, why, (elsewhere,))
 
 
@@ -157,7 +158,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
         if len(edits) == 1:
             why = f"compute {case.refused.op} in float32, and cast its result where {case.culprit.dtype} is needed"
-    elsewhere = f"choose another dtype than {case.culprit.dtype} at {short(case.here)}"
+    elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.here)}"
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
@@ -207,17 +208,17 @@ def wide_island(case: Case) -> Iterator[Fix]:
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
-        why = f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}: cast what is returned to {wanted}"
+        why = f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, so cast what is returned to {wanted}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
         return
     if widened is None and case.handed_dtype:
         return  # the island's numbers are elsewhere: only its dtype came here
     purpose = next(words for kept, words in _PURPOSES if kept(case))
-    narrow = f"compute in {wanted} at {short(case.here)}, where range and precision allow"
+    narrow = f"compute in {wanted} at {short(case.here)}, if its range and precision are enough"
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
             what = "the result" if widened is not None and place is widened else case.culprit.shown
-            why = f"{case.culprit.dtype} {purpose.format(short(case.here))}: cast {what} back to {wanted} {where}"
+            why = f"{case.culprit.dtype} {purpose.format(short(case.here))}, so cast {what} back to {wanted} {where}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
 
 
@@ -232,7 +233,7 @@ _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
 def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
     """Where the result can be cast back: where it widens other tensors, else in the refused call."""
     if widened is not None:
-        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "here, where it widens other tensors"
+        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it widens other tensors"
     if widened is None or case.passed:
         yield case.site, case.cast_at_call(wanted), "where it is used"
 
@@ -248,8 +249,8 @@ def kept_wide(case: Case) -> Iterator[Fix]:
         return
     place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     why = (
-        f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated: "
-        f"cast it to {case.wanted} where it becomes {case.culprit.shown}"
+        f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated, "
+        f"so cast it to {case.wanted} where it becomes {case.culprit.shown}"
     )
     yield Fix("cast", place, one(edit), edit is not None, why, case.others)
 
@@ -295,8 +296,8 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
     return {
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
-        "load": f"cast what is loaded to {wanted}, or cast the module after loading",
-        "cast": f"make this cast {wanted}, or leave it out",
+        "load": f"cast the loaded tensors to {wanted}, or the module after loading",
+        "cast": f"cast to {wanted} here instead, or remove this cast",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",
         "worker": f"make it {wanted} in the dataset or collate function",

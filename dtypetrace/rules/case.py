@@ -231,8 +231,8 @@ def _at_site(case: Case) -> str:
     refused, culprit = case.refused, case.culprit
     writes = refused.op == "setitem" or refused.op.endswith("_")
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
-        stays = f"if {culprit.shown} stays {culprit.dtype}"
-        return f"cast the written value to {culprit.dtype} ({short(case.site)}), {stays}"
+        stays = f"keep {culprit.shown} in {culprit.dtype}"
+        return f"{stays}, and cast the written value to {culprit.dtype} ({short(case.site)})"
     if refused.code == "DT117" and case.writes_into:
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:

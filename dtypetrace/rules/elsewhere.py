@@ -92,7 +92,7 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
     if wanted in FLOATING or made not in HALF or case.origin.kind != "cast":
         return ()
     largest = 2 ** DTYPES[made].digits
-    return (f"leave integers out of the cast at {short(case.here)}: {made} rounds those above {largest:,}",)
+    return (f"do not cast integers at {short(case.here)}, because {made} rounds integers above {largest:,}",)
 
 
 def like_the_other(case: Case) -> Iterator[Fix]:

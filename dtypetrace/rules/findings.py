@@ -315,9 +315,6 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
             yield f"{case.culprit.shown} is {case.culprit.dtype}{joined}{verdict.reason}"
         if differs and refused.wants in ("agree", "other"):
             yield from _others(case, judged.operands)
-    step = next((step for step in case.flow if step.how == "attribute"), None) if case else None
-    if case is not None and step is not None:
-        yield f"{case.culprit.shown} got its dtype from a cast that read {step.via or 'an attribute'}"
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
     if not refused.witnesses and refused.dtypes:

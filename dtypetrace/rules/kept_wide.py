@@ -78,7 +78,7 @@ def scale_loss(run: Run, site: Place) -> Fix:
     if not run.recording.updates:  # a scaler is for steps of an optimizer
         begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
         at = f" at {short(begins)}" if begins is not None and begins.stack else ""
-        scaled = f"multiply the loss{at} by a power of two, such as 2**14, and divide the gradients by it"
+        scaled = f"multiply the loss{at} by a power of two, such as 2**14, and divide the gradients by the same number"
     return Fix("plan", site, (), False, scaled, instead)
 
 

@@ -72,7 +72,7 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "diffusers",
-        "decode with pipe.upcast_vae(), or set vae.config.force_upcast, where the VAE is to compute in float32",
+        "if the VAE should compute in float32: call pipe.upcast_vae() before decoding, or set vae.config.force_upcast",
         file="autoencoder",
         seen=_refused,
         applies=_half_meets_wide,

@@ -282,7 +282,7 @@ def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int
 def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
     facts = DTYPES.get(made)
     if cause.how == "infinite":
-        end = f": {made} ends at {facts.largest:.5g}" if facts else ""
+        end = f": the largest {made} is {facts.largest:.5g}" if facts else ""
         return f"{p.infinite:,} numbers become infinite or NaN, but not in higher precision{end}"
     if cause.how == "flushed":
         end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
@@ -450,8 +450,8 @@ def _of_parameters(
             False,
             f"keep the trained weights in float32, and let autocast compute in {worst.dtype}",
             (
-                "use an optimizer that keeps a float32 copy of the weights, or rounds stochastically: "
-                f"it can move {worst.dtype} weights",
+                f"use an optimizer that can move {worst.dtype} weights: one that keeps a float32 copy of them, "
+                "or rounds stochastically",
             ),
         ),
         notes=tuple(facts),

@@ -125,7 +125,7 @@ def _not_moved(u: Update) -> Mechanism | None:
     lost = lost_state(u)
     if not u.written and u.moved == 0:
         name = "state underflow" if lost else "untouched"
-        return Mechanism(name, (f"step() wrote to no weight in {u.steps} measured steps", *lost))
+        return Mechanism(name, (f"step() changed none of them in {u.steps} measured steps", *lost))
     if lost and u.moved == 0:
         return Mechanism("state underflow", (*facts, *lost))
     return Mechanism("below resolution", (*facts, *_resolution(u)))
@@ -229,10 +229,10 @@ def _resolution(u: Update) -> tuple[str, ...]:
     if u.dtype not in REAL:
         return ()
     if not u.magnitude:
-        return (f"a {u.dtype} weight of 0 ignores changes below {DTYPES[u.dtype].smallest / 2:.1g}",)
+        return (f"a {u.dtype} weight of 0 cannot change by less than {DTYPES[u.dtype].smallest / 2:.1g}",)
     least = u.magnitude * DTYPES[u.dtype].rounding
-    hold = f"a {u.dtype} weight near {u.magnitude:.2g} ignores changes below {least:.1g}"
-    return (f"{hold}; the learning rate is {u.lr:g}" if u.lr > 0 else hold,)
+    hold = f"a {u.dtype} weight near {u.magnitude:.2g} cannot change by less than {least:.1g}"
+    return (f"{hold}; the learning rate is only {u.lr:g}" if u.lr > 0 else hold,)
 
 
 def _share(count: int, u: Update) -> str:

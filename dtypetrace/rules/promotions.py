@@ -263,14 +263,14 @@ def _ends_inside(run: Run, cause: _Cause, op: Op) -> bool:
 
 def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: bool) -> Iterator[str]:
     made = run.ops[cause.op].outputs[0]
-    work = f", {quantity(reach.flops, 'FLOP')} of matmul" if reach.flops else ""
+    work = f"{quantity(reach.flops, 'FLOP')} of matmul, " if reach.flops else ""
     until = ""
     if cause.ends >= 0:
         end = run.ops[cause.ends]
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
         until = f", until {end.op}() casts back{where}"
-    ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{work} and {quantity(reach.bytes, 'B')} of results"
-    yield f"{ops} ran in {made} because of it{until}"
+    ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''} ({work}{quantity(reach.bytes, 'B')} of results)"
+    yield f"because of it, {ops} ran in {made}{until}"
     if not cause.chosen:
         yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.expected}"
     else:
@@ -293,7 +293,7 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
         why = cast_words(edit, expected)
         return Fix("cast", ready, (edit,), True, why)
-    at_use = f"cast {culprit.shown} to {expected} where it is used, {short(place)}"
+    at_use = f"cast {culprit.shown} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
         return Fix("dtype", origin.place, (edit,), True, birth_words(origin.kind, expected, origin.op), (at_use,))

@@ -269,7 +269,7 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     culprit = at_op(run, op, culprit) if here else culprit
     peak = max((measured.values[i.producer].peak for i in op.inputs if i.producer in measured.values), default=0.0)
     upto = f" (up to {peak:.3g})" if peak else ""
-    said = f"finite {source} goes in{upto}, infinity comes out: {made} ends at {DTYPES[made].largest:.5g}"
+    said = f"finite {source} goes in{upto}, infinity comes out: the largest {made} is {DTYPES[made].largest:.5g}"
     ends = FlowStep(site, op.op, op.module, source, made, "cast" if cast else "value", said=said)
     return silent_finding(
         "DT301",

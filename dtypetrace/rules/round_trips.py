@@ -169,7 +169,7 @@ def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> 
     else:
         why = f"leave it in {low}: neither cast is needed"
         if theirs:
-            why = f"both casts are the library's: look for an argument of it that keeps {low}, or leave them"
+            why = f"nothing to change in your code: both casts are the library's, which may have an option for {low}"
     return Fix("cast", here, one(edit), True, why, ())
 
 

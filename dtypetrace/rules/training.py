@@ -138,9 +138,9 @@ def _notes(group: _Group) -> Iterator[str]:
     yield from m.facts[1:]
     if group.quiet:
         get = "weights get" if group.quiet > 1 else "weight gets"
-        yield f"{group.quiet} more {get} a gradient of zeros, because the weights after them do not change"
+        yield f"{group.quiet} more {get} only zeros as gradient, because the weights of later layers do not change"
     if worst.subnormal > _MUCH_SUBNORMAL:
-        yield f"{worst.subnormal:.0%} of the gradient is below float16's normal range"
+        yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
 
 
 def _other(u: Update, m: Mechanism) -> str:
@@ -148,8 +148,8 @@ def _other(u: Update, m: Mechanism) -> str:
     if m.name == "zero gradient":
         return "scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16"
     if m.name == "below resolution":
-        keeps = "use an optimizer that keeps a float32 copy of the weights, or rounds stochastically"
-        return f"{keeps}: it can move {u.dtype} weights"
+        keeps = "one that keeps a float32 copy of them, or rounds stochastically"
+        return f"use an optimizer that can move {u.dtype} weights: {keeps}"
     return f"use an optimizer that keeps its state in float32 for {u.dtype} weights"
 
 
@@ -196,7 +196,8 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             fix=Fix("dtype", gradient.origin.place, one(edit), True, change, (instead,)),
             count=len(members),
             notes=(
-                f"{many}: the step rounds the gradient to {u.dtype} again; DDP or another optimizer would refuse it",
+                f"{many}: the step rounds the gradient to {u.dtype} again; "
+                f"DDP or another optimizer would refuse a {u.gradient_dtype} gradient",
             ),
         )
 

@@ -51,7 +51,7 @@ def test_a_block_shows_the_story_in_order(program):
         r"3 \| mask = torch\.ones\(2, 1\)$",
         r"  \|        \^{16} float32 is born here: ones\(\) without a dtype$",
         r"4 \| x = torch\.cat\(\[noisy, mask\], 1\)$",
-        r"  \|     -{27} float16 \+ float32: the result widens to float32$",
+        r"  \|     -{27} float16 and float32 meet: the result is float32$",
         r"5 \| unet\(x\)$",
         r"  \| -{7} float32 x \[2, 4\] meets float16 0\.weight \[4, 4\] in linear$",
         r"  = note: 0\.weight is float16 because of the cast at .*program\.py:1:8$",
@@ -304,7 +304,7 @@ def test_everything_fits_the_width(width, long):
     reported = " ".join(" ".join(re.sub(r"^ *\|", "", line) for line in page.splitlines()).split())
     for fact in (
         "float32 is born here: ones() without a dtype",
-        "float16 + float32: the result widens to float32",
+        "float16 and float32 meet: the result is float32",
         "in linear",
         "input is float32; float16 was chosen on purpose, and float32 comes from a default",
         "note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half",

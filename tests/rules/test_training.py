@@ -146,7 +146,7 @@ def test_a_lost_update_names_the_birth_of_the_weights(tmp_path):
     f = p.only
     assert (f.code, f.kind, f.culprit.name) == ("DT304", "lost-update", "weight")
     assert f.culprit.origin.line == p.line("model.to(torch.bfloat16)") and f.site.line == p.line("optimizer.step()")
-    assert any("ignores changes below 0.002" in note for note in f.notes)
+    assert any("cannot change by less than 0.002" in note for note in f.notes)
 
 
 def test_weights_that_are_all_dead_are_an_error_and_some_a_warning():

@@ -22,8 +22,8 @@ class WideModules:
         self.modules = tuple(name for name in outermost if name in modules)
         self._handles: list[Any] = []
         for name in self.modules:
-            # what the whole model returns is the program's to narrow
-            island = _Island(_widen_weights(modules[name]) if name else None)
+            _widen_weights(modules[name])
+            island = _Island()
             self._handles += [
                 modules[name].register_forward_pre_hook(island.enter, with_kwargs=True),
                 modules[name].register_forward_hook(island.leave, always_call=True),
@@ -72,24 +72,18 @@ class NarrowModel:
         self._handle.remove()
 
 
-def _widen_weights(module: nn.Module) -> torch.dtype | None:
-    """The dtype that they had, None where they were wide."""
-    had = None
+def _widen_weights(module: nn.Module) -> None:
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.dtype in HALVES:
-            had = tensor.dtype
             tensor.data = tensor.data.float()
             if tensor.grad is not None:
                 tensor.grad.data = tensor.grad.data.float()
-    return had
 
 
 class _Island:
-    """One module's calls: they may be nested, as in recursion. had: the dtype its weights had, to which it narrows what
-    it makes of integers alone, as an embedding does."""
+    """One module's calls: they may be nested, as in recursion."""
 
-    def __init__(self, had: torch.dtype | None) -> None:
-        self._had = had
+    def __init__(self) -> None:
         self._open: list[tuple[torch.dtype | None, list[Any]]] = []
 
     def enter(
@@ -104,7 +98,7 @@ class _Island:
                 region = torch.autocast(device, enabled=False)
                 region.__enter__()
                 regions.append(region)
-        self._open.append((met[0] if met else None if _floats((args, kwargs)) else self._had, regions))
+        self._open.append((met[0] if met else None, regions))
         return wide_args, wide_kwargs
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
@@ -126,14 +120,6 @@ def _cast(value: Any, met: list[torch.dtype]) -> Any:
     if type(value) is dict:
         return {k: _cast(v, met) for k, v in value.items()}
     return value
-
-
-def _floats(value: Any) -> bool:
-    """Whether a call got a floating tensor."""
-    if isinstance(value, torch.Tensor):
-        return value.is_floating_point()
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return any(map(_floats, parts))
 
 
 def _recast(value: Any, found: Collection[torch.dtype], dtype: torch.dtype) -> Any:

@@ -335,7 +335,10 @@ class _Tries:
         names = tuple(sorted(c.module for c in keep))
         if names not in self.known:
             self.left -= 1
-            self.known[names] = self.measure(names)
+            try:
+                self.known[names] = self.measure(names)
+            except RuntimeError:  # the rest of the model refuses what this choice makes: it ran without the casts
+                self.known[names] = StepError(inf, inf, inf)
         return self.known[names]
 
 

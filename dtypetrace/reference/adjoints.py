@@ -8,7 +8,6 @@ does.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
@@ -45,8 +44,9 @@ class Adjoints:
         self._nodes: dict[int, _Waiting] = {}
         self._through: dict[int, int] = {}
         """A node, and the one that hands its gradient on to it unchanged."""
-        self._taken: Counter[int] = Counter()
+        self._taken: dict[int, int] = {}
         """How many nodes take the result of a node, and so add to its gradient."""
+        self._known: dict[int, int] = {}
         self._of_call: _Waiting | None = None
         self._task = self._begun = -1
         self._risen = 0
@@ -76,12 +76,24 @@ class Adjoints:
             self._nodes[node] = self._of_call
             if len(self._nodes) > _MOST:
                 self._nodes.pop(next(iter(self._nodes)))
-            givers = [_node(t) for t in tensors_of(args)]
-            self._taken.update(g for g in givers if g >= 0)
-            for a in args[: _HANDS_ON.get(_name(func), 0)]:
+            taken = self._taken
+            for a in args:
+                for t in (a,) if isinstance(a, Tensor) else tensors_of(a) if type(a) in (list, tuple) else ():
+                    if t.requires_grad and (giver := _node(t)) >= 0:
+                        taken[giver] = taken.get(giver, 0) + 1
+            hands_on = self._hands_on(func)
+            for a in args[:hands_on]:
                 if isinstance(a, Tensor) and a.shape == self._of_call.shape and (giver := _node(a)) >= 0:
                     self._through[giver] = node
         self._risen = risen
+
+    def _hands_on(self, func: Any) -> int:
+        """To how many of an operator's first operands its node hands the gradient on."""
+        known = self._known.get(id(func))  # by id: hashing an operator runs Python code
+        if known is None:
+            packet = getattr(func, "overloadpacket", None)
+            known = self._known[id(func)] = _HANDS_ON.get(packet.__name__, 0) if packet is not None else 0
+        return known
 
     def meets(self, args: tuple[Any, ...]) -> None:
         """A call of backward: its operand may be the gradient that an error waits for."""
@@ -94,7 +106,7 @@ class Adjoints:
         while at >= 0:
             if (waiting := self._nodes.get(at)) is not None and self._weighed(waiting, args):
                 del self._nodes[at]
-            at = self._through.get(at, -1) if self._taken[at] == 1 else -1
+            at = self._through.get(at, -1) if self._taken.get(at) == 1 else -1
 
     def _weighed(self, waiting: _Waiting, args: tuple[Any, ...]) -> bool:
         """Whether a gradient of the waiting shape is among the operands; then the two are multiplied."""
@@ -107,10 +119,6 @@ class Adjoints:
                         self._errors.weigh(waiting.op, gradient, waiting.error, waiting.share)
                     return True
         return False
-
-
-def _name(func: Any) -> str:
-    return func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
 
 
 def _node(tensor: Tensor) -> int:

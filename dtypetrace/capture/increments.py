@@ -287,15 +287,11 @@ class Increments:
         """Follows op ``number``, which made a new tensor. Returns what arrived, if it adds to what the same op made the
         time before."""
         mark = origins.of(out)
+        if mark is None or private.current_graph_task_id() != -1 or not _plain(out):
+            return None
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
         widened = out.dtype is torch.float32 and func in _ADDS and any(t.dtype in NARROW for t in tensors)
-        if (
-            mark is None
-            or out.dtype not in NARROW
-            and not widened
-            or private.current_graph_task_id() != -1
-            or not _plain(out)
-        ):
+        if out.dtype not in NARROW and not widened:
             return None
         if func in _COPIES:
             known = self._kept(tensors[-1], origins)

@@ -71,21 +71,27 @@ class Adjoints:
     def awaits(self, func: Any, args: tuple[Any, ...]) -> None:
         """Keeps the error of the call just followed, if autograd made a node for it."""
         risen = private.next_sequence_number()
-        if risen != self._risen and self._of_call is not None:
-            node = risen - 1
-            self._nodes[node] = self._of_call
+        if risen != self._risen:
+            self._made(risen - 1, func, args)
+        self._risen = risen
+
+    def _made(self, node: int, func: Any, args: tuple[Any, ...]) -> None:
+        """Autograd made a node for the call just followed, whose error may not be known: that of a view is not."""
+        waiting = self._of_call
+        if waiting is not None:
+            self._nodes[node] = waiting
             if len(self._nodes) > _MOST:
                 self._nodes.pop(next(iter(self._nodes)))
-            taken = self._taken
-            for a in args:
-                for t in (a,) if isinstance(a, Tensor) else tensors_of(a) if type(a) in (list, tuple) else ():
-                    if t.requires_grad and (giver := _node(t)) >= 0:
-                        taken[giver] = taken.get(giver, 0) + 1
-            hands_on = self._hands_on(func)
-            for a in args[:hands_on]:
-                if isinstance(a, Tensor) and a.shape == self._of_call.shape and (giver := _node(a)) >= 0:
-                    self._through[giver] = node
-        self._risen = risen
+        if len(self._taken) > _MOST:
+            self._taken.clear()
+            self._through.clear()
+        hands_on = self._hands_on(func) if waiting is not None else 0
+        for index, a in enumerate(args):
+            for t in (a,) if isinstance(a, Tensor) else tensors_of(a) if type(a) in (list, tuple) else ():
+                if t.requires_grad and (giver := _node(t)) >= 0:
+                    self._taken[giver] = self._taken.get(giver, 0) + 1
+                    if index < hands_on and waiting is not None and t.shape == waiting.shape:
+                        self._through[giver] = node
 
     def _hands_on(self, func: Any) -> int:
         """To how many of an operator's first operands its node hands the gradient on."""

@@ -22,6 +22,9 @@ from .shadows import Shadows
 Tensor = torch.Tensor
 _HANDS_ON = {"add": 2, "sub": 1}
 """By operator, to how many of its operands, the first ones, it hands the gradient on unchanged."""
+_SUMS = frozenset({id(torch.ops.aten.add.Tensor), id(torch.ops.aten.add_.Tensor)})
+"""How autograd adds up what several nodes hand on to one; the node that just did is the current one then. By id: hashing
+an operator runs Python code."""
 _MOST = 1 << 16
 """Errors that wait at once."""
 
@@ -44,6 +47,8 @@ class Adjoints:
         self._nodes: dict[int, _Waiting] = {}
         self._through: dict[int, int] = {}
         """A node, and the one that hands its gradient on to it unchanged."""
+        self._handing: set[int] = set()
+        """The nodes that hand their gradient on."""
         self._taken: dict[int, int] = {}
         """How many nodes take the result of a node, and so add to its gradient."""
         self._known: dict[int, int] = {}
@@ -56,6 +61,7 @@ class Adjoints:
         self._nodes.clear()
         self._through.clear()
         self._taken.clear()
+        self._handing.clear()
         self._of_call = None
 
     def begins(self) -> None:
@@ -85,7 +91,10 @@ class Adjoints:
         if len(self._taken) > _MOST:
             self._taken.clear()
             self._through.clear()
+            self._handing.clear()
         hands_on = self._hands_on(func) if waiting is not None else 0
+        if hands_on:
+            self._handing.add(node)
         for index, a in enumerate(args):
             for t in (a,) if isinstance(a, Tensor) else tensors_of(a) if type(a) in (list, tuple) else ():
                 if t.requires_grad and (giver := _node(t)) >= 0:
@@ -101,11 +110,15 @@ class Adjoints:
             known = self._known[id(func)] = _HANDS_ON.get(packet.__name__, 0) if packet is not None else 0
         return known
 
-    def meets(self, args: tuple[Any, ...]) -> None:
+    def meets(self, func: Any, args: tuple[Any, ...]) -> None:
         """A call of backward: its operand may be the gradient that an error waits for."""
         if not self._nodes or (node := private.current_autograd_node()) is None:
             return
         at: int = node._sequence_nr()
+        if id(func) in _SUMS:
+            if at not in self._handing:
+                return
+            args = args[1:]  # the first is the sum so far
         task = private.current_graph_task_id()
         if task != self._task:  # tensors that have a reference now were made before this backward
             self._task, self._begun = task, self._shadows.serial

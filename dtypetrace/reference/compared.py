@@ -7,19 +7,21 @@ the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ..records import Compared
 from .errors import HALF
-from .samples import sample
+from .samples import sample, summed
 from .shadows import Shadows
 
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter)
 _GRADIENT = 1 << 15
 """Elements of a gradient that are compared; many, because those of an embedding are in a few rows."""
+_BATCH = 1 << 19
+"""Elements that are compared at once."""
 
 
 class _Sums:
@@ -39,6 +41,16 @@ class _Sums:
         self.sums = row if self.sums is None else self.sums + row
 
 
+class _Pair(NamedTuple):
+    """One comparison of one step: samples, which may share memory with the program's tensors."""
+
+    sums: _Sums
+    made: Tensor
+    true: Tensor
+    nonzero: Tensor | None
+    """How many elements of the tensor that ``made`` is a sample of are not zero; None where the sample is all of it."""
+
+
 class Comparisons:
     """Compares the steps of every optimizer. names: of the parameters, by id. made: returns the numbers of the event
     that decided a tensor's dtype and of the op that made it."""
@@ -52,11 +64,14 @@ class Comparisons:
         self._known: dict[tuple[int, str], _Sums] = {}
         self._named: dict[int, str] = {}
         self._before: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self._pairs: list[_Pair] = []
+        self._waiting = 0
+        """Elements in the pairs."""
         self._place = -1
 
     def forget(self) -> None:
         """Drops every tensor of the program's."""
-        self._before = []
+        self._before, self._pairs = [], []
 
     def begins(self, optimizer: Any, place: int) -> None:
         """Before a step."""
@@ -71,8 +86,11 @@ class Comparisons:
             if gradient is not None and type(gradient) in _PLAIN and gradient.layout is torch.strided:
                 reference = self._shadows.of(gradient)
                 if reference is not None:
-                    parts = sample(gradient, _GRADIENT), sample(reference, _GRADIENT)
-                    self._sums(parameter, "gradient", gradient).add(_row(*parts, gradient))
+                    part = sample(gradient, _GRADIENT)
+                    nonzero = torch.count_nonzero(gradient) if gradient.numel() > part.numel() else None
+                    sums = self._sums(parameter, "gradient", gradient)
+                    self._pair(_Pair(sums, part, sample(reference, _GRADIENT), nonzero))
+        self._fold()
 
     def ends(self, optimizer: Any) -> None:
         """After it."""
@@ -85,10 +103,12 @@ class Comparisons:
                 old_wide = old.to(self._shadows.wide_of(parameter.dtype))
                 was = held_before if held_before is not None else old_wide
                 due = sample(reference) - was if reference is not None else torch.zeros_like(was)
-                self._sums(parameter, "update", parameter).add(_row(new.to(old_wide.dtype) - old_wide, due))
+                sums = self._sums(parameter, "update", parameter)
+                self._pair(_Pair(sums, new.to(old_wide.dtype) - old_wide, due, None))
             held = state.get(parameter) if hasattr(state, "get") else None
             for name, value in held.items() if isinstance(held, dict) else ():
                 self._held(parameter, str(name), value)
+        self._fold()
 
     def _held(self, parameter: Tensor, name: str, value: Any) -> None:
         if (
@@ -100,7 +120,21 @@ class Comparisons:
             return
         reference = self._shadows.of(value)
         if reference is not None:
-            self._sums(parameter, name, value).add(_row(sample(value), sample(reference)))
+            self._pair(_Pair(self._sums(parameter, name, value), sample(value), sample(reference), None))
+
+    def _pair(self, pair: _Pair) -> None:
+        self._pairs.append(pair)
+        self._waiting += pair.made.numel()
+        if self._waiting > _BATCH:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Adds the waiting comparisons to their sums, all of one device at once: each operator costs a call."""
+        pairs, self._pairs, self._waiting = self._pairs, [], 0
+        for device in {p.made.device for p in pairs}:
+            here = [p for p in pairs if p.made.device == device]
+            for pair, row in zip(here, _table(here, device)):
+                pair.sums.add(row)
 
     def _sums(self, parameter: Tensor, what: str, like: Tensor) -> _Sums:
         key = id(parameter), what
@@ -132,30 +166,35 @@ def _parameters(optimizer: Any) -> list[Tensor]:
     ]
 
 
-def _row(made: Tensor, true: Tensor, whole: Tensor | None = None) -> Tensor:
-    """Sums over one comparison: steps with a reference, steps of zeros, sizes, errors, shares. whole: the tensor that
-    ``made`` is a sample of."""
-    kind = torch.float32 if made.device.type == "mps" else torch.float64
-    made, true = made.detach().to(kind), true.to(kind)
+def _table(pairs: list[_Pair], device: torch.device) -> Tensor:
+    """A row for each comparison: steps with a reference, steps of zeros, sizes, errors, shares."""
+    kind = torch.float32 if device.type == "mps" else torch.float64
+    sizes = [p.made.numel() for p in pairs]
+    made = torch.cat([p.made.detach().to(kind) for p in pairs])
+    true = torch.cat([p.true.to(kind) for p in pairs])
     known, sound = torch.isfinite(true), torch.isfinite(made)
     both = known & sound
     m, t = torch.where(both, made, 0.0), torch.where(both, true, 0.0)
     due = known & (true != 0)
-    alive = due.any()
     lost = due & (~sound | ((m - t).abs() >= HALF * true.abs()))
     columns = [
-        alive,
-        alive & (torch.count_nonzero(made if whole is None else whole) == 0),
-        t.square().sum(),
-        (m - t).square().sum(),
-        (m * t).sum(),
-        due.sum(),
-        lost.sum(),
-        (due & (made == 0)).sum(),
-        (known & ~sound).sum(),
-        known.sum(),
+        t.square(),
+        (m - t).square(),
+        m * t,
+        due,
+        lost,
+        due & (made == 0),
+        known & ~sound,
+        known,
+        made != 0,
     ]
-    return torch.stack([c.to(kind) for c in columns])
+    sums = summed([c.to(kind) for c in columns], sizes, device)
+    for row, pair in zip(sums, pairs):
+        if pair.nonzero is not None:
+            row[-1] = pair.nonzero
+    alive = sums[:, 3] > 0
+    zero = alive & (sums[:, -1] == 0)
+    return torch.cat([alive.to(kind)[:, None], zero.to(kind)[:, None], sums[:, :-1]], 1)
 
 
 def _compared(s: _Sums, row: list[float]) -> Compared:

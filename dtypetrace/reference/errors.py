@@ -14,7 +14,7 @@ import torch
 from ..capture import private
 from ..records import Precision
 from .engine import Followed
-from .samples import own_sample
+from .samples import own_sample, owners, summed
 
 Tensor = torch.Tensor
 _BATCH = 256
@@ -177,8 +177,6 @@ def _normal(dtype: torch.dtype) -> float:
 def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tensor:
     """Sums of each row, in the order of the columns above."""
     sizes = [r.made.numel() for r in rows]
-    counts, most = torch.tensor(sizes), sum(sizes)
-    owner = torch.repeat_interleave(torch.arange(len(rows)), counts, output_size=most).to(device, non_blocking=True)
 
     def flat(parts: list[Tensor]) -> Tensor:
         return torch.cat([p.to(kind) for p in parts])
@@ -186,7 +184,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
     made, local, true = flat([r.made for r in rows]), flat([r.local for r in rows]), flat([r.reference for r in rows])
     before = flat([r.before if r.before is not None else torch.full_like(r.made, float("nan")) for r in rows])
     limits = torch.tensor([r.normal for r in rows], dtype=kind)
-    normal = torch.repeat_interleave(limits, counts, output_size=most).to(device)
+    normal = limits.to(device)[owners(sizes, device)]
     known, known_true, sound = torch.isfinite(local), torch.isfinite(true), torch.isfinite(made)
     both, all_ = known & sound, known_true & sound
     own, total = _difference(made, local, both), _difference(made, true, all_)
@@ -215,8 +213,7 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
         *_neighbours(made, true, _first_of_pairs(sizes).to(device), all_),
         nonzero_true & (made == 0) & (true.abs() < normal),
     ]
-    stacked = torch.stack([c.to(kind) for c in columns], 1)
-    table = torch.zeros(len(rows), stacked.shape[1], dtype=kind, device=device).index_add_(0, owner, stacked)
+    table = summed([c.to(kind) for c in columns], sizes, device)
     bad = (table[:, LOST_ALL] >= HALF * table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)
     table[:, VANISHED] = ((table[:, VANISHED] >= table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)).to(kind)
     return torch.cat([table, bad.to(kind)[:, None]], 1)

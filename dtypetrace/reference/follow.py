@@ -103,7 +103,7 @@ class Reference:
         written, self._written = self._written, None
         self._adjoints.begins()
         try:
-            self._adjoints.meets(args)
+            self._adjoints.meets(func, args)
             self._engine.after(number, func, args, kwargs, out, written)
             if private.current_autograd_node() is None:
                 self._adjoints.awaits(func, args)

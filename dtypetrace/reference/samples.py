@@ -6,6 +6,8 @@ from functools import lru_cache
 
 import torch
 
+_SEGMENTS = ("cpu", "cuda")
+"""Devices on which torch sums segments."""
 SIZE = 1024
 """The largest number of elements in a sample."""
 
@@ -26,6 +28,25 @@ def own_sample(tensor: torch.Tensor) -> torch.Tensor:
     tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     taken = sample(tensor.resolve_neg())
     return taken.clone() if taken.untyped_storage()._cdata == tensor.untyped_storage()._cdata else taken
+
+
+def owners(sizes: list[int], device: torch.device) -> torch.Tensor:
+    """For samples of these sizes, one after the other: the number of the sample that each element is of."""
+    counts = torch.tensor(sizes)
+    return torch.repeat_interleave(torch.arange(len(sizes)), counts, output_size=sum(sizes)).to(
+        device, non_blocking=True
+    )
+
+
+def summed(columns: list[torch.Tensor], sizes: list[int], device: torch.device) -> torch.Tensor:
+    """Sums over each of the samples of these sizes: a row for each sample. columns: numbers of one dtype for each
+    element of all samples, one after the other."""
+    if device.type in _SEGMENTS:  # five times as fast
+        lengths = torch.tensor(sizes).to(device, non_blocking=True)
+        return torch.stack([torch.segment_reduce(c, "sum", lengths=lengths, unsafe=True) for c in columns], 1)
+    stacked = torch.stack(columns, 1)
+    table = torch.zeros(len(sizes), len(columns), dtype=stacked.dtype, device=device)
+    return table.index_add_(0, owners(sizes, device), stacked)
 
 
 @lru_cache(maxsize=4096)

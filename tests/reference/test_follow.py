@@ -350,3 +350,20 @@ def test_an_addition_weighs_by_the_gradient_that_it_hands_on(residual):
 
     expected = effect(f"({residual}) * one")
     assert expected > 0 and effect(residual) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("other", ["h.view(-1)", "h.T", "h * 1"])
+def test_a_sum_of_gradients_is_not_the_gradient_of_the_addition_that_hands_one_on(other):
+    """Autograd adds the other branch's gradient, 1000 times as large, while the addition's node is the current one."""
+
+    def effect(text: str) -> float:
+        torch.manual_seed(0)
+        x, weight = torch.randn(64, 8).bfloat16(), torch.randn(8, 8).bfloat16().requires_grad_()
+        with Trace(reference=True) as t:
+            h = x @ weight
+            a = (h + x).float().sum()
+            (a + eval(text, {"torch": torch, "h": h}).float().sum() * 1000).backward()
+        first = next(i for i, op in enumerate(t.recording.ops) if op.aten.startswith("add."))
+        return next(p.effect for p in t.recording.precisions if p.op == first)
+
+    assert 0 < effect(other) == pytest.approx(effect("torch.zeros(())"), rel=1e-3)

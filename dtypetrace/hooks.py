@@ -61,7 +61,7 @@ class Watch:
         if reference is not None and not any(map(private.off, needs)):
             made = reference(self.recorder)
             if made.whole:
-                self.recorder.reference = made
+                self.recorder.reference = self.recorder.followed = made
             else:
                 self.recorder.checks = made
         self.healer: Healer | None = None

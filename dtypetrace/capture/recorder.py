@@ -96,7 +96,9 @@ class Recorder:
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None
-        """What computes in higher precision, if a reference was asked for."""
+        """What computes in higher precision at present."""
+        self.followed: Reference | None = None
+        """The whole reference, if one was asked for; when its steps are over, spot checks may take its place."""
         self.checks: Reference | None = None
         """Spot checks: they become the reference with the first op to check, and cost nothing before and after."""
         self.plans: list[Plan] = []
@@ -115,9 +117,9 @@ class Recorder:
         self.origins.clear()
         self.threads.clear()
         self.running_steps.clear()
-        for reference in filter(None, (self.reference, self.checks)):
+        for reference in filter(None, (self.followed, self.checks)):
             reference.close()
-        self.reference = self.checks = self.values = None  # their results have been read, and they hold tensors
+        self.reference = self.followed = self.checks = self.values = None  # their results have been read, and they hold tensors
         self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:

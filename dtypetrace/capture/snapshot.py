@@ -109,11 +109,8 @@ class _Live:
 
 def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
     values = recorder.values.read() if recorder.values is not None else ()
-    whole_reference = recorder.reference if recorder.checks is None else None
-    precisions, compared = whole_reference.read() if whole_reference is not None else ((), ())
-    checked: tuple[Precision, ...] = ()
-    if recorder.checks is not None:
-        checked, compared = recorder.checks.read()
+    precisions, compared = recorder.followed.read() if recorder.followed is not None else ((), ())
+    checked, compared_too = recorder.checks.read() if recorder.checks is not None else ((), ())
     parameters = _parameters(recorder)
     return _Live(
         facts,
@@ -123,7 +120,7 @@ def _live(recorder: Recorder, facts: dict[str, Any]) -> _Live:
         recorder.updates.read(),
         tuple(recorder.plans),
         precisions,
-        compared,
+        compared + compared_too,
         checked,
     )
 

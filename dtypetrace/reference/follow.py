@@ -15,6 +15,7 @@ from .compared import Comparisons
 from .engine import Engine, Followed, Written
 from .errors import Errors
 from .keeping import NarrowModel, WideModules, keep_wide
+from .spot_checks import Recorder, SpotChecks
 
 Tensor = torch.Tensor
 STEPS = 10
@@ -22,11 +23,12 @@ STEPS = 10
 _EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
 
 
-class Names(Protocol):
+class Names(Recorder, Protocol):
     """The parts of the recorder that are used here."""
 
-    not_seen: dict[str, None]
     broken: bool
+    values: Any
+    checks: Any
 
     def parameter_names(self) -> dict[int, str]: ...
 
@@ -199,6 +201,14 @@ class Reference:
         self._engine.measuring = self._done < _MEASURED_STEPS or self._done % _ONE_IN == 0
         if self._steps <= 0:
             self.stop()
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Spot checks take the place of a reference whose steps are over, for what first runs from then on: a model
+        that is cast after training, say."""
+        recorder = self._recorder
+        if recorder.reference is self and recorder.values is not None and not self._keep and self._narrow is None:
+            recorder.reference, recorder.checks = None, SpotChecks(recorder, first=len(recorder.ops))
 
     def _guarded(self, what: Callable[[], None]) -> None:
         try:

@@ -68,12 +68,13 @@ class Recorder(Protocol):
 
 
 class SpotChecks:
-    """Checks the small ops of one run. recorder: its ops are checked."""
+    """Checks the small ops of one run. recorder: its ops are checked, from number ``first`` on."""
 
     whole = False
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, *, first: int = 0) -> None:
         self._recorder = recorder
+        self._first = first
         self._errors = Errors()
         self._engine = Engine(self._saw)
         self._shadows = self._engine.shadows
@@ -162,7 +163,7 @@ class SpotChecks:
     ) -> bool:
         """Whether a call is checked: it is in forward, small, not one of too many, and of a kind that is checked, or
         computes with references."""
-        if self._recorder.ops[number].phase not in FORWARD:
+        if number < self._first or self._recorder.ops[number].phase not in FORWARD:
             return False
         if self._engine.kind(func).how is VIEW:
             return True

@@ -15,10 +15,10 @@ import torch
 
 from ..records import Compared, Precision
 from .follow import Names, Reference
-from .spot_checks import Recorder, SpotChecks
+from .spot_checks import SpotChecks
 
 
-class Training(Names, Recorder, Protocol):
+class Training(Names, Protocol):
     """The parts of the recorder that are used here."""
 
     trains: bool

@@ -44,6 +44,8 @@ class Rule:
 
     def applies(self, recording: Recording) -> bool:
         """Whether a recording has what the rule judges, and nothing that judges it better."""
+        if self.adds and recording.spot_checks:
+            return True  # of what first ran when the reference's steps were over
         return not self.screens if recording.precisions else not self.measures
 
     def looks_further(self, recording: Recording) -> bool:

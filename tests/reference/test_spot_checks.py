@@ -169,3 +169,36 @@ def test_errors_are_followed_from_call_to_call(tmp_path):
     of = {recording.ops[p.op].op: p for p in recording.spot_checks}
     assert [recording.ops[n].op for n in of["exp"].above] == ["add"]
     assert [recording.ops[i.producer].op for i in recording.ops[of["exp"].op].inputs] == ["view"]
+
+
+CAST_AFTER_TRAINING = """
+torch.manual_seed(0)
+net = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+for _ in range(4):
+    net(torch.randn(2, 4)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+net.bfloat16()
+positions = torch.arange(4000, 4064).bfloat16()
+angles = positions[:, None] * net.weight.abs().amax()
+print(angles.float().sin().sum())
+"""
+
+
+def test_what_first_runs_after_the_steps_of_a_reference_is_checked(tmp_path):
+    """Only that: an op which the reference has measured is not checked a second time."""
+    program = programs.run(tmp_path, CAST_AFTER_TRAINING, numerics=True, reference=True, reference_steps=2)
+    recording = program.recording
+    measured, later = ({p.op for p in found} for found in (recording.precisions, recording.spot_checks))
+    assert measured and later and not measured & later
+    assert {"bfloat16", "to_copy"} & {recording.ops[n].op for n in later}
+    assert [(f.code, f.culprit.origin.place.line) for f in program.findings if f.severity != "note"] == [
+        ("DT204", program.line("arange"))
+    ], program.findings
+
+
+def test_a_reference_that_measures_alone_checks_nothing_after_it(tmp_path):
+    """Without ``numerics`` nobody asked for checks."""
+    program = programs.run(tmp_path, CAST_AFTER_TRAINING, reference=True, reference_steps=2)
+    assert program.recording.precisions and not program.recording.spot_checks

@@ -119,7 +119,8 @@ class Recorder:
         self.running_steps.clear()
         for reference in filter(None, (self.followed, self.checks)):
             reference.close()
-        self.reference = self.followed = self.checks = self.values = None  # their results have been read, and they hold tensors
+        # their results have been read, and they hold tensors
+        self.reference = self.followed = self.checks = self.values = None
         self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:

@@ -23,8 +23,8 @@ Tensor = torch.Tensor
 _HANDS_ON = {"add": 2, "sub": 1}
 """By operator, to how many of its operands, the first ones, it hands the gradient on unchanged."""
 _SUMS = frozenset({id(torch.ops.aten.add.Tensor), id(torch.ops.aten.add_.Tensor)})
-"""How autograd adds up what several nodes hand on to one; the node that just did is the current one then. By id: hashing
-an operator runs Python code."""
+"""How autograd adds up what several nodes hand on to one; the node that just did is the current one then. By id:
+hashing an operator runs Python code."""
 _MOST = 1 << 16
 """Errors that wait at once."""
 

@@ -135,7 +135,7 @@ def card(
         notes=list(dict.fromkeys((*attempt(f"a note of {f.code}", lambda: wording.operand_notes(f), ()), *f.notes))),
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
-        fix_at=wording.at(f.fix.place) if f.fix else "",
+        fix_at=wording.fix_at(f.fix) if f.fix else "",
         fix_lines=list(f.fix.lines) if f.fix else [],
         alternatives=list(f.fix.alternatives) if f.fix else [],
         changes=changes,

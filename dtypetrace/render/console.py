@@ -10,7 +10,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Finding, Fix, Recording
+from ..records import UNWATCHED, Chain, Finding, Recording
 from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
@@ -174,8 +174,8 @@ def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     if f.fix is None:
         return [(f"help: dtypetrace explain {f.code}", "green")]
-    at = f" ({wording.at(f.fix.place)})" if _shows_its_line(f.fix) else ""
-    shown = styled(excerpt.display.wrapped("help: ", f.fix.why + at), "green")
+    at = wording.fix_at(f.fix)
+    shown = styled(excerpt.display.wrapped("help: ", f"{f.fix.why} ({at})" if at else f.fix.why), "green")
     for number, line in enumerate(f.fix.lines, 1):  # all of them are needed
         head = f"  {number}. " if len(f.fix.lines) > 1 else "  -> "
         shown += styled(excerpt.display.wrapped(head, line), "green")
@@ -184,16 +184,6 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     for other in f.fix.alternatives:
         shown += styled(excerpt.display.wrapped("  or: ", other), "green")
     return shown
-
-
-def _shows_its_line(fix: Fix) -> bool:
-    """Whether the place of a fix is said beside its words: not where the changes name other lines themselves."""
-    if not fix.place.stack or fix.lines:
-        return False
-    user = fix.place.user_frame
-    if not fix.edits or user is None:
-        return True
-    return any(e.file == user.file and e.start[0] <= user.line <= e.end[0] for e in fix.edits)
 
 
 def _one_line(message: str) -> str:

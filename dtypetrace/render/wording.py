@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 
-from ..records import UNWATCHED, Finding, FlowStep, Frame, Operand, Origin, Place
+from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
 from ..tables.dtypes import FLOATING
 from ..tables.operators import TAKES_DTYPE
 
@@ -71,6 +72,21 @@ def _change(f: Finding, step: FlowStep) -> str:
     return f"{step.op} runs in {step.to}{where}"
 
 
+def fix_at(fix: Fix) -> str:
+    """The place to show beside the words of a fix: one of the user's own, and only where neither the words nor the
+    changes name another line themselves; else empty."""
+    user = fix.place.user_frame
+    if not fix.place.stack or fix.lines:
+        return ""
+    if not fix.edits:
+        return "" if _NAMES_A_LINE.search(fix.why) or not fix.place.stack[0].user else at(fix.place)
+    lines_up = user is None or any(e.file == user.file and e.start[0] <= user.line <= e.end[0] for e in fix.edits)
+    return at(fix.place) if lines_up else ""
+
+
+_NAMES_A_LINE = re.compile(r"\w\.\w+:\d+")
+
+
 def inside(place: Place) -> str:
     """The library's line, where the line that is shown is the user's own further out."""
     frame = place.stack[0] if place.stack else None
@@ -84,6 +100,8 @@ def inside(place: Place) -> str:
 def _birth(f: Finding, step: FlowStep) -> str:
     kind = f.culprit.origin.kind if f.culprit else ""
     outside = inside(step.place)
+    if step.called:
+        outside = outside.replace(f", {step.called})", ")")  # the sentence has named it
     named = f.culprit is not None and f.culprit.origin.explicit
     born = {
         "factory": f"{step.op} got dtype={step.to}"

@@ -24,7 +24,7 @@ class Majority:
     dtype: str
     share: float
     scope: str
-    """``model`` or ``run``."""
+    """Whose parameters: ``model`` or ``program's models``."""
     shown: str
     """The dtype as the reason names it; for complex operands it is the real weights' dtype."""
 
@@ -71,7 +71,7 @@ class Collision:
         complexes = len(self.present) > 1 and all(dtype.startswith("complex") for dtype in self.present)
         scope, sizes = "model", self._undisputed(complexes)
         if not sizes:
-            scope, sizes = "run", self._of_run()
+            scope, sizes = "program's models", self._of_run()
         sizes = +sizes
         if not sizes:
             return None

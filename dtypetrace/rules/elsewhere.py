@@ -92,7 +92,9 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
     if wanted in FLOATING or made not in HALF or case.origin.kind != "cast":
         return ()
     largest = 2 ** DTYPES[made].digits
-    return (f"do not cast integers at {short(case.here)}, because {made} rounds integers above {largest:,}",)
+    return (
+        f"if there are integers above {largest:,}: do not cast them at {short(case.here)}, because {made} rounds them",
+    )
 
 
 def like_the_other(case: Case) -> Iterator[Fix]:

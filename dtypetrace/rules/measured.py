@@ -420,9 +420,9 @@ def _of_parameters(
         for i, c in enumerate([worst, *(m for m in members if m is not worst)][:_SHOWN])
     )
     said = {
-        "DT301": f"{optimizer}'s step makes them infinite or NaN",
-        "DT303": f"{optimizer}'s step makes them infinite, NaN or far too large",
-        "DT304": f"{optimizer}'s step changed {'none' if dead else 'few'} of them",
+        "DT301": f"{optimizer}'s step makes these weights infinite or NaN",
+        "DT303": f"{optimizer}'s step makes these weights infinite, NaN or far too large",
+        "DT304": f"{optimizer}'s step changed {'none' if dead else 'few'} of these weights",
     }[code]
     many = titles.shared([worst.name], len(members))
     does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..records import Update
 from ..tables.dtypes import DTYPES, HALF, REAL
+from ..tables.english import listed
 
 LEAST_STEPS = 2
 """Two, because in the first step the gradient of a LoRA's down matrix is rightly zero, and warm-up may begin at
@@ -97,8 +98,8 @@ def _broken(u: Update) -> Mechanism | None:
     lost = lost_state(u) or _lost_eps(u)
     sampled = max(u.reached, u.broken, min(_MOST_SAMPLED, math.prod(u.shape)))
     fact = (
-        f"{u.broken:,} of {sampled:,} examined numbers became infinite or NaN in a step, "
-        "though weights and gradients were finite"
+        f"{u.broken:,} of {sampled:,} checked numbers of the weight became infinite or NaN in a step; "
+        "before it, weight and gradient were finite"
     )
     return Mechanism("state underflow" if lost else "broken", (*lost, fact))
 
@@ -119,7 +120,7 @@ def _no_good_gradient(u: Update) -> Mechanism | None:
 def _not_moved(u: Update) -> Mechanism | None:
     if u.moved >= LEAST_MOVED * u.reached:
         return None
-    facts = (f"{_share(u.moved, u)} of the numbers with a gradient changed in {u.steps} steps",)
+    facts = (f"{_share(u.moved, u)} of the numbers with a gradient changed in {u.steps} measured steps",)
     if u.steps < LEAST_STEPS:
         return Mechanism("one step", facts)
     lost = lost_state(u)
@@ -212,10 +213,14 @@ def lost_state(u: Update) -> tuple[str, ...]:
     lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     if not lost:
         return ()
-    names = ", ".join(f"{s.zeros:.0%} of {s.name}" for s in lost)
+    shares = {s.name: f"{s.zeros:.0%}" for s in lost}
+    if len(set(shares.values())) == 1:
+        names = f"{shares[lost[0].name]} of {listed(list(shares))}"
+    else:
+        names = listed([f"{share} of {name}" for name, share in shares.items()])
     dtype = lost[0].dtype
-    smallest = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
-    fact = f"{names} became zero in {dtype}, though the gradient is not zero: {smallest}"
+    smallest = f"{DTYPES[dtype].smallest:.0e}"
+    fact = f"of the optimizer's state, {names} became zero: {dtype} has no number between 0 and {smallest}"
     return (fact, f"eps={u.eps:g} also becomes 0 in {dtype}") if vanishes(u.eps, dtype) else (fact,)
 
 

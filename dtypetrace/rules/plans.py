@@ -87,7 +87,7 @@ def _adapters(recording: Recording, plan: Plan) -> tuple[str, ...]:
     model = optimizers.given_first(recording.text, graph.place_of(recording, plan.place)) or "model"
     shown = ", ".join(f'"{layer}"' for layer in layers)
     made = f"{model} = peft.get_peft_model({model}, peft.LoraConfig(target_modules=[{shown}]))"
-    return (f"before the optimizer is made: add `{made}`",) if layers else ()
+    return (f"before the line that makes the optimizer: add `{made}`",) if layers else ()
 
 
 def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -264,7 +264,7 @@ def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:
         gradient = next((i for i in op.inputs if i.dtype == "bfloat16"), None)
         if op.aten.startswith(SCALER_CHECKS) and gradient is not None:
             updated = _updated(recording, "bfloat16") or (Parameter("a gradient", "bfloat16", 1, gradient.event),)
-            said = f"the scaler divides the bfloat16 gradients of {_many(updated)}"
+            said = f"the scaler unscales the bfloat16 gradients of {_many(updated)}, which need no scaling"
             yield _finding(recording, Plan(op.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
             return
 

@@ -54,7 +54,7 @@ def changed_later(case: Collision) -> Verdict | None:
     changed = {w.dtype for w in case.sides if w.changed}
     if len(changed) != 1 or len(case.present) != 2:
         return None
-    reason = "its dtype was changed after other tensors had been made from it"
+    reason = "it was cast after other tensors had been made from it, which keep the old dtype"
     return Verdict(case.other(changed.pop()), reason)
 
 
@@ -174,7 +174,9 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
     roots = [line.root for line in lines if line is not None]
     if not roots or not all(root.how == "conversion" and not root.explicit and root.default < 0 for root in roots):
         return None
-    return Verdict(case.other("float64"), f"the {most.scope}'s parameters are float64 only because numpy made them")
+    return Verdict(
+        case.other("float64"), f"the parameters of the {most.scope} are float64 only because numpy made them"
+    )
 
 
 def cast_of_a_part(case: Collision) -> Verdict | None:
@@ -232,7 +234,7 @@ def default_yields(case: Collision) -> Verdict | None:
         return None
     if len(_decisions(case, rival)) < 2 and not dict(case.refused.run).get(rival, 0):
         return None
-    reason = f"the {most.scope}'s parameters are {most.dtype} only by default; the program chose {rival}"
+    reason = f"the parameters of the {most.scope} are {most.dtype} only by default; the program chose {rival}"
     return Verdict(rival, reason)
 
 

@@ -138,7 +138,7 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     if automatic:
-        notes.append(f"autocast casts it back for {end.op}")
+        notes.append(f"autocast casts the value back for {end.op}")
     if theirs:
         notes.append(f"the cast to {wide} is the library's own")
     ends = FlowStep(place, end.op, end.module, wide, low, "cast")

@@ -91,6 +91,9 @@ def _disagree(f: Finding) -> str | None:
     if of_a_module and culprit.holder == "parameter" and other.holder is None:
         what = f"{_a(culprit.dtype)} bias" if culprit.name.endswith("bias") else f"{culprit.dtype} weights"
         return f"{who} has {what} and got {_a(other.dtype)} input"
+    if f.op == "setitem":
+        into, value = sorted((culprit, other), key=lambda o: o.index)
+        return f"an indexed write puts {value.dtype} {_named(value)} into {into.dtype} {_named(into)}"
     if f.op in _SPECIAL:
         return f"{who}: {_named(culprit)} is {culprit.dtype}, {_named(other)} is {other.dtype}"
     return f"{who} got {culprit.dtype} {_named(culprit)} and {other.dtype} {_named(other)}"
@@ -204,14 +207,15 @@ def _where(f: Finding) -> str:
     return f"{f.op}()" + (f" of {_module(f.module)}" if f.module else "")
 
 
-def training(code: str, members: list[Update], dead: bool) -> str:
+def training(code: str, members: list[Update], dead: bool, ran: int) -> str:
     """What an optimizer's steps did to some weights: ``none of 32 LoRA weights moved in 3 Prodigy steps``. ``dead``:
-    nothing that the optimizer holds moved."""
+    nothing that the optimizer holds moved. ``ran``: how many steps the run had, of which some were not measured."""
     first = members[0]
     weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
     many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
     steps = max(u.steps or u.zero for u in members)
-    took = f"{steps} {first.optimizer} step{'s' if steps != 1 else ''}"
+    measured = "measured " if steps < ran else ""
+    took = f"{steps} {measured}{first.optimizer} step{'s' if steps != 1 else ''}"
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
     if code == "DT304" and dead:

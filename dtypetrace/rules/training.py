@@ -117,17 +117,17 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         flow=(*birth(recording, worst.event, origin, made), ends),
         fix=Fix("plan", origin.place, (), False, change, (_other(worst, m),), lines=lines),
         count=sum(u.steps or u.zero for u in updates),
-        title=titles.training(code, updates, group.dead),
+        title=titles.training(code, updates, group.dead, int(recording.meta.get("steps", 0))),
         notes=_notes(group),
     )
 
 
 def _what(code: str, u: Update, dead: bool) -> str:
     return {
-        "DT301": f"{u.optimizer}'s step makes them infinite or NaN",
-        "DT303": f"{u.optimizer}'s step makes them {'infinite or NaN' if u.broken else 'far too large'}",
-        "DT304": f"{u.optimizer}'s step changed {'none' if dead else 'few'} of them",
-        "DT305": "their gradient is zero in every step",
+        "DT301": f"{u.optimizer}'s step makes these weights infinite or NaN",
+        "DT303": f"{u.optimizer}'s step makes these weights {'infinite or NaN' if u.broken else 'far too large'}",
+        "DT304": f"{u.optimizer}'s step changed {'none' if dead else 'few'} of these weights",
+        "DT305": "the gradient of these weights is zero in every step",
     }[code]
 
 

@@ -177,7 +177,7 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
         found.append(optimizers.in_words(made))
     elif line is not None:
         its, widened = line
-        place = f"{widened.side} {its.optimizer} is made ({its.at(its.made.line)})"
+        place = f"{widened.side} the line that makes {its.optimizer} ({its.at(its.made.line)})"
         found.append(f"{place}: add `{widened.line}`")
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
@@ -199,13 +199,13 @@ def _scaling(device: str, training: optimizers.Training | None) -> list[str]:
     if training is None or not training.loss:
         return [f"scale the loss by {made}"]
     found = [
-        f"after {training.optimizer} is made ({training.at(training.made.line)}): add `scaler = {made}`",
+        f"after the line that makes {training.optimizer} ({training.at(training.made.line)}): add `scaler = {made}`",
         f"{training.at(training.loss_line)}: replace `{training.loss}.backward()` "
         f"with `scaler.scale({training.loss}).backward()`",
     ]
     if training.clip_line:
         at = training.at(training.clip_line)
-        found.append(f"before gradients are clipped ({at}): add `scaler.unscale_({training.optimizer})`")
+        found.append(f"before the line that clips gradients ({at}): add `scaler.unscale_({training.optimizer})`")
     stepped = f"scaler.step({training.optimizer}); scaler.update()"
     return [*found, f"{training.at(training.step_line)}: replace `{training.step}` with `{stepped}`"]
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from .english import listed
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -59,7 +61,7 @@ def in_words(dtypes: Mapping[str, str]) -> str:
             dtype if name in _NO_NAMES or name in ("expected", "found") else f"{name} {dtype}"
             for name, dtype in dtypes.items()
         ]
-    return " and ".join(part for part in (", ".join(named[:-1]), *named[-1:]) if part)
+    return listed(named)
 
 
 # ---------------------------------------------------------------- names of dtypes

@@ -150,7 +150,7 @@ def test_gradients_that_vanish_get_the_lines_of_a_loss_scaler(tmp_path):
     found = next(f for f in ran(tmp_path, TRAINED).findings if f.code in ("DT302", "DT305"))
     assert found.fix.why == "scale the loss, so that its gradients fit float16"
     assert found.fix.lines == (
-        'after optimizer is made (program.py:4): add `scaler = torch.amp.GradScaler("cpu")`',
+        'after the line that makes optimizer (program.py:4): add `scaler = torch.amp.GradScaler("cpu")`',
         "program.py:9: replace `loss.backward()` with `scaler.scale(loss).backward()`",
         "program.py:10: replace `optimizer.step()` with `scaler.step(optimizer); scaler.update()`",
     )

@@ -22,7 +22,10 @@ LEAST = 0.25
 
 def find(run: Run) -> Iterable[Finding]:
     """DT301, DT302 and DT308 for results that lost what they should hold, DT204 for tables whose entries are equal."""
-    recording = replace(run.recording, precisions=run.recording.spot_checks)
+    measured_before = {p.op for p in run.recording.precisions}
+    recording = replace(
+        run.recording, precisions=tuple(p for p in run.recording.spot_checks if p.op not in measured_before)
+    )
     checked = Run(recording)
     losses = Losses(checked)
     causes = _first(run, measured.causes(recording, losses, least=LEAST))

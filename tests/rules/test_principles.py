@@ -187,7 +187,7 @@ def test_most_parameters_of_the_run_where_no_model_runs():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float16"), b.made("float32"), run={"float16": 1000, "float32": 10})
     both_ways(b, "most parameters", "float16", "float32")
-    assert "parameters of the run" in culprits.verdict(b.recording, b.refusals[0]).reason
+    assert "parameters of the program's models" in culprits.verdict(b.recording, b.refusals[0]).reason
 
 
 def test_real_weights_decide_the_dtype_of_complex_numbers():

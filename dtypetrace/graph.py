@@ -8,7 +8,8 @@ Each event names the one before it, so a flow follows the path that the tensor r
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,26 @@ def events_above(recording: Recording, event: int) -> set[int]:
             found.add(number)
             waiting += recording.events[number].parents
     return found
+
+
+def _all_operands(op: Op) -> Iterable[Input]:
+    return op.inputs
+
+
+def ops_above(
+    ops: Sequence[Op], of: Iterable[int], through: Callable[[Op], Iterable[Input]] = _all_operands, most: int = 1 << 30
+) -> Iterator[int]:
+    """The ops numbered ``of`` and those that their results were computed from, the nearest first, at most ``most``.
+
+    through: the operands of an op that the search goes on to; it is asked after the op was given out.
+    """
+    waiting, found = deque(of), set[int]()
+    while waiting and len(found) < most:
+        number = waiting.popleft()
+        if 0 <= number < len(ops) and number not in found:
+            found.add(number)
+            yield number
+            waiting.extend(i.producer for i in through(ops[number]))
 
 
 def _how(event: Event) -> str:

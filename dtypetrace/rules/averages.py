@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Origin, Recording, Value
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF
@@ -79,18 +80,8 @@ def _streams(recording: Recording, op: Op, kept: int) -> bool:
     """
     if len(op.inputs) < 2 or kept > 1 or op.aten.partition(".")[0].endswith("_"):
         return False
-    base, waiting = op.inputs[kept].producer, [op.inputs[1 - kept].producer]
-    if _towards(recording, base, waiting[0]):
-        return False
-    seen: set[int] = set()
-    while waiting and base >= 0:
-        above = waiting.pop()
-        if above == base:
-            return True
-        if above >= 0 and above not in seen:
-            seen.add(above)
-            waiting += [i.producer for i in recording.ops[above].inputs]
-    return False
+    base, added = op.inputs[kept].producer, op.inputs[1 - kept].producer
+    return not _towards(recording, base, added) and base in graph.ops_above(recording.ops, [added])
 
 
 def _towards(recording: Recording, base: int, added: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import FORWARD, Edit, Fix, Frame, Op, Place, Recording
+from ..records import FORWARD, Edit, Fix, Frame, Input, Op, Place, Recording
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import DTYPES, narrower
@@ -179,7 +179,7 @@ def _reaches(proposal: Proposal) -> bool:
     now = given_again(proposal.run, refused, proposal.effect.casts)
     if proposal.effect.numbers or now != {w.index: w.dtype for w in refused.witnesses if w.index in now}:
         return True
-    path = set(_made_from(proposal.case.recording.ops, proposal.case.witness.producer))
+    path = set(graph.ops_above(proposal.case.recording.ops, [proposal.case.witness.producer]))
     return bool(proposal.effect.change.results.keys() & path) or _is_absorbed(proposal.run, path)
 
 
@@ -188,18 +188,6 @@ def _is_absorbed(run: Replay, path: set[int]) -> bool:
     op on the way must have a rule."""
     changed = any(run.ops[n].outputs != run.recording.ops[n].outputs for n in path)
     return changed and not any(run.ops[n].unknown for n in path)
-
-
-def _made_from(ops: Sequence[Op], producer: int) -> set[int]:
-    """The ops from whose results an op's result was computed, and the op itself."""
-    found: set[int] = set()
-    waiting = [producer]
-    while waiting:
-        number = waiting.pop()
-        if 0 <= number < len(ops) and number not in found:
-            found.add(number)
-            waiting += [i.producer for i in ops[number].inputs]
-    return found
 
 
 def nothing_else_is_refused(proposal: Proposal) -> str:
@@ -335,19 +323,11 @@ def _same(case: Case, op: Op) -> tuple[str, tuple[Frame, ...]]:
 
 def _last_in(ops: Sequence[Op], inside: frozenset[int], producer: int) -> set[int]:
     """Going back from an op to what its operands were made by: the first ops at these places."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    waiting = [producer]
-    while waiting:
-        number = waiting.pop()
-        if not 0 <= number < len(ops) or number in seen:
-            continue
-        seen.add(number)
-        if ops[number].place in inside:
-            found.add(number)
-        else:
-            waiting += [i.producer for i in ops[number].inputs if i.holder != "parameter"]
-    return found
+
+    def on(op: Op) -> list[Input]:
+        return [] if op.place in inside else [i for i in op.inputs if i.holder != "parameter"]
+
+    return {n for n in graph.ops_above(ops, [producer], on) if ops[n].place in inside}
 
 
 def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:

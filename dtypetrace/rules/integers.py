@@ -140,13 +140,9 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 def _above(run: Run, number: int) -> frozenset[int]:
     """The ops by which the numbers that an op writes were computed, and itself; what chose among them does not
     count."""
-    found, waiting = {number}, [i.producer for i in run.ops[number].inputs[1:]]
-    while waiting:
-        at = waiting.pop()
-        if at >= 0 and at not in found:
-            found.add(at)
-            waiting += [i.producer for i in run.ops[at].inputs if i.dtype in REAL]
-    return frozenset(found)
+    operands = [i.producer for i in run.ops[number].inputs[1:]]
+    above = graph.ops_above(run.ops, operands, lambda op: (i for i in op.inputs if i.dtype in REAL))
+    return frozenset({number, *above})
 
 
 def _base(run: Run, op: Op) -> list[int]:

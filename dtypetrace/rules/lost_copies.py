@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin
 from ..tables.dtypes import REAL, wider
 from ..tables.operators import is_cast
@@ -56,17 +57,8 @@ def _changes(run: Run, number: int) -> list[int]:
 def _by_gradient(run: Run, number: int) -> bool:
     """Whether an op changes a tensor by what was computed from a gradient."""
     op = run.ops[number]
-    waiting = [i.producer for n, i in enumerate(op.inputs) if n not in op.written]
-    seen: set[int] = set()
-    while waiting and len(seen) < _FAR:
-        at = waiting.pop(0)
-        if at < 0 or at in seen:
-            continue
-        seen.add(at)
-        if run.ops[at].phase == "backward":
-            return True
-        waiting += [i.producer for i in run.ops[at].inputs]
-    return False
+    operands = [i.producer for n, i in enumerate(op.inputs) if n not in op.written]
+    return any(run.ops[n].phase == "backward" for n in graph.ops_above(run.ops, operands, most=_FAR))
 
 
 def _finding(run: Run, op: Op, change: Op) -> Finding:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Event, Parameter, Witness
+from ..records import Event, Input, Op, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from ..tables.operators import is_cast, is_destination
 from .collision import Collision
@@ -201,17 +201,13 @@ def cast_of_a_part(case: Collision) -> Verdict | None:
 
 def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
     """The events of the parameters that a value was computed with, as long as it had a dtype."""
-    ops, found, seen, waiting = case.recording.ops, set(), set(), [producer]
-    while waiting:
-        number = waiting.pop()
-        if number in seen or not 0 <= number < len(ops):
-            continue
-        seen.add(number)
-        for i in ops[number].inputs:
-            if i.dtype == dtype:
-                found |= {i.event} if i.holder == "parameter" else set()
-                waiting.append(i.producer)
-    return found
+    ops = case.recording.ops
+
+    def of_dtype(op: Op) -> list[Input]:
+        return [i for i in op.inputs if i.dtype == dtype]
+
+    above = graph.ops_above(ops, [producer], of_dtype)
+    return {i.event for n in above for i in of_dtype(ops[n]) if i.holder == "parameter"}
 
 
 def default_yields(case: Collision) -> Verdict | None:

@@ -381,13 +381,8 @@ def _flushed_above(measured: _Measured, number: int) -> Value | None:
     """The values of the nearest op above, along the operands, in which numbers became zero only because the range is
     too small. That was seen in the program's values, or by a spot check."""
     checked = {p.op: p for p in measured.recording.spot_checks}
-    waiting = [i.producer for i in measured.run.ops[number].inputs]
-    seen: set[int] = set()
-    while waiting and len(seen) < _MOST_ABOVE:
-        above = waiting.pop(0)
-        if above < 0 or above in seen:
-            continue
-        seen.add(above)
+    operands = [i.producer for i in measured.run.ops[number].inputs]
+    for above in graph.ops_above(measured.run.ops, operands, most=_MOST_ABOVE):
         v = measured.values.get(above)
         if v is not None and (v.flushed or v.vanished):
             return v
@@ -397,7 +392,6 @@ def _flushed_above(measured: _Measured, number: int) -> Value | None:
         op = measured.run.ops[above]
         if v is not None and name_of(op) in _NEVER_ZERO and v.measured and not v.peak:
             return replace(v, flushed=prod(op.shape))
-        waiting += [i.producer for i in measured.run.ops[above].inputs]
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from .. import graph
 from ..records import Finding
 from ..tables.dtypes import NARROW
 from . import measured, measured_tables
@@ -47,11 +48,4 @@ def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:
 
 def _above(run: Run, number: int) -> set[int]:
     """The ops that an op's operands were made by, without itself."""
-    found: set[int] = set()
-    waiting = [i.producer for i in run.ops[number].inputs]
-    while waiting:
-        at = waiting.pop()
-        if at >= 0 and at not in found:
-            found.add(at)
-            waiting += [i.producer for i in run.ops[at].inputs]
-    return found - {number}
+    return {*graph.ops_above(run.ops, [i.producer for i in run.ops[number].inputs])} - {number}

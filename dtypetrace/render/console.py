@@ -227,5 +227,6 @@ def notes_for(finding: Finding) -> list[str]:
             born = f", {wording.UNSEEN_BIRTH}"
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
-        notes.append(f"dtypetrace help: {finding.fix.words}")
+        at = wording.fix_at(finding.fix)
+        notes.append(f"dtypetrace help: {finding.fix.words}" + (f" ({at})" if at else ""))
     return [seen(note) for note in notes]

@@ -141,7 +141,7 @@ def _meeting(f: Finding) -> str:
     if culprit is None:
         return f"{f.op} is refused"
     other = other_operand(f) if f.code not in _ALONE else None
-    mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}"
+    mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}{_whose(f, culprit)}"
     if other is None:
         if f.code == "DT111":
             return f"{f.op} cannot store its result in {mine}"
@@ -150,6 +150,15 @@ def _meeting(f: Finding) -> str:
         )
     where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
     return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
+
+
+def _whose(f: Finding, operand: Operand) -> str:
+    """The library's function in which an operand has the name by which it is shown: the program's own tensors may have
+    the same name."""
+    frame = f.site.stack[0] if f.site.stack else None
+    if frame is None or frame.user or operand.handed or operand.holder is not None or not operand.written:
+        return ""
+    return f" of {frame.function}()"
 
 
 _ASSIGNED = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
@@ -214,7 +223,8 @@ def _gradient_of(parameter: Operand) -> str:
 def times(f: Finding) -> str:
     """How often a finding occurred, in brackets; empty where the title has the count: an optimizer's steps, a plan's
     weights."""
-    return f" ({f.count:,} times)" if f.count > 1 and f.op != "step" and f.kind != "plan" else ""
+    counted = f.op == "step" or f.kind == "plan" or f.kind == "promotion" and f.reach is not None and f.reach.ops > 1
+    return f" ({f.count:,} times)" if f.count > 1 and not counted else ""
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -157,7 +157,7 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         given = case.witness.passed, case.witness.position
         edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
         if len(edits) == 1:
-            why = f"compute {case.refused.op} in float32, and cast its result where {case.culprit.dtype} is needed"
+            why = f"compute {case.refused.op} in float32; cast its results if later code needs {case.culprit.dtype}"
     elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.here)}"
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
@@ -233,7 +233,7 @@ _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
 def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
     """Where the result can be cast back: where it widens other tensors, else in the refused call."""
     if widened is not None:
-        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it widens other tensors"
+        yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it is computed"
     if widened is None or case.passed:
         yield case.site, case.cast_at_call(wanted), "where it is used"
 
@@ -296,7 +296,7 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
     return {
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
-        "load": f"cast the loaded tensors to {wanted}, or the module after loading",
+        "load": f"cast the loaded tensors to {wanted}, or load first and then cast the module",
         "cast": f"cast to {wanted} here instead, or remove this cast",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",

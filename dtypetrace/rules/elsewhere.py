@@ -93,7 +93,8 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
         return ()
     largest = 2 ** DTYPES[made].digits
     return (
-        f"if there are integers above {largest:,}: do not cast them at {short(case.here)}, because {made} rounds them",
+        f"if {case.culprit.shown} can hold numbers above {largest:,}, which {made} rounds: leave integers out of the "
+        f"cast at {short(case.here)}",
     )
 
 

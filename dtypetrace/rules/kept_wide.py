@@ -34,9 +34,9 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
     why, same_range = f"keep these values in {wide}", wide == "float32"
     scale = ("scale them down before they are cast",) if cast else ()
     if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):
-        half = ("keep them in bfloat16, whose range is as wide",) if same_range else ()
+        half = ("keep them in bfloat16, whose range is as wide as float32's",) if same_range else ()
         return Fix("dtype", born, edits, True, why, (*half, *scale), CHECKED)
-    half_too = ", or in bfloat16, whose range is as wide" if same_range else ""
+    half_too = ", or in bfloat16, whose range is as wide as float32's" if same_range else ""
     return Fix("dtype", born, (), False, f"{why}{half_too}", scale)
 
 
@@ -78,7 +78,7 @@ def scale_loss(run: Run, site: Place) -> Fix:
     if not run.recording.updates:  # a scaler is for steps of an optimizer
         begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
         at = f" at {short(begins)}" if begins is not None and begins.stack else ""
-        scaled = f"multiply the loss{at} by a power of two, such as 2**14, and divide the gradients by the same number"
+        scaled = f"multiply the loss{at} by 2**14 before the backward pass, and divide the gradients by 2**14 after it"
     return Fix("plan", site, (), False, scaled, instead)
 
 

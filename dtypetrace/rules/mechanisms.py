@@ -213,14 +213,10 @@ def lost_state(u: Update) -> tuple[str, ...]:
     lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     if not lost:
         return ()
-    shares = {s.name: f"{s.zeros:.0%}" for s in lost}
-    if len(set(shares.values())) == 1:
-        names = f"{shares[lost[0].name]} of {listed(list(shares))}"
-    else:
-        names = listed([f"{share} of {name}" for name, share in shares.items()])
+    names = listed([s.name if s.zeros == 1 else f"{s.zeros:.0%} of {s.name}" for s in lost])
     dtype = lost[0].dtype
     smallest = f"{DTYPES[dtype].smallest:.0e}"
-    fact = f"of the optimizer's state, {names} became zero: {dtype} has no number between 0 and {smallest}"
+    fact = f"{names} in the optimizer's state became zero: {dtype} has no number between 0 and {smallest}"
     return (fact, f"eps={u.eps:g} also becomes 0 in {dtype}") if vanishes(u.eps, dtype) else (fact,)
 
 

@@ -150,15 +150,16 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
         operands=(away, culprit),
         culprit=culprit,
         flow=(*graph.flow(run.recording, end.inputs[0].event, low)[-1:], ends),
-        fix=_leave_out(run, begin, culprit, here, low),
+        fix=_leave_out(run, begin, end, culprit, here),
         count=calls,
         notes=notes,
         reach=reach,
     )
 
 
-def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> Fix:
+def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> Fix:
     """Both casts removed: the wide tensor is made narrow, or the widening cast is removed."""
+    low, wide = end.outputs[0], begin.outputs[0]
     if writes(begin):
         edit = editing.at_birth(run.recording, culprit.origin.kind, here, low)
     else:
@@ -169,7 +170,9 @@ def _leave_out(run: Run, begin: Op, culprit: Operand, here: Place, low: str) -> 
     else:
         why = f"leave it in {low}: neither cast is needed"
         if theirs:
-            why = f"nothing to change in your code: both casts are the library's, which may have an option for {low}"
+            automatic = end.op not in NAMED_CASTS
+            back = "autocast casts back" if automatic else f"back; it may have an option for {low}"
+            why = f"nothing to change in your code: the library casts to {wide}, and {back}"
     return Fix("cast", here, one(edit), True, why, ())
 
 

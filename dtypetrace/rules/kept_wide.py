@@ -77,7 +77,9 @@ def scale_loss(run: Run, site: Place) -> Fix:
     scaled = "scale the loss (torch.amp.GradScaler), so that its gradients fit float16"
     if not run.recording.updates:  # a scaler is for steps of an optimizer
         begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
-        at = f" at {short(begins)}" if begins is not None and begins.stack else ""
+        if begins is not None and begins.stack:
+            site = begins
+        at = f" at {short(site)}" if site is begins else ""
         scaled = f"multiply the loss{at} by 2**14 before the backward pass, and divide the gradients by 2**14 after it"
     return Fix("plan", site, (), False, scaled, instead)
 

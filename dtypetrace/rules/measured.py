@@ -14,9 +14,9 @@ from dataclasses import replace
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..source import regions
-from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, REAL, wider
+from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, HALF, REAL, wider
 from ..tables.operators import is_cast
-from . import averages, measured_tables, titles, training
+from . import averages, measured_tables, titles, training, wide_weights
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
@@ -145,11 +145,14 @@ def _lost_gradients(recording: Recording) -> list[Compared]:
     """Gradients that have lost so much that they are useless."""
     gradients = [c for c in recording.compared if c.what == "gradient" and c.steps]
     largest = max((c.size for c in gradients), default=0.0)
+    unmoved = {c.name for c in recording.compared if c.what == "update" and c.arrived < LOST and c.dtype not in HALF}
     found = []
     for c in gradients:
         gone = c.zero >= LOST * c.steps and c.size > _NOTHING * largest
         off = c.error >= LOST and c.arrived < LOST and c.lost >= LOST and c.size > _STRUCTURAL * largest
-        if gone or off or c.spoiled:
+        # the large numbers arrive, but a step that needs the small ones does not
+        thin = c.flushed >= LOST and c.name in unmoved
+        if gone or off or thin or c.spoiled:
             found.append(c)
     return found
 
@@ -172,6 +175,8 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
         worst = max(members, key=lambda c: c.size)
         many = titles.shared([worst.name], len(members))
         is_ = "it is 0" if gone else "it is not finite" if worst.spoiled else f"its error is {worst.error:.0%}"
+        if not gone and not worst.spoiled and worst.error < LOST:
+            is_ = f"{worst.flushed:.0%} of it is 0"
         said = f"{many}: its gradient should be {worst.size:.2g}, but {is_}"
         finding = _at_op(recording, losses, cause, said, gone=gone, named=many)
         found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
@@ -394,7 +399,9 @@ _STILL = "its step changes nothing"
 
 
 def _arrived(c: Compared) -> str:
-    return "it is infinite or NaN" if c.spoiled else f"{max(c.arrived, 0):.0%} of it arrives"
+    if c.spoiled:
+        return "it is infinite or NaN"
+    return f"{c.arrived:.0%} of it arrives" if c.arrived >= 0.005 else "none of it arrives"
 
 
 def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:
@@ -413,16 +420,18 @@ def _of_parameters(
     recording: Recording, code: str, members: list[Compared], states: dict[str, list[Compared]], dead: bool
 ) -> Finding:
     worst = max(members, key=lambda c: (len(states.get(c.name, [])), c.size))
-    optimizer = next((u.optimizer for u in recording.updates if u.name == worst.name), "the optimizer")
+    updates = [u for u in recording.updates if u.name in {c.name for c in members}]
+    optimizer = updates[0].optimizer if updates else "the optimizer"
     site = graph.place_of(recording, worst.place)
     operands = tuple(
         Operand(i, c.name, c.dtype, c.shape, "", "parameter", graph.origin(recording, c.event, c.dtype, c.name))
         for i, c in enumerate([worst, *(m for m in members if m is not worst)][:_SHOWN])
     )
+    still = dead or all(c.zero == c.steps for c in members)
     said = {
         "DT301": f"{optimizer}'s step makes these weights infinite or NaN",
         "DT303": f"{optimizer}'s step makes these weights infinite, NaN or far too large",
-        "DT304": f"{optimizer}'s step changed {'none' if dead else 'few'} of these weights",
+        "DT304": f"{optimizer}'s step changed {'none' if still else 'few'} of these weights",
     }[code]
     many = titles.shared([worst.name], len(members))
     does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)
@@ -435,24 +444,17 @@ def _of_parameters(
     birth = training.birth(
         recording, worst.event, origin, f"{worst.dtype} weights, such as {worst.name}, are made here"
     )
+    change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
+    instead = training.other_optimizer(worst.dtype) if worst.dtype in HALF else ()
     return silent_finding(
         code,
         _KINDS[code],
         At.step(site, worst.name.rpartition(".")[0]),
         severity="error" if dead else "warning",
+        title=titles.training(code, updates, still, int(recording.meta.get("steps", 0))) if updates else "",
         count=sum(c.steps for c in members),
         operands=operands,
         flow=(*birth, FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=said)),
-        fix=Fix(
-            "plan",
-            origin.place,
-            (),
-            False,
-            f"keep the trained weights in float32, and let autocast compute in {worst.dtype}",
-            (
-                f"use an optimizer that can move {worst.dtype} weights: one that keeps a float32 copy of them, "
-                "or rounds stochastically",
-            ),
-        ),
+        fix=Fix("plan", origin.place, (), False, change, instead, lines=lines),
         notes=tuple(facts),
     )

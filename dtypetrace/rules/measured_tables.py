@@ -12,7 +12,7 @@ from ..records import FORWARD, Finding, Op, Precision
 from ..tables.dtypes import HALF, REAL
 from ..tables.operators import SEQUENCES, name_of
 from . import narrow_tables
-from .losses import ROUNDING, Losses
+from .losses import BY_INDEX, ROUNDING, Losses
 from .run_facts import Run
 
 COARSE = 3 * ROUNDING
@@ -50,6 +50,9 @@ def find(
     for number, p in losses.of.items():
         op = run.ops[number]
         if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:
+            continue
+        if name_of(op) in BY_INDEX and p.introduced >= COARSE:
+            coarse.add(number)  # a write rounds once: this adds numbers up, and loses some of them
             continue
         if op.outputs[0] in REAL and not bad(op, p):
             continue

@@ -268,7 +268,7 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
     if cause.ends >= 0:
         end = run.ops[cause.ends]
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
-        until = f", until {end.op}() casts back{where}"
+        until = f", until {end.op}() cast back{where}"
     ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''} ({work}{quantity(reach.bytes, 'B')} of results)"
     yield f"because of it, {ops} ran in {made}{until}"
     if not cause.chosen:

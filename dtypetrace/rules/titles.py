@@ -207,9 +207,9 @@ def _where(f: Finding) -> str:
     return f"{f.op}()" + (f" of {_module(f.module)}" if f.module else "")
 
 
-def training(code: str, members: list[Update], dead: bool, ran: int) -> str:
-    """What an optimizer's steps did to some weights: ``none of 32 LoRA weights moved in 3 Prodigy steps``. ``dead``:
-    nothing that the optimizer holds moved. ``ran``: how many steps the run had, of which some were not measured."""
+def training(code: str, members: list[Update], still: bool, ran: int) -> str:
+    """What an optimizer's steps did to some weights: ``none of 32 LoRA weights moved in 3 Prodigy steps``. ``still``:
+    none of them moved at all. ``ran``: how many steps the run had, of which some were not measured."""
     first = members[0]
     weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
     many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
@@ -218,7 +218,7 @@ def training(code: str, members: list[Update], dead: bool, ran: int) -> str:
     took = f"{steps} {measured}{first.optimizer} step{'s' if steps != 1 else ''}"
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
-    if code == "DT304" and dead:
+    if code == "DT304" and still:
         return f"none of {many} moved in {took}" if len(members) > 1 else f"{many} did not move in {took}"
     if code == "DT304":
         return f"{many} hardly moved in {took}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 from ..source import editing
-from ..tables.dtypes import HALF
+from ..tables.dtypes import DTYPES, HALF, REAL
 from . import titles, wide_weights
 from .case import one
 from .making import At, silent_finding
@@ -75,9 +75,20 @@ def _saturated(recording: Recording) -> bool:
     )
 
 
+_QUANTITY = 1024.0
+"""The weights of a network are near 1 or smaller. Those rightly stand still in the first steps of a warm-up. A
+parameter that is this large is a quantity with a unit, such as a time."""
+
+
+def _outgrown(u: Update, m: Mechanism) -> bool:
+    """Whether a wide parameter is so large that the next number of its dtype is further away than a step."""
+    large = u.moved == 0 and u.dtype in REAL and u.magnitude >= _QUANTITY
+    return m.name == "below resolution" and large and 0 < u.lr < u.magnitude * DTYPES[u.dtype].rounding
+
+
 def _code(u: Update, m: Mechanism, saturated: bool) -> str | None:
     if u.dtype not in HALF:
-        return None  # a wide weight's dtype did not keep it from moving
+        return "DT304" if _outgrown(u, m) else None  # else its dtype did not keep it from moving
     if m.name in ("state underflow", "overshoot", "broken") and (u.broken or m.name == "overshoot"):
         return "DT303"
     if m.name in ("untouched", "state underflow", "below resolution"):
@@ -105,7 +116,8 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     origin = born(recording, worst)
     culprit = next((o for o in operands if o.name == worst.name), None)
     made = f"{worst.dtype} weights, such as {titles.shared([worst.name], 1)}, are made here"
-    ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, group.dead))
+    still = group.dead or all(u.moved == 0 for u in updates)
+    ends = FlowStep(site, "step", "", worst.dtype, worst.dtype, "value", said=_what(code, worst, still))
     change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
     return silent_finding(
         code,
@@ -115,18 +127,18 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
         flow=(*birth(recording, worst.event, origin, made), ends),
-        fix=Fix("plan", origin.place, (), False, change, (_other(worst, m),), lines=lines),
+        fix=Fix("plan", origin.place, (), False, change, _others(worst, m), lines=lines),
         count=sum(u.steps or u.zero for u in updates),
-        title=titles.training(code, updates, group.dead, int(recording.meta.get("steps", 0))),
+        title=titles.training(code, updates, still, int(recording.meta.get("steps", 0))),
         notes=_notes(group),
     )
 
 
-def _what(code: str, u: Update, dead: bool) -> str:
+def _what(code: str, u: Update, still: bool) -> str:
     return {
         "DT301": f"{u.optimizer}'s step makes these weights infinite or NaN",
         "DT303": f"{u.optimizer}'s step makes these weights {'infinite or NaN' if u.broken else 'far too large'}",
-        "DT304": f"{u.optimizer}'s step changed {'none' if dead else 'few'} of these weights",
+        "DT304": f"{u.optimizer}'s step changed {'none' if still else 'few'} of these weights",
         "DT305": "the gradient of these weights is zero in every step",
     }[code]
 
@@ -139,18 +151,25 @@ def _notes(group: _Group) -> Iterator[str]:
     if group.quiet:
         get = "weights get" if group.quiet > 1 else "weight gets"
         yield f"{group.quiet} more {get} only zeros as gradient, because the weights of later layers do not change"
-    if worst.subnormal > _MUCH_SUBNORMAL:
+    if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
 
 
-def _other(u: Update, m: Mechanism) -> str:
-    """The alternative remedy."""
+def _others(u: Update, m: Mechanism) -> tuple[str, ...]:
+    """The alternative remedies."""
+    if u.dtype not in HALF:
+        return ()
     if m.name == "zero gradient":
-        return "scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16"
+        return ("scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16",)
     if m.name == "below resolution":
-        keeps = "one that keeps a float32 copy of them, or rounds stochastically"
-        return f"use an optimizer that can move {u.dtype} weights: {keeps}"
-    return f"use an optimizer that keeps its state in float32 for {u.dtype} weights"
+        return other_optimizer(u.dtype)
+    return (f"use an optimizer that keeps its state in float32 for {u.dtype} weights",)
+
+
+def other_optimizer(dtype: str) -> tuple[str, ...]:
+    """The remedy that leaves the weights in a 16-bit dtype."""
+    keeps = "one that keeps a float32 copy of them, or rounds stochastically"
+    return (f"use an optimizer that can move {dtype} weights: {keeps}",)
 
 
 def birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[FlowStep, ...]:

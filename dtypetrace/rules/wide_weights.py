@@ -12,15 +12,18 @@ from .. import graph
 from ..records import Edit, Frame, Origin, Place, Recording
 from ..source import editing, optimizers
 from ..source.expressions import call_at
+from ..tables.dtypes import HALF
 
 _FORWARD = ("forward", "recompute")
 
 
 def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None = None) -> tuple[str, tuple[str, ...]]:
-    """What to change, and the lines to type as far as the recording and the text show them; ``dtype`` is half.
+    """What to change, and the lines to type as far as the recording and the text show them.
 
-    ``step``: the place of the optimizer's step, where it is known.
+    ``dtype``: that of the weights. ``step``: the place of the optimizer's step, where it is known.
     """
+    if dtype not in HALF:
+        return "measure this parameter from a value nearby, so that its numbers are small, or keep it in float64", ()
     lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
     if in_autocast(recording):
         return "keep the trained weights in float32; autocast is on already", lines
@@ -47,6 +50,8 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
 
     What also made weights that are not trained is left alone.
     """
+    if dtype not in HALF:
+        return []
     found = [TrainingEdits(optimizers.in_words(edit), (edit,)) for edit in _where_made(recording, origin)]
     line = _line(recording, _training(recording, step))
     if line is not None:

@@ -54,3 +54,41 @@ def test_no_rule_of_thumb_takes_part_where_values_were_measured(tmp_path):
     assert not any(rule.screens for rule in applied) and any(rule.measures for rule in applied)
     plain = programs.run(tmp_path, "x = torch.ones(3).half() / 3")
     assert [rule for rule in RULES if rule.applies(plain.recording) and rule.measures] == []
+
+
+THIN = """
+torch.manual_seed(0)
+encoder, head = nn.Linear(64, 32), nn.Linear(32, 512)
+optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=2e-3)
+weights = torch.logspace(-3, 0, 512)
+for _ in range(6):
+    x = torch.randn(64, 64)
+    with torch.autocast("cpu", dtype=torch.float16):
+        made = head(encoder(x))
+    ((made.float() - 1) * weights).square().mean().mul({scale}).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("scale", "codes"), [(1e-3, {"DT302"}), (1e4, set())])
+def test_a_gradient_of_which_only_the_large_numbers_arrive(scale, codes, tmp_path):
+    """The weights are in float32: the step is lost in the gradient, and not in their dtype."""
+    program = programs.run(tmp_path, THIN.format(scale=scale), numerics=True, reference=True)
+    assert {f.code for f in program.findings if f.severity != "note"} == codes
+
+
+COUNTS = """
+torch.manual_seed(0)
+nodes = torch.randint(0, 8, (8000,))
+degree = torch.zeros(8, dtype=torch.{dtype})  # BORN
+degree.index_add_(0, nodes, torch.ones(8000, dtype=torch.{dtype}))
+print((torch.rand(8) / degree.clamp_min(1)).tolist())
+"""
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("bfloat16", ("precision-loss", True)), ("float32", ("", True))])
+def test_a_sum_by_index_that_stops_is_no_table(dtype, expected, tmp_path):
+    text = COUNTS.format(dtype=dtype).lstrip()
+    program = programs.run(tmp_path, text.replace("  # BORN", ""), numerics=True, reference=True)
+    assert judged(program, text) == expected

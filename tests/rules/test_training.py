@@ -149,6 +149,45 @@ def test_a_lost_update_names_the_birth_of_the_weights(tmp_path):
     assert any("cannot change by less than 0.002" in note for note in f.notes)
 
 
+A_TIME = """
+class Shift(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.when = nn.Parameter(torch.tensor({start}))
+        self.level = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, seconds):
+        return torch.sigmoid((seconds - self.when - 9000) / 1200) * 3 - self.level
+
+shift = Shift()
+optimizer = torch.optim.Adam(shift.parameters(), lr={rate})
+seconds = torch.arange(64, dtype=torch.float64) * 600 + {start}
+for _ in range(8):
+    shift(seconds).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize(
+    ("start", "rate", "codes"), [("1.7e9", 20.0, ["DT304"]), ("0.0", 20.0, []), ("1.7e9", 200.0, [])]
+)
+def test_a_wide_parameter_may_be_too_large_for_its_steps(start, rate, codes, reference, tmp_path):
+    p = programs.run(tmp_path, A_TIME.format(start=start, rate=rate), numerics=True, reference=reference)
+    found = [f for f in p.findings if f.code == "DT304"]
+    assert [f.code for f in found] == codes
+    for f in found:
+        assert f.culprit.origin.line == p.line("self.when = nn") and "did not move in" in f.title
+        assert not f.fix.edits and not f.fix.lines and "float64" in f.fix.why
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1e-8])
+def test_wide_weights_rightly_stand_still_as_a_warm_up_begins(rate):
+    t = trained(lambda p: torch.optim.Adam(p, lr=rate), torch.float32)
+    assert not [f for f in t.findings if f.code == "DT304"]
+
+
 def test_weights_that_are_all_dead_are_an_error_and_some_a_warning():
     assert trained(lambda p: SGD(p, lr=1e-7), torch.bfloat16).findings[0].severity == "error"
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ _MOST_NAMED = 3
 _LONGEST_MESSAGE = 200
 """Characters of torch's own message that are shown: its sentence, without the lists that some messages append."""
 _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
+_NAMED_LINE = re.compile(r"(?:[^(:]+ \()?([^\s:()]+):(\d+)\)?: ")
+"""The place that a change in words begins with: ``train.py:36: ...`` or ``before ... (train.py:36): ...``."""
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
@@ -179,11 +182,24 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     for number, line in enumerate(f.fix.lines, 1):  # all of them are needed
         head = f"  {number}. " if len(f.fix.lines) > 1 else "  -> "
         shown += styled(excerpt.display.wrapped(head, line), "green")
+    shown += _line_to_change(excerpt, f)
     for edit in joined(excerpt.recording, f.fix.edits):
         shown += excerpt.edited(edit)
     for other in f.fix.alternatives:
         shown += styled(excerpt.display.wrapped("  or: ", other), "green")
     return shown
+
+
+def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
+    """The source of a change that is only said in words, if it is one line and no label has shown it."""
+    named = _NAMED_LINE.match(f.fix.lines[0]) if f.fix is not None and len(f.fix.lines) == 1 else None
+    if f.fix is None or named is None:
+        return []
+    at = named[1], int(named[2])
+    if at in {(os.path.basename(frame.file), frame.line) for frame, _ in wording.labels(f)}:
+        return []
+    files = {frame.file for frame in (*f.site.stack, *f.fix.place.stack) if os.path.basename(frame.file) == at[0]}
+    return excerpt.source(files.pop(), at[1]) if len(files) == 1 else []
 
 
 def _one_line(message: str) -> str:

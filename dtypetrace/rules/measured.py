@@ -16,7 +16,7 @@ from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place,
 from ..source import regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, HALF, REAL, wider
 from ..tables.operators import is_cast
-from . import averages, measured_tables, titles, training, wide_weights
+from . import averages, masks, measured_tables, titles, training, wide_weights
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
@@ -125,6 +125,8 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if p.spoiled or cause.how != "amplified":
         return True
+    if masks.leaves_only_rounding(losses.run, cause):
+        return False
     if losses.cancels(cause.op):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op)

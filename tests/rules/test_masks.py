@@ -1,0 +1,28 @@
+"""A mask that is added swallows the scores of rows that are masked as a whole: nobody uses them."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+ATTENTION = """
+torch.manual_seed(0)
+embed, net, out = nn.Embedding(9, 16), nn.Linear(16, 48), nn.Linear(16, 9)
+for _ in range(3):
+    tokens = torch.randint(1, 9, (6, 10))
+    tokens[:3, :6] = 0
+    allowed = torch.ones(10, 10).tril().bool() & (tokens != 0)[:, None, :]
+    q, k, v = net(embed(tokens) * 3).chunk(3, -1)
+    scores = q @ k.transpose(1, 2) + {added}
+    mixed = torch.softmax(scores, -1) @ v
+    print(out(mixed).square().mean().item())
+"""
+MASK = "(1.0 - allowed.float()) * -1e9"
+LEARNT = "net.bias.detach()[0].abs() * 1e10"
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize(("added", "codes"), [(MASK, []), (LEARNT, ["DT308"])], ids=["mask", "learnt"])
+def test_only_what_is_no_mask_may_not_swallow_scores(added, codes, reference, tmp_path):
+    program = programs.run(tmp_path, ATTENTION.format(added=added), numerics=True, reference=reference)
+    assert [f.code for f in program.findings if f.severity != "note"] == codes

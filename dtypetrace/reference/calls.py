@@ -10,7 +10,7 @@ import torch
 
 from ..capture import warning_places
 from .operators import Kind
-from .shadows import COMPLEX, Shadows, floating, real_of
+from .shadows import COMPLEX, Shadow, Shadows, floating, real_of
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -38,24 +38,33 @@ class ReferencedCall:
         before: list[Tensor | None],
     ) -> None:
         self.shadows, self.func, self.kind, self.args, self.kwargs, self.out = shadows, func, kind, args, kwargs, out
-        outs = {a.name for a in kind.written} if kind.outs else ()
-        operands = tensors_of(
-            (args, [v for k, v in kwargs.items() if k not in outs] if outs else list(kwargs.values()))
-        )
-        self.operands = [t for t in operands if floating(t.dtype)]
+        if kind.outs:
+            outs = {a.name for a in kind.written}
+            kept = {k: v for k, v in kwargs.items() if k not in outs}
+        operands = tensors_of(args) + tensors_of(kept if kind.outs else kwargs)
+        self.operands: list[Tensor] = []
+        self.followable = True
+        taken: set[int] = set()
+        for t in operands:
+            ordinary = plain(t)
+            if ordinary:
+                taken.add(t.untyped_storage()._cdata)
+            if floating(t.dtype):
+                self.operands.append(t)
+                self.followable = self.followable and ordinary
         self.results = written if kind.outs else tensors_of(out)
         self.changed = {} if kind.outs else {id(t): i for i, t in enumerate(written)}
         self.before = before
+        new = [t for t in self.results if floating(t.dtype)]
         if kind.outs:
-            new = self.results
+            self.followable = self.followable and not self._reads_results(operands)
+            self.made = new
         else:
-            taken = {t.untyped_storage()._cdata for t in operands if t.layout is torch.strided and type(t) in _PLAIN}
-            new = [t for t in self.results if plain(t) and t.untyped_storage()._cdata not in taken]
-        self.new = {id(t) for t in new if floating(t.dtype)}
-        self.made = [t for t in ([] if kind.outs else written) if floating(t.dtype)] + [
-            t for t in new if floating(t.dtype)
-        ]
-        self.followable = all(plain(t) for t in self.operands) and not (kind.outs and self._reads_results(operands))
+            new = [t for t in new if plain(t) and t.untyped_storage()._cdata not in taken]
+            self.made = [t for t in written if floating(t.dtype)] + new
+        self.new = {id(t) for t in new}
+        self.held: dict[int, Shadow | None] = {}
+        """The shadows of the operands that are not written to, by the tensor's id."""
         if self.made and self.followable:
             self._look()
 
@@ -65,9 +74,8 @@ class ReferencedCall:
             shadows.wide[real_of(t.dtype)] for t in self.made
         }
         self.real = torch.float64 if torch.float64 in dtypes else torch.float32
-        self.inherits = any(b is not None for b in self.before) or any(
-            id(t) not in changed and shadows.shadow(t) is not None for t in self.operands
-        )
+        self.held = {id(t): shadows.shadow(t) for t in self.operands if id(t) not in changed}
+        self.inherits = any(b is not None for b in self.before) or any(s is not None for s in self.held.values())
         exact = all(real_of(t.dtype) is torch.float64 for t in self.made)
         # for a large float32 matmul, two more in float64 would cost more than everything else, and its own rounding
         # error is almost zero
@@ -86,7 +94,7 @@ class ReferencedCall:
         ``made``."""
         self.local = local
         self.entered: dict[int, Tensor] = {}
-        special = _SPECIAL.get(getattr(self.func, "overloadpacket", None))
+        special = _SPECIAL.get(id(getattr(self.func, "overloadpacket", None)))
         if special is not None:
             results = special(self)
         elif self.kind.picks or self.kind.pools:
@@ -143,9 +151,10 @@ class ReferencedCall:
             counts = self.kind.pointwise and not self.operands and tensor.dtype is not torch.bool
             return tensor.to(self.real) if counts else tensor
         dtype = self.dtype(tensor.dtype)
-        reference = None if self.local else self.shadows.of(tensor)
-        if reference is None:
+        shadow = None if self.local else self.held.get(id(tensor))
+        if shadow is None:
             return tensor.to(dtype)
+        reference = self.shadows.view(shadow, tensor)
         return reference if reference.dtype is dtype else reference.to(dtype)
 
     def _is_out(self, tensor: Tensor) -> bool:
@@ -187,11 +196,8 @@ class ReferencedCall:
         wide = tensors_of(results)
         if len(wide) != len(self.results):
             return changed + [None] * (len(self.made) - len(changed))
-        taken = (
-            {t.untyped_storage()._cdata for t in map(self.shadows.of, self.operands) if t is not None}
-            if self.new
-            else set()
-        )
+        shadows = [*self.held.values(), *(self.shadows.shadow(t) for t in self.operands if id(t) in self.changed)]
+        taken = {s.flat.untyped_storage()._cdata for s in shadows if s is not None} if self.new else set()
         new = [
             w.clone() if w.untyped_storage()._cdata in taken else w
             for own, w in zip(self.results, wide)
@@ -216,11 +222,12 @@ def _softmax(call: ReferencedCall) -> Any:
     return call.func(*args[:2], False)
 
 
-_SPECIAL: dict[Any, Callable[[ReferencedCall], Any]] = {
-    _aten.native_dropout: _dropout,
-    _aten._softmax: _softmax,
-    _aten._log_softmax: _softmax,
+_SPECIAL: dict[int, Callable[[ReferencedCall], Any]] = {
+    id(_aten.native_dropout): _dropout,
+    id(_aten._softmax): _softmax,
+    id(_aten._log_softmax): _softmax,
 }
+"""By id: hashing an operator runs Python code."""
 
 
 # ---------------------------------------------------------------- arguments
@@ -244,13 +251,19 @@ def tensors_of(value: Any) -> list[Tensor]:
     """The tensors of an argument or a result, lists taken apart."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in tensors_of(v)]
     if isinstance(value, dict):
-        return [t for v in value.values() for t in tensors_of(v)]
-    return []
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    found = []
+    for v in value:
+        if isinstance(v, Tensor):
+            found.append(v)
+        elif isinstance(v, (list, tuple, dict)):
+            found += tensors_of(v)
+    return found
 
 
 def plain(tensor: Tensor) -> bool:
     """Whether a tensor is an ordinary one, with memory of its own."""
-    return type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.device.type != "meta"
+    return type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta

@@ -18,8 +18,9 @@ from .shadows import Shadows
 
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter)
-_GRADIENT = 1 << 15
-"""Elements of a gradient that are compared; many, because those of an embedding are in a few rows."""
+_LEAST_SAMPLE, _MOST_SAMPLE, _OF_EACH = 1 << 12, 1 << 15, 32
+"""Elements of a gradient that are compared: one of so many, because those of an embedding are in a few rows, but at
+least and at most so many."""
 _BATCH = 1 << 19
 """Elements that are compared at once."""
 
@@ -86,10 +87,11 @@ class Comparisons:
             if gradient is not None and type(gradient) in _PLAIN and gradient.layout is torch.strided:
                 reference = self._shadows.of(gradient)
                 if reference is not None:
-                    part = sample(gradient, _GRADIENT)
+                    size = min(max(gradient.numel() // _OF_EACH, _LEAST_SAMPLE), _MOST_SAMPLE)
+                    part = sample(gradient, size)
                     nonzero = torch.count_nonzero(gradient) if gradient.numel() > part.numel() else None
                     sums = self._sums(parameter, "gradient", gradient)
-                    self._pair(_Pair(sums, part, sample(reference, _GRADIENT), nonzero))
+                    self._pair(_Pair(sums, part, sample(reference, size), nonzero))
         self._fold()
 
     def ends(self, optimizer: Any) -> None:

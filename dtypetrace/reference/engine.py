@@ -69,17 +69,18 @@ class Engine:
         self.above: dict[int, set[int]] = {}
         """For each measured op: the ops that made its operands' references, in all of its calls."""
         self._saw = saw
-        self._kinds: dict[Any, Kind] = {}
+        self._kinds: dict[int, tuple[Any, Kind]] = {}
+        """With the operator, which keeps its id its own."""
         self._calls: dict[int, int] = {}
         self.measuring = True
         """Whether calls are measured; if not, they are only followed."""
 
     def kind(self, func: Any) -> Kind:
         """How an operator is followed."""
-        kind = self._kinds.get(func)
-        if kind is None:
-            kind = self._kinds[func] = kind_of(func)
-        return kind
+        known = self._kinds.get(id(func))  # by id: hashing an operator runs Python code
+        if known is None:
+            known = self._kinds[id(func)] = func, kind_of(func)
+        return known[1]
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Written | None:
         """Before a call: shadows of what it will write to; None where it writes to nothing."""
@@ -182,7 +183,7 @@ class Engine:
             return
         measured = self._due(number)
         if measured:
-            self._comes_from(number, call.operands)
+            self._comes_from(number, call)
         try:
             # the local one first, because the other writes into the shadows
             locals_ = call.run(local=True) if measured and call.inherits and not call.heavy else None
@@ -222,11 +223,11 @@ class Engine:
             wide = out.to(reference.dtype)
             self._saw(number, [Followed(wide, wide, counted, None)])
 
-    def _comes_from(self, number: int, operands: list[Tensor]) -> None:
+    def _comes_from(self, number: int, call: ReferencedCall) -> None:
         """Adds the ops that made a call's operands to those above op ``number``."""
         above = self.above.setdefault(number, set())
-        for t in operands:
-            shadow = self.shadows.of_memory(t) if plain(t) else None
+        changed = (self.shadows.shadow(t) for t in call.operands if id(t) in call.changed)
+        for shadow in (*call.held.values(), *changed):
             if shadow is not None and len(above) < _MOST_ABOVE:
                 above.update(shadow.makers)
 

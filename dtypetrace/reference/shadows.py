@@ -98,20 +98,21 @@ class Shadows:
         shadow = self._table.get(storage._cdata)
         if shadow is None:
             return None
-        dtype = real_of(tensor.dtype)
+        dtype = COMPONENT.get(tensor.dtype, tensor.dtype)
         if (
             shadow.dtype is not dtype
             or shadow.flat.numel() * dtype.itemsize != storage.nbytes()
-            or self._outside(shadow, tensor)
+            or shadow.writer == id(tensor)
+            and self._outside(shadow, tensor)
         ):
             del self._table[storage._cdata]
             return None
         return shadow
 
     def _outside(self, shadow: Shadow, tensor: Tensor) -> bool:
-        """Whether something unwatched wrote to the tensor. A watched write raises the version by one after we saw
-        it."""
-        if shadow.writer != id(tensor) or tensor.is_inference():
+        """Whether something unwatched wrote to the tensor through which the program last wrote. A watched write raises
+        the version by one after we saw it."""
+        if tensor.is_inference():
             return False
         return tensor._version not in (shadow.version, shadow.version + 1)
 

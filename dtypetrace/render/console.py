@@ -11,7 +11,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Finding, Recording
+from ..records import UNWATCHED, Chain, Edit, Finding, Recording
 from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
@@ -24,8 +24,9 @@ _MOST_NAMED = 3
 _LONGEST_MESSAGE = 200
 """Characters of torch's own message that are shown: its sentence, without the lists that some messages append."""
 _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
-_NAMED_LINE = re.compile(r"(?:[^(:]+ \()?([^\s:()]+):(\d+)\)?: ")
-"""The place that a change in words begins with: ``train.py:36: ...`` or ``before ... (train.py:36): ...``."""
+_NAMED_LINE = re.compile(r"([^\s:()]+\.\w+):(\d+)\)?(?:: |\b)")
+_REPLACED = re.compile(r"replace `(.+)` with `(.+)`")
+"""What a change in words says: its place (``train.py:36``), and what to type there."""
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
@@ -192,14 +193,23 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 
 def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     """The source of a change that is only said in words, if it is one line and no label has shown it."""
-    named = _NAMED_LINE.match(f.fix.lines[0]) if f.fix is not None and len(f.fix.lines) == 1 else None
-    if f.fix is None or named is None:
+    if f.fix is None or f.fix.edits or len(f.fix.lines) > 1:
         return []
-    at = named[1], int(named[2])
-    if at in {(os.path.basename(frame.file), frame.line) for frame, _ in wording.labels(f)}:
+    words = f.fix.lines[0] if f.fix.lines else f.fix.why
+    named = _NAMED_LINE.search(words)
+    shown = {(os.path.basename(frame.file), frame.line) for frame, _ in wording.labels(f)}
+    if named is None or (named[1], int(named[2])) in shown:
         return []
-    files = {frame.file for frame in (*f.site.stack, *f.fix.place.stack) if os.path.basename(frame.file) == at[0]}
-    return excerpt.source(files.pop(), at[1]) if len(files) == 1 else []
+    files = {frame.file for frame in (*f.site.stack, *f.fix.place.stack) if os.path.basename(frame.file) == named[1]}
+    if len(files) != 1:
+        return []
+    file, line = files.pop(), int(named[2])
+    replaced = _REPLACED.fullmatch(words[named.end() :])
+    begins = excerpt.recording.line(file, line).find(replaced[1]) if replaced is not None else -1
+    if replaced is None or begins < 0:
+        return excerpt.source(file, line)
+    start, end = (line, begins + 1), (line, begins + 1 + len(replaced[1]))
+    return excerpt.edited(Edit(file, start, end, replaced[1], replaced[2]))
 
 
 def _one_line(message: str) -> str:
@@ -241,6 +251,11 @@ def notes_for(finding: Finding) -> list[str]:
         born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
+        # a promotion after the birth made the dtype that is refused
+        made = next((s for s in finding.flow[1:] if s.how == "promotion" and s.to == finding.culprit.dtype), None)
+        if made is not None and finding.flow[0].to != made.to:
+            at = wording.at(made.place)
+            born = f", made at {at} from {finding.flow[0].to}, which was born at {wording.at(origin.place)}"
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         at = wording.fix_at(finding.fix)

@@ -44,7 +44,9 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if step.how == "promotion":
         return f"{_mixed(step)}{inside(step.place)}"
     if step.how == "attribute":
-        return f"{step.op}() casts to {step.via or 'an attribute'}, which is {step.to} here{inside(step.place)}"
+        return (
+            f"{step.op}() casts a tensor to {step.via or 'an attribute'}, which is {step.to} here{inside(step.place)}"
+        )
     if step.how == "autocast":
         return f"autocast makes the result {step.to}{inside(step.place)}"
     return f"{step.source} becomes {step.to}{inside(step.place)}"

@@ -72,8 +72,8 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "diffusers",
-        "if the VAE should compute in float32: pipe.upcast_vae() casts the VAE of a pipeline; without one, cast it "
-        "with .to(torch.float32), and decode float32 latents",
+        "if the VAE should compute in float32: call pipe.upcast_vae() on a pipeline, else vae.to(torch.float32), and "
+        "decode float32 latents",
         file="autoencoder",
         seen=_refused,
         applies=_half_meets_wide,

@@ -54,8 +54,8 @@ def changed_later(case: Collision) -> Verdict | None:
     changed = {w.dtype for w in case.sides if w.changed}
     if len(changed) != 1 or len(case.present) != 2:
         return None
-    kept = next((w.name for w in case.sides if not w.changed and w.name), "the other operand")
-    reason = f"it was cast after {kept} had been made from it"
+    kept = next(w for w in case.sides if not w.changed)
+    reason = f"it was cast only after {kept.name or 'the other operand'} was made, in {kept.dtype}"
     return Verdict(case.other(changed.pop()), reason)
 
 

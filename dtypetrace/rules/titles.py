@@ -93,7 +93,7 @@ def _disagree(f: Finding) -> str | None:
         return f"{who} has {what} and got {_a(other.dtype)} input"
     if f.op == "setitem":
         into, value = sorted((culprit, other), key=lambda o: o.index)
-        return f"an indexed write puts {value.dtype} {_named(value)} into {into.dtype} {_named(into)}"
+        return f"an indexed write puts a {value.dtype} value into {into.dtype} {_named(into)}"
     if f.op in _SPECIAL:
         return f"{who}: {_named(culprit)} is {culprit.dtype}, {_named(other)} is {other.dtype}"
     return f"{who} got {culprit.dtype} {_named(culprit)} and {other.dtype} {_named(other)}"
@@ -214,8 +214,8 @@ def training(code: str, members: list[Update], still: bool, ran: int) -> str:
     weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
     many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
     steps = max(u.steps or u.zero for u in members)
-    measured = "measured " if steps < ran else ""
-    took = f"{steps} {measured}{first.optimizer} step{'s' if steps != 1 else ''}"
+    measured, of = ("measured ", f" of {ran}") if steps < ran else ("", "")
+    took = f"{steps} {measured}{first.optimizer} step{'s' if steps != 1 else ''}{of}"
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
     if code == "DT304" and still:

@@ -68,7 +68,7 @@ def test_it_ends_where_something_narrows_it(tmp_path):
     text = NET + "scale = torch.full((8,), 0.5)  #!\nh = (net(x) * scale).to(<half>)\nh @ h.t()"
     f = found(run(tmp_path, text), "DT201", "note")
     assert f.reach.ops == 1 and f.reach.flops == 0
-    assert any("until to() casts back at program.py" in note for note in f.notes)
+    assert any("until to() cast back at program.py" in note for note in f.notes)
 
 
 def test_a_number_or_a_tensor_without_dimensions_widens_nothing(tmp_path):

@@ -115,13 +115,13 @@ class Adjoints:
         if not self._nodes or (node := private.current_autograd_node()) is None:
             return
         at: int = node._sequence_nr()
+        task = private.current_graph_task_id()
+        if task != self._task:  # tensors that have a reference now were made before this backward
+            self._task, self._begun = task, self._shadows.serial
         if id(func) in _SUMS:
             if at not in self._handing:
                 return
             args = args[1:]  # the first is the sum so far
-        task = private.current_graph_task_id()
-        if task != self._task:  # tensors that have a reference now were made before this backward
-            self._task, self._begun = task, self._shadows.serial
         while at >= 0:
             if (waiting := self._nodes.get(at)) is not None and self._weighed(waiting, args):
                 del self._nodes[at]

@@ -72,7 +72,7 @@ class Comparisons:
 
     def forget(self) -> None:
         """Drops every tensor of the program's."""
-        self._before, self._pairs = [], []
+        self._before, self._pairs, self._waiting = [], [], 0
 
     def begins(self, optimizer: Any, place: int) -> None:
         """Before a step."""

@@ -96,9 +96,8 @@ class Recorder:
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None
-        """What computes in higher precision at present."""
         self.followed: Reference | None = None
-        """The whole reference, if one was asked for; when its steps are over, spot checks may take its place."""
+        """What computes in higher precision now, and the whole reference, whose place spot checks take after its steps."""
         self.checks: Reference | None = None
         """Spot checks: they become the reference with the first op to check, and cost nothing before and after."""
         self.plans: list[Plan] = []
@@ -119,8 +118,7 @@ class Recorder:
         self.running_steps.clear()
         for reference in filter(None, (self.followed, self.checks)):
             reference.close()
-        # their results have been read, and they hold tensors
-        self.reference = self.followed = self.checks = self.values = None
+        self.reference = self.followed = self.checks = self.values = None  # all have been read, and hold tensors
         self.updates = Updates(self, False)
 
     def fail(self, where: str) -> None:

@@ -97,7 +97,7 @@ class Recorder:
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None
         self.followed: Reference | None = None
-        """What computes in higher precision now, and the whole reference, whose place spot checks take after its steps."""
+        """What computes in higher precision now, and the whole reference: spot checks follow when its steps end."""
         self.checks: Reference | None = None
         """Spot checks: they become the reference with the first op to check, and cost nothing before and after."""
         self.plans: list[Plan] = []

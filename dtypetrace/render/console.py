@@ -255,7 +255,7 @@ def notes_for(finding: Finding) -> list[str]:
         made = next((s for s in finding.flow[1:] if s.how == "promotion" and s.to == finding.culprit.dtype), None)
         if made is not None and finding.flow[0].to != made.to:
             at = wording.at(made.place)
-            born = f", made at {at} from {finding.flow[0].to}, which was born at {wording.at(origin.place)}"
+            born = f": {finding.flow[0].to}, born at {wording.at(origin.place)}, meets another dtype at {at}"
         notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         at = wording.fix_at(finding.fix)

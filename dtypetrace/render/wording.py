@@ -67,7 +67,7 @@ def _change(f: Finding, step: FlowStep) -> str:
         return f"{step.op} stores {step.source} values as {step.to}{where}"
     if f.kind == "round-trip":
         return (
-            f"back to {step.to}: nothing in between needed {step.source}{where}"
+            f"then cast back to {step.to}: nothing in between needed {step.source}{where}"
             if step.source != step.to
             else f"cast again at each call{where}"
         )

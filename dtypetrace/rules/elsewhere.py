@@ -93,8 +93,8 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
         return ()
     largest = 2 ** DTYPES[made].digits
     return (
-        f"if {case.culprit.shown} can hold numbers above {largest:,}, which {made} rounds: leave integers out of the "
-        f"cast at {short(case.here)}",
+        f"leave integers out of the cast at {short(case.here)}; this is needed if {case.culprit.shown} can hold "
+        f"numbers above {largest:,}, which {made} rounds",
     )
 
 

@@ -79,8 +79,8 @@ def scale_loss(run: Run, site: Place) -> Fix:
         begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
         if begins is not None and begins.stack:
             site = begins
-        at = f" at {short(site)}" if site is begins else ""
-        scaled = f"multiply the loss{at} by 2**14 before the backward pass, and divide the gradients by 2**14 after it"
+        at = f"at {short(site)}, " if site is begins else ""
+        scaled = f"{at}multiply the loss by 2**14, and divide the gradients by 2**14 after the backward pass"
     return Fix("plan", site, (), False, scaled, instead)
 
 

@@ -213,10 +213,10 @@ def lost_state(u: Update) -> tuple[str, ...]:
     lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     if not lost:
         return ()
-    names = listed([s.name if s.zeros == 1 else f"{s.zeros:.0%} of {s.name}" for s in lost])
+    names = listed([f"all of {s.name}" if s.zeros == 1 else f"{s.zeros:.0%} of {s.name}" for s in lost])
     dtype = lost[0].dtype
     smallest = f"{DTYPES[dtype].smallest:.0e}"
-    fact = f"{names} in the optimizer's state became zero: {dtype} has no number between 0 and {smallest}"
+    fact = f"in the optimizer's state, {names} became zero: {dtype} has no number between 0 and {smallest}"
     return (fact, f"eps={u.eps:g} also becomes 0 in {dtype}") if vanishes(u.eps, dtype) else (fact,)
 
 

@@ -55,7 +55,7 @@ def changed_later(case: Collision) -> Verdict | None:
     if len(changed) != 1 or len(case.present) != 2:
         return None
     kept = next(w for w in case.sides if not w.changed)
-    reason = f"it was cast only after {kept.name or 'the other operand'} was made, in {kept.dtype}"
+    reason = f"{kept.name or 'the other operand'} was made in {kept.dtype}, before the cast"
     return Verdict(case.other(changed.pop()), reason)
 
 

@@ -150,10 +150,10 @@ def _notes(group: _Group) -> Iterator[str]:
     yield from m.facts[1:]
     if group.quiet:
         get = "weights get" if group.quiet > 1 else "weight gets"
-        why = "the weights of later layers do not change"
+        why = "because the weights of later layers do not change"
         if all(u.magnitude == 0 for u, _ in group.members):
-            why = "that gradient comes through these weights, which stay zero"
-        yield f"{group.quiet} more {get} only zeros as gradient, because {why}"
+            why = "computed from these weights, which stay zero"
+        yield f"{group.quiet} more {get} a gradient of zero, {why}"
     if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
 

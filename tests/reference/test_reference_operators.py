@@ -24,7 +24,7 @@ RANDOM = "draws random numbers: the reference takes the program's"
 UNWRITTEN = "its memory is not written yet"
 EXCEPTIONS = {
     **dict.fromkeys(
-        ("bernoulli", "normal", "normal_in_place", "rand_like", "randn", "randn_like", "uniform", "exponential", "log_normal",
+        ("bernoulli", "normal", "normal_in_place", "normal_number_mean", "rand_like", "randn", "randn_like", "uniform", "exponential", "log_normal",
          "geometric", "cauchy", "multinomial", "nn_functional_dropout", "nn_functional_dropout2d", "nn_functional_dropout3d",
          "nn_functional_alpha_dropout", "nn_functional_feature_alpha_dropout_with_train", "nn_functional_rrelu",
          "nn_functional_fractional_max_pool2d", "nn_functional_fractional_max_pool3d", "svd_lowrank", "pca_lowrank"), RANDOM),

@@ -54,7 +54,7 @@ def changed_later(case: Collision) -> Verdict | None:
     changed = {w.dtype for w in case.sides if w.changed}
     if len(changed) != 1 or len(case.present) != 2:
         return None
-    kept = next(w for w in case.sides if not w.changed)
+    kept = next(w for w in case.sides if w.dtype not in changed)
     reason = f"{kept.name or 'the other operand'} was made in {kept.dtype}, before the cast"
     return Verdict(case.other(changed.pop()), reason)
 

@@ -24,7 +24,7 @@ def leaves_only_rounding(run: Run, cause: Cause) -> bool:
     if cause.rounded < 0 or name_of(run.ops[cause.op]) not in _EXPONENTIALS:
         return False
     added = run.ops[cause.rounded]
-    if name_of(added) not in ("add", "sub") or added.outputs[:1] not in [(d,) for d in DTYPES]:
+    if name_of(added) not in ("add", "sub") or not added.outputs or added.outputs[0] not in DTYPES:
         return False
     others = [i for i in added.inputs if i.producer < 0 or not source_of(run, i.producer).pure]
     rounding = DTYPES[added.outputs[0]].rounding

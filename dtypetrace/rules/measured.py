@@ -448,6 +448,9 @@ def _of_parameters(
     )
     change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
     instead = training.other_optimizer(worst.dtype) if worst.dtype in HALF else ()
+    if worst.dtype not in HALF and not any(training.is_quantity(u) for u in updates):  # its own dtype is not to blame
+        narrow = any(s.dtype in HALF for s in states.get(worst.name, []))
+        change = f"keep {'the state of the optimizer' if narrow else 'what this step is computed from'} in float32"
     return silent_finding(
         code,
         _KINDS[code],

@@ -80,10 +80,15 @@ _QUANTITY = 1024.0
 parameter that is this large is a quantity with a unit, such as a time."""
 
 
+def is_quantity(u: Update) -> bool:
+    """Whether a parameter is too large to be a network's weight."""
+    return u.dtype in REAL and u.magnitude >= _QUANTITY
+
+
 def _outgrown(u: Update, m: Mechanism) -> bool:
     """Whether a wide parameter is so large that the next number of its dtype is further away than a step."""
-    large = u.moved == 0 and u.dtype in REAL and u.magnitude >= _QUANTITY
-    return m.name == "below resolution" and large and 0 < u.lr < u.magnitude * DTYPES[u.dtype].rounding
+    still = m.name == "below resolution" and u.moved == 0
+    return still and is_quantity(u) and 0 < u.lr < u.magnitude * DTYPES[u.dtype].rounding
 
 
 def _code(u: Update, m: Mechanism, saturated: bool) -> str | None:

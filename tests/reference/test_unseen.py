@@ -92,3 +92,33 @@ def test_a_sum_by_index_that_stops_is_no_table(dtype, expected, tmp_path):
     text = COUNTS.format(dtype=dtype).lstrip()
     program = programs.run(tmp_path, text.replace("  # BORN", ""), numerics=True, reference=True)
     assert judged(program, text) == expected
+
+
+NARROW_STATE = """
+class Lean(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                held = self.state[p]
+                if not held:
+                    held["mean"] = torch.zeros_like(p, dtype=torch.float16)
+                held["mean"].mul_(0.9).add_(p.grad.half(), alpha=0.1)
+                p.add_(held["mean"].float(), alpha=-group["lr"])
+
+torch.manual_seed(0)
+net = nn.Linear(8, 4)
+optimizer = Lean(net.parameters(), 1e6)
+for _ in range(4):
+    (net(torch.randn(16, 8)).square().mean() * 1e-8).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_advice_for_a_narrow_state_leaves_wide_weights_alone(tmp_path):
+    (finding,) = programs.run(tmp_path, NARROW_STATE, numerics=True, reference=True).findings
+    assert finding.code == "DT304" and finding.fix.why == "keep the state of the optimizer in float32"

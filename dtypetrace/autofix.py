@@ -16,6 +16,7 @@ from .repair.proof import Proof, compare
 from .repair.runs import Outcome, RunFailed, Runner
 from .repair.search import Repair, changes_of
 from .source.patch import Patch
+from .tables.english import quoted
 
 
 def fixes(recording: Recording) -> tuple[Inserted, ...]:
@@ -49,8 +50,8 @@ def describe(problem: Problem) -> list[str]:
     """What is changed for one cause, whether that is safe, and what else could be done."""
     f = problem.findings[0]
     times = sum(x.count for x in problem.findings)
-    culprit = f"{f.culprit.shown} is {f.culprit.dtype}" if f.culprit else f.title
-    head = f"{f.code}: {culprit}, refused in {f.op or f.phase}{f' ({times} times)' if times > 1 else ''}"
+    culprit = f"{quoted(f.culprit.shown)} is {f.culprit.dtype}" if f.culprit else f.title
+    head = f"{f.code}: {culprit}, refused in {quoted(f.op) or f.phase}{f' ({times} times)' if times > 1 else ''}"
     if problem.chosen is None:
         return [head, f"  not patched: {f.fix.words if f.fix else 'no candidate is known'}"]
     safe = "safe" if problem.fixes[problem.chosen].safe else "unsafe (it changes more than this one value)"

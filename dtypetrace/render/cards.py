@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Recording
+from ..tables.english import quoted
 from . import wording
 from .layout import columns
 from .pictures import Pictures
@@ -172,7 +173,7 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
     frame = other.origin.place.user_frame if other is not None else None
     if not labels or other is None or frame is None or not frame.user or frame in [shown for shown, _ in labels]:
         return labels
-    return [*labels[:-1], (frame, f"{other.shown} is {other.dtype} since here"), labels[-1]]
+    return [*labels[:-1], (frame, f"{quoted(other.shown)} is {other.dtype} since here"), labels[-1]]
 
 
 def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from ..parts import attempt, collected
 from ..records import UNWATCHED, Chain, Edit, Finding, Recording
+from ..tables.english import subject
 from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
@@ -116,7 +117,9 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(f.predicted for f in findings):  # `fix` would run the program for real
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.left for refused in recording.refused):
-        steps.append(f"More may follow: dtypetrace run --autofix {program}")
+        steps.append(
+            f"More may follow: dtypetrace run --autofix {program}  # casts in memory to find them; changes no file"
+        )
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
         steps.append(f"Fix it: dtypetrace fix {program}")
     return steps
@@ -247,6 +250,7 @@ def notes_for(finding: Finding) -> list[str]:
     notes = [f"dtypetrace {finding.code}: {finding.title}"]
     if finding.culprit is not None:
         origin = finding.culprit.origin
+        name = subject(finding.culprit, finding.op, finding.phase, finding.site)
         verb = "written" if finding.culprit.dtype.startswith("python") else "born"
         born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
         if origin.op == UNWATCHED:
@@ -255,8 +259,10 @@ def notes_for(finding: Finding) -> list[str]:
         made = next((s for s in finding.flow[1:] if s.how == "promotion" and s.to == finding.culprit.dtype), None)
         if made is not None and finding.flow[0].to != made.to:
             at = wording.at(made.place)
-            born = f": {finding.flow[0].to}, born at {wording.at(origin.place)}, meets another dtype at {at}"
-        notes.append(f"dtypetrace: {finding.culprit.shown} is {finding.culprit.dtype}{born}")
+            both = made.source.split(" + ")
+            met = next((dtype for dtype in both if dtype != finding.flow[0].to), "another dtype")
+            born = f", because {finding.flow[0].to} (born at {wording.at(origin.place)}) meets {met} at {at}"
+        notes.append(f"dtypetrace: {name} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
         at = wording.fix_at(finding.fix)
         notes.append(f"dtypetrace help: {finding.fix.words}" + (f" ({at})" if at else ""))

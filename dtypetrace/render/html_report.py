@@ -11,6 +11,7 @@ from typing import Any
 from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
+from ..tables.english import quoted
 from . import action, curves, html_text, listings, module_tree, page_tables, timeline, wording
 from . import retraining as retraining_views
 from .cards import Card, card
@@ -152,7 +153,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     culprit = first.culprit
     born = ""
     if culprit is not None and culprit.origin.place.stack:
-        born = f" {culprit.shown} is {culprit.dtype} because of {wording.at(_outermost(culprit.origin.place))}."
+        born = f" {quoted(culprit.shown)} is {culprit.dtype} because of {wording.at(_outermost(culprit.origin.place))}."
     return f"{first.title}.{born}"  # not capitalised: it may begin with a module's name
 
 

@@ -7,6 +7,7 @@ import re
 
 from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
 from ..tables.dtypes import FLOATING
+from ..tables.english import called, quoted, subject
 from ..tables.operators import TAKES_DTYPE
 
 
@@ -19,7 +20,7 @@ def labels(f: Finding) -> list[tuple[Frame, str]]:
         if frame is not None and (frame, text) not in found:
             found.append((frame, text))
     if not f.flow and f.site.user_frame is not None:
-        found.append((f.site.user_frame, f"{f.op} is refused"))
+        found.append((f.site.user_frame, f"{quoted(f.op)} is refused"))
     return found
 
 
@@ -33,23 +34,32 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
         if f.culprit is not None and f.culprit.dtype.startswith("python"):
             return f"{f.culprit.name} is written here"
         if f.culprit is not None and f.culprit.origin.kind == "input":
-            name = f" as {f.culprit.origin.name}" if f.culprit.origin.name else ""
+            name = f" as {quoted(f.culprit.origin.name)}" if f.culprit.origin.name else ""
             return f"{step.to} comes in here{name}: {_unseen_birth(f.culprit)}, or where dtypetrace cannot look"
         if step.op == "autocast":
             return f"autocast is set to {step.to} here"
         inside_call = f", in {step.called}()" if step.called else ""
         return f"{step.to} is born here{inside_call}: {_birth(f, step)}"
     if f.flow[0].op == "set_default_dtype" and index == 1:
-        return f"{step.op} takes the default dtype{inside(step.place)}"
+        return f"{quoted(step.op)} takes the default dtype{inside(step.place)}"
     if step.how == "promotion":
         return f"{_mixed(step)}{inside(step.place)}"
     if step.how == "attribute":
-        return (
-            f"{step.op}() casts a tensor to {step.via or 'an attribute'}, which is {step.to} here{inside(step.place)}"
-        )
+        return _like_attribute(step)
     if step.how == "autocast":
         return f"autocast makes the result {step.to}{inside(step.place)}"
     return f"{step.source} becomes {step.to}{inside(step.place)}"
+
+
+def _like_attribute(step: FlowStep) -> str:
+    """A cast to the dtype that an attribute names. Inside a library, that is an attribute of the library's."""
+    frame = step.place.stack[0] if step.place.stack else None
+    if frame is None or frame == step.place.user_frame:
+        return f"{step.op}() casts a tensor to {step.via or 'an attribute'}, which is {step.to} here"
+    owner, _, attribute = step.via.rpartition(".")
+    read = f"the dtype of its {quoted(owner)}" if attribute == "dtype" and owner else f"its {step.via or 'attribute'}"
+    where = f"in {relative(frame.file)}:{frame.line}"
+    return f"{frame.function}() casts a tensor to {read}, which is {step.to} here ({where})"
 
 
 def _mixed(step: FlowStep) -> str:
@@ -64,14 +74,14 @@ def _change(f: Finding, step: FlowStep) -> str:
     if step.how == "promotion":
         return f"{_mixed(step)}{where}"
     if step.how == "copy":
-        return f"{step.op} stores {step.source} values as {step.to}{where}"
+        return f"{quoted(step.op)} stores {step.source} values as {step.to}{where}"
     if f.kind == "round-trip":
         return (
             f"then cast back to {step.to}: nothing in between needed {step.source}{where}"
             if step.source != step.to
             else f"cast again at each call{where}"
         )
-    return f"{step.op} runs in {step.to}{where}"
+    return f"{quoted(step.op)} runs in {step.to}{where}"
 
 
 def fix_at(fix: Fix) -> str:
@@ -106,12 +116,12 @@ def _birth(f: Finding, step: FlowStep) -> str:
         outside = outside.replace(f", {step.called})", ")")  # the sentence has named it
     named = f.culprit is not None and f.culprit.origin.explicit
     born = {
-        "factory": f"{step.op} got dtype={step.to}"
+        "factory": f"{step.op}() got dtype={step.to}"
         if named
         else f"{step.op}() without a dtype"
         if step.op in TAKES_DTYPE
         else f"{step.op}() returns {step.to}",
-        "conversion": f"{step.op} got dtype={step.to}" if named else _converted(step),
+        "conversion": f"{step.op}() got dtype={step.to}" if named else _converted(step),
         "promotion": f"{step.op}() of {step.source} returns {step.to}"
         if step.source != step.to
         else f"{step.op}() returns {step.to}",
@@ -122,7 +132,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         if named
         else f"it is loaded as {step.to}",
         "cast": f"cast from {step.source}" if step.source != step.to else f"a cast to {step.to}",
-        "autocast": f"{step.op} runs under autocast",
+        "autocast": f"{quoted(step.op)} runs under autocast",
         "worker": "it comes from a DataLoader worker",
         "reinterpret": f"its bits are viewed as {step.to}",
     }
@@ -141,26 +151,21 @@ def _converted(step: FlowStep) -> str:
 def _meeting(f: Finding) -> str:
     culprit = f.culprit
     if culprit is None:
-        return f"{f.op} is refused"
+        return f"{quoted(f.op)} is refused"
     other = other_operand(f) if f.code not in _ALONE else None
-    mine = f"{culprit.dtype} {culprit.shown}{_shape(culprit.shape)}{_whose(f, culprit)}"
+    mine = _operand(f, culprit)
     if other is None:
         if f.code == "DT111":
-            return f"{f.op} cannot store its result in {mine}"
-        return (
-            f"{f.op} refuses {_gradient_of(culprit) if f.code == 'DT116' and culprit.holder == 'parameter' else mine}"
-        )
-    where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, f.op)
-    return f"{mine} meets {other.dtype} {other.shown}{_shape(other.shape)} in {where}"
+            return f"{quoted(f.op)} cannot store its result in {mine}"
+        gradient = f.code == "DT116" and culprit.holder == "parameter"
+        return f"{quoted(f.op)} refuses {_gradient_of(culprit) if gradient else mine}"
+    where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, quoted(f.op))
+    return f"{mine} meets {_operand(f, other)} in {where}"
 
 
-def _whose(f: Finding, operand: Operand) -> str:
-    """The library's function in which an operand has the name by which it is shown: the program's own tensors may have
-    the same name."""
-    frame = f.site.stack[0] if f.site.stack else None
-    if frame is None or frame.user or operand.handed or operand.holder is not None or not operand.written:
-        return ""
-    return f" of {frame.function}()"
+def _operand(f: Finding, operand: Operand) -> str:
+    name, owner = called(operand, f.op, f.phase, f.site)
+    return f"{operand.dtype} {name}{_shape(operand.shape)}{owner}"
 
 
 _ASSIGNED = {"grad": "an assignment to .grad", "data": "an assignment to .data", "setitem": "an indexed write"}
@@ -191,13 +196,14 @@ def _unseen_birth(operand: Operand) -> str:
 def operand_notes(f: Finding) -> list[str]:
     """Where the other operand comes from: neither side is the expected one until the run shows it."""
     other = other_operand(f)
-    if other is None or not other.origin.place.stack:
+    if other is None or not other.origin.place.stack or f.code in _ALONE:
         return []
+    name = subject(other, f.op, f.phase, f.site)
     if other.origin.kind == "input":
         if other.origin.op == UNWATCHED:
-            return [f"{other.shown} is {other.dtype}: {_unseen_birth(other)}"]
-        return [f"{other.shown} was {other.dtype} before tracing started"]
-    return [f"{other.shown} is {other.dtype} because of {event(other.origin)}"]
+            return [f"{name} is {other.dtype}: {_unseen_birth(other)}"]
+        return [f"{name} was {other.dtype} before tracing started"]
+    return [f"{name} is {other.dtype} because of {event(other.origin)}"]
 
 
 _EVENTS = {
@@ -219,7 +225,7 @@ def event(origin: Origin) -> str:
 
 
 def _gradient_of(parameter: Operand) -> str:
-    return f"the {parameter.dtype} gradient of {parameter.shown}{_shape(parameter.shape)}"
+    return f"the {parameter.dtype} gradient of {quoted(parameter.shown)}{_shape(parameter.shape)}"
 
 
 def times(f: Finding) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from .. import graph
 from ..records import Edit, Fix, Place
 from ..source import defaults, editing, expressions, operands, regions
+from ..tables.english import quoted
 from .at_use import birth_words
 from .case import Case, cast_words, one, short, spell
 
@@ -14,7 +15,7 @@ from .case import Case, cast_words, one, short, spell
 def unknown(case: Case) -> Iterator[Fix]:
     """Where the run shows no dtype that would work, the words say so."""
     if not case.disagrees:
-        why = f"{case.refused.op} refuses {case.culprit.dtype}: choose another dtype here"
+        why = f"{quoted(case.refused.op)} refuses {case.culprit.dtype}: choose another dtype here"
         yield Fix("dtype", case.here, (), False, why, case.others)
 
 
@@ -27,7 +28,7 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
     edit = editing.at_birth(case.recording, "autocast", body, case.born) if own else None
     at_call = case.cast_at_call(case.born) if edit is None and case.passed and not case.writes_into else ()
     if at_call:
-        made = f"autocast made {case.culprit.shown} {case.culprit.dtype} at {short(case.here)}"
+        made = f"autocast made {quoted(case.culprit.shown)} {case.culprit.dtype} at {short(case.here)}"
         why = f"{made}: cast it to {case.born} here"
         yield Fix("cast", case.site, at_call, True, why, (birth_words("autocast", case.born),))
         return
@@ -48,7 +49,7 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         words = (
             f"the default dtype was set to {case.culprit.dtype} at {short(case.here)} and not set back before {taken}"
         )
-        why = f"{words}: set it back there, or cast {case.culprit.shown} to {case.born} here"
+        why = f"{words}: set it back there, or cast {quoted(case.culprit.shown)} to {case.born} here"
         yield Fix("cast", case.site, edits, True, why, alone)
     yield from _set_back(case, made.place if made else case.site, alone)
     if not edits:
@@ -92,7 +93,7 @@ def library_value(case: Case) -> Iterator[Fix]:
         given = f"what {called}() makes"
     else:
         own, edit = _result(case, own, wanted)
-        given = f"the value from {called}()" if a_class else f"the result of {called}()"
+        given = f"what is taken from {called}()" if a_class else f"the result of {called}()"
     why = f"cast {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"

@@ -8,6 +8,7 @@ from .. import graph
 from ..records import Edit, Fix, Operand, Place
 from ..source import editing, expressions, operands
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
+from ..tables.english import quoted
 from ..tables.operators import TAKES_DTYPE
 from . import wide_weights
 from .case import Case, one, short, spell
@@ -46,7 +47,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
     else:
         # where this call ran under autocast before, that is what the program means
         place, edits, words = case.site, () if case.in_region else _at_boundary(case), ""
-        cast = f"{case.culprit.shown} is trained in {case.witness.dtype}: cast the other operand here, or "
+        cast = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}: cast the other operand here, or "
         why = cast + case.autocast if edits else case.autocast
         region = one(wide_weights.region_at(case.recording, place, case.half)) if not edits else ()
         if region:
@@ -72,7 +73,7 @@ def integer_parameter(case: Case) -> Iterator[Fix]:
     """An integer that was made on purpose is not a trained parameter: it stays out of training."""
     if not case.passed or case.refused.pattern != "grad.requires_grad_int" or not case.origin.explicit:
         return
-    shown = case.culprit.shown
+    shown = quoted(case.culprit.shown)
     why = f"{case.culprit.dtype} cannot be trained: keep {shown} out of training with requires_grad=False"
     yield Fix("plan", case.site, (), True, why)
 
@@ -80,7 +81,7 @@ def integer_parameter(case: Case) -> Iterator[Fix]:
 def leaves_torch(case: Case) -> Iterator[Fix]:
     """A tensor for whose dtype numpy or another library has no equivalent is cast as it leaves torch."""
     if case.passed and case.refused.code == "DT120" and case.refused.wants == "kernel":
-        yield _cast_here(case, "float32", f"cast {case.culprit.shown} to float32 before it leaves torch")
+        yield _cast_here(case, "float32", f"cast {quoted(case.culprit.shown)} to float32 before it leaves torch")
 
 
 def assigned(case: Case) -> Iterator[Fix]:
@@ -89,7 +90,7 @@ def assigned(case: Case) -> Iterator[Fix]:
     if refused.pattern == "grad.requires_grad_int" or not case.disagrees or not case.passed or case.wanted is None:
         return
     if refused.op in ("grad", "data") and refused.aten is None:
-        yield _cast_here(case, case.wanted, f"cast {case.culprit.shown} to {case.wanted} as it is assigned")
+        yield _cast_here(case, case.wanted, f"cast {quoted(case.culprit.shown)} to {case.wanted} as it is assigned")
 
 
 def right_elsewhere(case: Case) -> Iterator[Fix]:
@@ -100,7 +101,7 @@ def right_elsewhere(case: Case) -> Iterator[Fix]:
     counts = refused.wants in ("integer", "bool") and not _would_stay(case, wanted)
     stored = case.culprit.dtype in STORAGE_ONLY
     if counts or stored or refused.wants == "float" or _mask(case) or _no_floating_module(case):
-        yield _cast_here(case, wanted, f"cast {case.culprit.shown} to {wanted} at the call")
+        yield _cast_here(case, wanted, f"cast {quoted(case.culprit.shown)} to {wanted} at the call")
 
 
 def _would_stay(case: Case, wanted: str) -> bool:
@@ -157,12 +158,13 @@ def no_kernel(case: Case) -> Iterator[Fix]:
         given = case.witness.passed, case.witness.position
         edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
         if len(edits) == 1:
-            why = f"compute {case.refused.op} in float32; cast its results if later code needs {case.culprit.dtype}"
+            later = f"cast its results if later code needs {case.culprit.dtype}"
+            why = f"compute {quoted(case.refused.op)} in float32; {later}"
     elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.here)}"
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
-        why = f"{elsewhere}: {case.refused.op} runs inside {called}(), which the program cannot change"
+        why = f"{elsewhere}: {quoted(case.refused.op)} runs inside {called}(), which the program cannot change"
         yield Fix("dtype", case.here, (), False, why)
         return
     yield Fix("cast", case.site, edits, True, why, (elsewhere,))
@@ -171,13 +173,13 @@ def no_kernel(case: Case) -> Iterator[Fix]:
 def _without_kernel(case: Case) -> tuple[str, str]:
     """The words, and the dtype to cast to in the call if that is enough."""
     found, op, expected = case.culprit.dtype, case.refused.op, case.verdict.expected
-    shown = case.culprit.shown
+    shown = quoted(case.culprit.shown)
     if found in COMPLEX:
-        return f"{op} takes real numbers: pass it .real, .imag or .abs() of {shown}", ""
+        return f"{quoted(op)} takes real numbers: pass it .real, .imag or .abs() of {shown}", ""
     if found in FLOATING and found not in HALF | STORAGE_ONLY:
-        return f"{op} takes integers or booleans: cast {shown} to int64 or bool at the call", ""
+        return f"{quoted(op)} takes integers or booleans: cast {shown} to int64 or bool at the call", ""
     if found in FLOATING:
-        return f"compute {op} in float32 and cast its result back", ""
+        return f"compute {quoted(op)} in float32 and cast its result back", ""
     number = "int64" if found == "bool" or found in STORAGE_ONLY else "float32"
     number = expected if expected in FLOATING and expected else number
     invert = ", or invert a mask with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
@@ -191,7 +193,8 @@ def leaves_part(case: Case) -> Iterator[Fix]:
         return
     if case.culprit.holder is not None or case.writes_into:
         return
-    why = f"{case.culprit.shown} comes from a part that was cast to {case.culprit.dtype}: cast it back to {wanted} here"
+    made = f"{quoted(case.culprit.shown)} comes from a part that was cast to {case.culprit.dtype}"
+    why = f"{made}: cast it back to {wanted} here"
     whole = f"keep that part in {wanted}, {short(case.here)}"
     yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, (whole,))
 
@@ -217,7 +220,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     narrow = f"compute in {wanted} at {short(case.here)}, if its range and precision are enough"
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
-            what = "the result" if widened is not None and place is widened else case.culprit.shown
+            what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
             why = f"{case.culprit.dtype} {purpose.format(short(case.here))}, so cast {what} back to {wanted} {where}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
 
@@ -250,7 +253,7 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     why = (
         f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated, "
-        f"so cast it to {case.wanted} where it becomes {case.culprit.shown}"
+        f"so cast it to {case.wanted} where it becomes {quoted(case.culprit.shown)}"
     )
     yield Fix("cast", place, one(edit), edit is not None, why, case.others)
 
@@ -261,7 +264,8 @@ def handed_weights(case: Case) -> Iterator[Fix]:
         return
     found = editing.at_functional_call(case.recording, case.site, case.wanted)
     if found is not None:
-        why = f"{case.culprit.shown} is {case.culprit.dtype}: cast all weights to {case.wanted} as they are handed over"
+        is_now = f"{quoted(case.culprit.shown)} is {case.culprit.dtype}"
+        why = f"{is_now}: cast all weights to {case.wanted} as they are handed over"
         yield Fix("cast", found[0], (found[1],), True, why, case.others)
 
 
@@ -279,7 +283,7 @@ def frozen_half(case: Case) -> Iterator[Fix]:
         edits = case.cast_at_call(wanted)
     if edits:
         why = (
-            f"{culprit.shown} comes from weights that are kept in {culprit.dtype} and not trained: "
+            f"{quoted(culprit.shown)} comes from weights that are kept in {culprit.dtype} and not trained: "
             f"cast it to {wanted} here"
         )
         yield Fix("cast", case.site, edits, True, why, (f"compute in {wanted} from {short(case.here)} on",))

@@ -6,6 +6,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Origin, Recording, Value
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF
+from ..tables.english import quoted
 from ..tables.operators import name_of
 from .case import one
 from .making import At, silent_finding
@@ -104,14 +105,14 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         if "batch_norm" in op.aten
         else "the gradient"
         if op.phase == "backward"
-        else f"what {op.op} changes"
+        else f"what {quoted(op.op)} changes"
     )
     name = target.name or origin.name or kept
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = (
-        f"{op.op} changed only {v.done / v.due:.0%} of the numbers that it should change"
+        f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
         if _lost(run, v)
-        else f"the roundings of all calls of {op.op} add up to {v.drift:.0%} of the result"
+        else f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
     )
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
     return silent_finding(

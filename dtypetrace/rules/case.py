@@ -12,6 +12,7 @@ from ..foresight import refused_with
 from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
 from ..source import editing, expressions, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
+from ..tables.english import quoted
 from ..tables.operators import is_destination
 from ..tables.rule_language import Gives, Refuses
 from .principles import Verdict
@@ -231,13 +232,13 @@ def _at_site(case: Case) -> str:
     refused, culprit = case.refused, case.culprit
     writes = refused.op == "setitem" or refused.op.endswith("_")
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
-        stays = f"keep {culprit.shown} in {culprit.dtype}"
+        stays = f"keep {quoted(culprit.shown)} in {culprit.dtype}"
         return f"{stays}, and cast the written value to {culprit.dtype} ({short(case.site)})"
     if refused.code == "DT117" and case.writes_into:
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:
         to = f" to {case.wanted}" if case.wanted else ""
-        return f"cast {culprit.shown}{to} at the call ({short(case.site)}), which fixes only this call"
+        return f"cast {quoted(culprit.shown)}{to} at the call ({short(case.site)}), which fixes only this call"
     if case.origin.kind in ("parameter", "load"):
         return ""
     whole = all(p.dtype == culprit.dtype for p in refused.model)  # then casting one layer is not enough

@@ -21,6 +21,7 @@ from ..records import FORWARD, Edit, Fix, Frame, Input, Op, Place, Recording
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import DTYPES, narrower
+from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
 from .case import Case, short
 
@@ -143,7 +144,7 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
     w = case.witness
     wanted = births.get(w.event, w.dtype)
     if w.trained and narrower(wanted, w.dtype) and wanted not in chosen:
-        return f"it would train {case.culprit.shown} in {wanted}"
+        return f"it would train {quoted(case.culprit.shown)} in {wanted}"
     return ""
 
 
@@ -161,7 +162,7 @@ def it_is_not_refused_again(proposal: Proposal) -> str:
     now = given_again(proposal.run, case.refused, proposal.effect.casts)
     if case.witness.index in now and now[case.witness.index] == case.wanted:
         return ""  # what else is wrong at this call has a cause of its own
-    return f"{case.refused.op} would refuse it again" if isinstance(_again(proposal), Refuses) else ""
+    return f"{quoted(case.refused.op)} would refuse it again" if isinstance(_again(proposal), Refuses) else ""
 
 
 def _again(proposal: Proposal) -> Prediction | None:
@@ -199,7 +200,7 @@ def refused_in(run: Replay) -> str:
     """The first call of a forward pass that a change makes fail, as an objection; empty where there is none."""
     for op, carried in zip(run.recording.ops, run.ops):
         if carried.code and op.phase in FORWARD:
-            return f"{op.op} at {short(graph.place_of(run.recording, op.place))} would refuse it then"
+            return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it then"
     return ""
 
 

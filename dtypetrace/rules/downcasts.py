@@ -17,6 +17,7 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import FLOATING, HALF, REAL, narrower, wider
+from ..tables.english import quoted
 from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
 from . import averages
 from .case import short
@@ -69,7 +70,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     if (like := run.made_like(target, expected)) is not None:
         written, births = replace(written, origin=like), {}
         flow = (FlowStep(like.place, like.op or "", op.module, target.dtype, target.dtype, "value"),)
-    fine = f"{written.shown} has the dtype that {_whose(run, op)}, so the values would be cast here anyway"
+    fine = f"{quoted(written.shown)} has the dtype that {_whose(run, op)}, so the values would be cast here anyway"
     return silent_finding(
         "DT203",
         "downcast",
@@ -135,7 +136,8 @@ def _by_the_engine(run: Run) -> list[Finding]:
     count = sum(o.count for o in casts)
     lines = len({run.place(o).stack[:1] for o in casts})
     notes = [
-        f"the backward of {forward.op} gave a {gradient.dtype} gradient for a {made} tensor: autograd casts it silently"
+        f"the backward of {quoted(forward.op)} gave a {gradient.dtype} gradient for a {made} tensor: "
+        "autograd casts it silently"
     ]
     if lines > 1:
         notes.append(f"the same happens for {lines - 1} more line{'s' if lines > 2 else ''}")

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from ..records import Fix, Place
 from ..source import editing
 from ..tables.dtypes import DTYPES, FLOATING, HALF
+from ..tables.english import quoted
+from ..tables.operators import PICKS
 from .case import SHARED, Case, one, short
 
 MOST_FRAMES = 4
@@ -39,7 +41,7 @@ def computed_in_float32(case: Case) -> Iterator[Fix]:
         return
     given = case.witness.passed, case.witness.position
     edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, wanted, given)
-    yield Fix("cast", case.site, edits, True, f"compute {case.refused.op} in {wanted} and cast its result back")
+    yield Fix("cast", case.site, edits, True, f"compute {quoted(case.refused.op)} in {wanted} and cast its result back")
 
 
 def at_origin(case: Case) -> Iterator[Fix]:
@@ -82,7 +84,7 @@ def at_call(case: Case) -> Iterator[Fix]:
     """The operand is cast in the refused call."""
     wanted = target(case)
     if wanted is not None and not case.writes_into:
-        why = f"cast {case.culprit.shown} to {wanted} at the call"
+        why = f"cast {quoted(case.culprit.shown)} to {wanted} at the call"
         yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, _uncast_integers(case, wanted))
 
 
@@ -92,9 +94,12 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
     if wanted in FLOATING or made not in HALF or case.origin.kind != "cast":
         return ()
     largest = 2 ** DTYPES[made].digits
+    others = [w for w in case.refused.witnesses if w.index != case.witness.index]
+    if case.refused.op in PICKS and others and max(s for w in others for s in (*w.shape, 0)) <= largest:
+        return ()  # an index is smaller than what it picks from is long
     return (
-        f"leave integers out of the cast at {short(case.here)}; this is needed if {case.culprit.shown} can hold "
-        f"numbers above {largest:,}, which {made} rounds",
+        f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "
+        f"because {made} rounds such numbers and a later cast cannot bring them back",
     )
 
 
@@ -106,7 +111,7 @@ def like_the_other(case: Case) -> Iterator[Fix]:
     other = next((w for w in case.refused.witnesses if w.dtype == wanted and w.index != witness.index), None)
     edits = case.cast_like(other) if other is not None else ()
     like = edits[0].after.rpartition(".to(")[2].rstrip(")") if edits else "the dtype of the other operand"
-    why = f"cast {case.culprit.shown} to {like} at the call"
+    why = f"cast {quoted(case.culprit.shown)} to {like} at the call"
     yield Fix("cast", case.site, edits, True, why)
 
 

@@ -19,6 +19,7 @@ from ..source import expressions, operands
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
+from ..tables.english import quoted, subject
 from . import consequences, culprits, silent_checks, titles
 from .case import Case
 from .principles import Verdict
@@ -312,7 +313,8 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
         differs = case.culprit.dtype != verdict.expected
         if verdict.reason and differs and refused.wants not in ("fits", "integer", "bool", "float"):
             joined = ", " if verdict.reason.startswith("but ") else "; "
-            yield f"{case.culprit.shown} is {case.culprit.dtype}{joined}{verdict.reason}"
+            name = subject(case.culprit, refused.op, refused.phase, case.site)
+            yield f"{name} is {case.culprit.dtype}{joined}{verdict.reason}"
         if differs and refused.wants in ("agree", "other"):
             yield from _others(case, judged.operands)
     if refused.autocast:
@@ -344,4 +346,4 @@ def _others(case: Case, operands: tuple[Operand, ...]) -> Iterable[str]:
         and o.origin.place.stack[:1] != culprit.origin.place.stack[:1]
     }
     for name, dtype, origin in sorted(others, key=lambda o: o[0]):
-        yield f"{name} is {dtype} too, since {short(origin.place)}"
+        yield f"{quoted(name)} is {dtype} too, since {short(origin.place)}"

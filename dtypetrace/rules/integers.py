@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, HALF, REAL
-from ..tables.operators import LIKES, is_cast, is_move, name_of
+from ..tables.operators import LIKES, PICKS, is_cast, is_move, name_of
 from .case import short
 from .making import At, silent_finding
 from .periodic import PERIODIC
@@ -47,7 +47,6 @@ _SIZES = frozenset("floor_divide div gt lt ge le".split())
 """These take integers for quantities."""
 _BY_INDEX = frozenset("index gather embedding index_select scatter index_add scatter_add index_put take".split())
 _MINUS = frozenset({"rsub", "sub"})
-_PICKS = frozenset({"index", "gather", "embedding", "index_select", "take"})
 _FAR = 64
 """How many ops after a wrap are examined."""
 
@@ -93,7 +92,7 @@ def _complement(run: Run, number: int) -> int:
             op = run.ops[user]
             if name_of(op) in _MINUS and len(op.inputs) == 1 and user in run.values and not run.values[user].peak:
                 return user
-            if user not in seen and (is_cast(op) or is_move(op) or name_of(op) in _PICKS):
+            if user not in seen and (is_cast(op) or is_move(op) or name_of(op) in PICKS):
                 seen.add(user)
                 waiting.append(user)
     return -1

@@ -15,7 +15,8 @@ from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Op, Operand, Place
 from ..source import editing
-from ..tables.dtypes import REAL, wider
+from ..tables.dtypes import DTYPES, REAL, wider
+from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, writes
 from ..tables.rule_language import Gives
 from . import checks, wide_weights
@@ -67,21 +68,38 @@ def cast_wide(run: Run, number: int) -> Fix:
     return Fix("dtype", site, (), False, f"keep these values in float32, or {scale}")
 
 
-def scale_loss(run: Run, site: Place) -> Fix:
-    """A loss scaler, with the lines to type where the program's text shows its training step."""
+def scale_loss(run: Run, site: Place, culprit: Operand) -> Fix:
+    """A loss scaler, with the lines to type where the program's text shows its training step. A scaler is for the steps
+    of an optimizer; without one, a dtype of a wider range comes first."""
+    if not run.recording.updates:
+        return _wider_range(run, site, culprit)
     instead = ("compute this part in bfloat16 or float32",)
     step = next((u.place for u in run.recording.updates if u.place >= 0), -1)
     lines = wide_weights.scaling_lines(run.recording, graph.place_of(run.recording, step)) if step >= 0 else ()
     if lines:
         return Fix("plan", site, (), False, "scale the loss, so that its gradients fit float16", instead, lines=lines)
     scaled = "scale the loss (torch.amp.GradScaler), so that its gradients fit float16"
-    if not run.recording.updates:  # a scaler is for steps of an optimizer
-        begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
-        if begins is not None and begins.stack:
-            site = begins
-        at = f"at {short(site)}, " if site is begins else ""
-        scaled = f"{at}multiply the loss by 2**14, and divide the gradients by 2**14 after the backward pass"
     return Fix("plan", site, (), False, scaled, instead)
+
+
+_SCALE = 14
+"""The exponent of a scale by hand: gradients up to 4 stay finite in float16."""
+
+
+def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
+    begins = next((run.place(op) for op in run.ops if op.phase == "backward" and name_of(op) == "ones_like"), None)
+    at = f"at {short(begins)}, " if begins is not None and begins.stack else ""
+    smallest = f"{DTYPES['float16'].smallest / 2**_SCALE:.0e}"
+    scaled = (
+        f"{at}multiply the loss by 2**{_SCALE}; after the backward pass, cast the gradients to float32 and divide them "
+        f"by 2**{_SCALE} (this saves gradients down to {smallest})"
+    )
+    born = culprit.origin.place
+    if not born.stack:
+        return Fix("plan", site, (), False, "compute this part in bfloat16 or float32", (scaled,))
+    instead = f"use bfloat16 or float32 instead of float16 at {short(born)}"
+    why = f"{instead}, and cast the inputs of this part to the same dtype"
+    return Fix("plan", born, (), False, why, (scaled,))
 
 
 # ---------------------------------------------------------------- the edits
@@ -166,9 +184,9 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool) -> str:
         for user in run.users[above]:
             op, at = run.ops[user], short(run.place(run.ops[user]))
             if op.phase in FORWARD and op.count > run.ops[above].count:
-                return f"{op.op} at {at} runs on other tensors, too"
+                return f"{quoted(op.op)} at {at} runs on other tensors, too"
             if _narrows_again(op, replay.ops[user], above, wide):
-                return f"{op.op} at {at} would make it narrow again"
+                return f"{quoted(op.op)} at {at} would make it narrow again"
             goes_on = is_move(op) or is_cast(op) or far and op.phase in FORWARD and not REAL.isdisjoint(op.outputs)
             if user not in seen and goes_on:
                 seen.add(user)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Precision
 from ..tables.dtypes import DTYPES, HALF, REAL
+from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of
 from .blame import flow_to
 from .making import At, silent_finding
@@ -101,7 +102,7 @@ def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Fin
         f"{2 ** DTYPES[dtype].digits:,}"
     )
     wide = "float32" if dtype in HALF else "int64 or float64"
-    ends = FlowStep(place, op.op, op.module, dtype, dtype, "value", said=f"{op.op} takes equal numbers for one")
+    ends = FlowStep(place, op.op, op.module, dtype, dtype, "value", said=f"{quoted(op.op)} takes equal numbers for one")
     code, kind = ("DT204", "downcast") if dtype in HALF else ("DT308", "precision-loss")
     return silent_finding(
         code,
@@ -112,6 +113,6 @@ def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Fin
         flow=flow_to(run, maker, run.event_of(made) if is_cast(maker) else -1, ends),
         fix=Fix("dtype", run.place(maker), (), False, f"make these numbers in {wide}", ()),
         count=op.count,
-        title=f"{what} become equal in {dtype}, and {op.op} cannot tell them apart",
+        title=f"{what} become equal in {dtype}, and {quoted(op.op)} cannot tell them apart",
         notes=(lost,),
     )

@@ -72,8 +72,8 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "diffusers",
-        "to compute the VAE in float32: call pipe.upcast_vae(), or vae.to(torch.float32) where there is no pipeline, "
-        "and give it float32 latents",
+        "compute the VAE in float32: call pipe.upcast_vae(), or vae.to(torch.float32) if you have no pipeline; in both "
+        "cases, give it float32 latents",
         file="autoencoder",
         seen=_refused,
         applies=_half_meets_wide,

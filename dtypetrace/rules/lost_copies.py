@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin
 from ..tables.dtypes import REAL, wider
+from ..tables.english import quoted
 from ..tables.operators import is_cast
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
@@ -86,5 +87,5 @@ def _finding(run: Run, op: Op, change: Op) -> Finding:
         ),
         count=op.count,
         title=f"steps change {made} copies of {weight.dtype} weights, and nothing reads the copies",
-        notes=(f"{op.op} returns a {made} weight itself, but a copy of a {weight.dtype} one",),
+        notes=(f"{quoted(op.op)} returns a {made} weight itself, but a copy of a {weight.dtype} one",),
     )

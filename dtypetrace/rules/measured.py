@@ -15,6 +15,7 @@ from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..source import regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, HALF, REAL, wider
+from ..tables.english import quoted
 from ..tables.operators import is_cast
 from . import averages, masks, measured_tables, titles, training, wide_weights
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
@@ -136,8 +137,8 @@ def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
     p, op = losses.of[number], recording.ops[number]
     where = f" of {op.module}" if op.module else ""
     if p.spoiled:
-        return f"the result of {op.op}{where} is infinite or NaN; it should be {p.size:.2g}"
-    return f"the result of {op.op}{where} has an error of {_share(p.total)}"
+        return f"the result of {quoted(op.op)}{where} is infinite or NaN; it should be {p.size:.2g}"
+    return f"the result of {quoted(op.op)}{where} has an error of {_share(p.total)}"
 
 
 # ---------------------------------------------------------------- backward: gradients as they meet their weights
@@ -218,7 +219,7 @@ def _at_op(
         rounded = losses.of[blamed]
         notes.append(
             f"{recording.ops[blamed].op} rounds to {made}, an error of {rounded.introduced:.1%}; "
-            f"after {op.op} the error is {_share(p.total)}"
+            f"after {quoted(op.op)} the error is {_share(p.total)}"
         )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
@@ -297,10 +298,11 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
             return f"in {p.vanished:.0%} of its calls all numbers are zero{end}"
         return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
     if cause.how == "stopped":
-        return f"{op} adds so many numbers to one place that later ones are lost: the error is {_share(p.introduced)}"
+        error = _share(p.introduced)
+        return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"
     if cause.how == "rounded":
-        return f"{op} itself loses {p.lost:.0%} of the numbers"
-    return f"{op} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"
+        return f"{quoted(op)} itself loses {p.lost:.0%} of the numbers"
+    return f"{quoted(op)} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"
 
 
 def _share(error: float) -> str:
@@ -314,14 +316,14 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
     if cause.how == "infinite":
         return keep_wide(run, number, culprit, site, cast)
     if cause.how == "flushed" and backward:
-        return scale_loss(run, site)
+        return scale_loss(run, site, culprit)
     origin = culprit.origin.place if culprit.origin.place.stack else site
     return Fix(
         "dtype",
         site,
         (),
         False,
-        f"compute {op.op} and what uses its result in float32, and cast back afterwards",
+        f"compute {quoted(op.op)} and what uses its result in float32, and cast back afterwards",
         ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..records import Update
 from ..tables.dtypes import DTYPES, HALF, REAL
-from ..tables.english import listed
+from ..tables.english import listed, quoted
 
 LEAST_STEPS = 2
 """Two, because in the first step the gradient of a LoRA's down matrix is rightly zero, and warm-up may begin at
@@ -213,7 +213,7 @@ def lost_state(u: Update) -> tuple[str, ...]:
     lost = [s for s in u.state if s.dtype in HALF and s.zeros > STATE_LOST]
     if not lost:
         return ()
-    names = listed([f"all of {s.name}" if s.zeros == 1 else f"{s.zeros:.0%} of {s.name}" for s in lost])
+    names = listed([f"all of {quoted(s.name)}" if s.zeros == 1 else f"{s.zeros:.0%} of {quoted(s.name)}" for s in lost])
     dtype = lost[0].dtype
     smallest = f"{DTYPES[dtype].smallest:.0e}"
     fact = f"in the optimizer's state, {names} became zero: {dtype} has no number between 0 and {smallest}"

@@ -20,6 +20,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import DTYPES, NARROW, REAL
+from ..tables.english import quoted
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
 from .case import one, short
 from .making import At, silent_finding
@@ -199,13 +200,13 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     place = run.place(table)
     culprit = _culprit(run, narrow, dtype)
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
-    makes = f"{table.op} makes a table of {dtype} numbers"
+    makes = f"{quoted(table.op)} makes a table of {dtype} numbers"
     if narrow.back:
-        makes = f"{table.op} uses {dtype} numbers as integers"
+        makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
     notes = [f"{narrow.what}: {dtype} can distinguish only {int(_neighbours(dtype)):,} neighbouring numbers"]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        into = f"{table.op} makes the table from the result"
-        notes.append(f"{culprit.shown} is an operand at {short(run.place(op))}, and {into}")
+        into = f"{quoted(table.op)} makes the table from the result"
+        notes.append(f"{quoted(culprit.shown)} is an operand at {short(run.place(op))}, and {into}")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",

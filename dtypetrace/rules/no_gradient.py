@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
 from ..tables.dtypes import FLOATING
+from ..tables.english import quoted
 from . import titles
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
@@ -135,7 +136,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
     absent = f"{many} no gradient in {u.absent} steps, while other parameters of the optimizer do"
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))
-    reason = _REASONS[cut.how].format(op=op.op if op else "")
+    reason = _REASONS[cut.how].format(op=quoted(op.op) if op else "")
     return silent_finding(
         "DT305",
         "zero-gradient",

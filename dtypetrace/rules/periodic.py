@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..records import FORWARD, Finding, Fix, FlowStep, Op
+from ..tables.english import quoted
 from ..tables.operators import name_of
 from .blame import flow_to
 from .making import At, silent_finding
@@ -36,8 +37,9 @@ def find(run: Run) -> Iterator[Finding]:
 
 def _finding(run: Run, op: Op) -> Finding:
     place, culprit = run.place(op), run.operand(op, 0, _DTYPE)
-    said = f"{op.op} needs the last digits of its operand, and {_DTYPE} does not hold them above 16,777,216"
-    why = f"keep these numbers in float64 or in integers until after {op.op}, or subtract the smallest of them first"
+    name = quoted(op.op)
+    said = f"{name} needs the last digits of its operand, and {_DTYPE} does not hold them above 16,777,216"
+    why = f"keep these numbers in float64 or in integers until after {name}, or subtract the smallest of them first"
     ends = FlowStep(place, op.op, op.module, _DTYPE, _DTYPE, "value", said=said)
     return silent_finding(
         "DT204",
@@ -48,5 +50,5 @@ def _finding(run: Run, op: Op) -> Finding:
         flow=flow_to(run, op, op.inputs[0].event, ends),
         fix=Fix("dtype", culprit.origin.place if culprit.origin.place.stack else place, (), False, why, ()),
         count=op.count,
-        title=f"{op.op} gets {_DTYPE} numbers that are too large for its period",
+        title=f"{name} gets {_DTYPE} numbers that are too large for its period",
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import Event, Input, Op, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
+from ..tables.english import quoted
 from ..tables.operators import is_cast, is_destination
 from .collision import Collision
 
@@ -55,8 +56,9 @@ def changed_later(case: Collision) -> Verdict | None:
     if len(changed) != 1 or len(case.present) != 2:
         return None
     kept = next(w for w in case.sides if w.dtype not in changed)
-    reason = f"{kept.name or 'the other operand'} was made in {kept.dtype}, before the cast"
-    return Verdict(case.other(changed.pop()), reason)
+    new = changed.pop()
+    reason = f"{kept.name or 'the other operand'} was made in {kept.dtype}, before this cast to {new}"
+    return Verdict(case.other(new), reason)
 
 
 def named_by_exception(case: Collision) -> Verdict | None:
@@ -115,7 +117,7 @@ def ran_before(case: Collision) -> Verdict | None:
     if len(old) != 1:
         return None
     dtype = old.pop()
-    return Verdict(dtype, f"but in earlier calls of this {refused.op} both operands were {dtype}")
+    return Verdict(dtype, f"but in earlier calls of this {quoted(refused.op)} both operands were {dtype}")
 
 
 def _past_operands(case: Collision) -> set[tuple[str, int]]:

@@ -20,6 +20,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach, Recording
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
+from ..tables.english import quoted
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
 from .at_use import birth_words
 from .case import cast_words, short
@@ -270,9 +271,9 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
         until = f", until {end.op}() cast back{where}"
     ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''} ({work}{quantity(reach.bytes, 'B')} of results)"
-    yield f"because of it, {ops} ran in {made}{until}"
+    yield f"because of {quoted(culprit.shown)}, {ops} ran in {made}{until}"
     if not cause.chosen:
-        yield f"{culprit.shown} is {culprit.dtype}; {_whose(run, cause)} {cause.expected}"
+        yield f"{quoted(culprit.shown)} is {culprit.dtype}; {_whose(run, cause)} {cause.expected}"
     else:
         how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
         yield f"it was cast to {culprit.dtype} {how}, and met {cause.expected} before it was cast back"
@@ -293,7 +294,7 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
         why = cast_words(edit, expected)
         return Fix("cast", ready, (edit,), True, why)
-    at_use = f"cast {culprit.shown} to {expected} where it is used ({short(place)})"
+    at_use = f"cast {quoted(culprit.shown)} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
         return Fix("dtype", origin.place, (edit,), True, birth_words(origin.kind, expected, origin.op), (at_use,))

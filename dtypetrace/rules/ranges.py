@@ -18,9 +18,11 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
 from ..source import regions
 from ..tables.dtypes import DTYPES, NARROW, REAL
+from ..tables.english import listed, quoted
 from ..tables.operators import STORES, flops, is_cast, is_move, name_of
 from . import titles
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows
+from .case import short
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
@@ -235,13 +237,13 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
     notes: tuple[str, ...] = ()
     if after:
         module = f", {after[0].module}" if after[0].module else ""
-        notes = (f"the first NaN comes out of {after[0].op}{module}",)
+        notes = (f"the first NaN comes out of {quoted(after[0].op)}{module}",)
     elif rooted is not None:
-        notes = (f"{rooted.op} takes its root, which {op.outputs[0]} could have held",)
+        notes = (f"{quoted(rooted.op)} takes its root, which {op.outputs[0]} could have held",)
     elif multiplied is not None:
-        notes = (f"{multiplied.op} adds it to other products, which are lost beside it",)
+        notes = (f"{quoted(multiplied.op)} adds it to other products, which are lost beside it",)
     elif summed is not None:
-        notes = (f"{summed.op} computes with it; the sum itself is finite",)
+        notes = (f"{quoted(summed.op)} computes with it; the sum itself is finite",)
     if _narrow(op) and not _undefined(op, first):
         yield _overflow(measured, first, notes, harmful)
 
@@ -408,7 +410,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     if zero.vanished:
         said = f"{zero.vanished:g} is 0 in {dtype}: {least}"
     made = op.outputs[0] if op.outputs else dtype
-    meets = f"{op.op} meets the zero: infinity or NaN comes out"
+    meets = f"{quoted(op.op)} meets the zero: infinity or NaN comes out"
     steps = [FlowStep(site, op.op, op.module, dtype, made, "value", said=meets)]
     if where.stack[:1] != site.stack[:1]:
         steps.insert(0, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
@@ -435,11 +437,10 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     backward = op.phase in ("backward", "recompute")
     culprit, site = made_operand(run, op, op.outputs[0], event), run.place(op)
     region = _unscaled(run, op, culprit)
-    what = "the gradient" if backward else "what is cast"
     starved = _starved(run, worst) if backward else ""
     dtype = op.outputs[0]
-    lost = f"{worst.lost_rows:,} of {worst.rows:,} entries of {what} become zero in {dtype}"
-    others = len({(run.ops[v.op].module, run.ops[v.op].place) for v in flushed}) - 1
+    lost = f"{worst.lost_rows:,} of {worst.rows:,} numbers become zero in {dtype}"
+    lost = f"in the gradient of this, {lost}" if backward else lost
     source = op.inputs[0].dtype if op.inputs else ""
     said = f"{lost}, whose smallest number is {DTYPES[dtype].smallest:.0e}"
     ends = FlowStep(site, op.op, op.module, source, dtype, "cast", said=said)
@@ -454,11 +455,22 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=flow,
-        fix=scale_loss(run, site) if backward else cast_wide(run, worst.op),
+        fix=scale_loss(run, site, culprit) if backward else cast_wide(run, worst.op),
         count=worst.measured,
         title=f"the gradient of {starved} becomes zero in {dtype}" if starved else "",
-        notes=(f"the same happens in {others} more places",) if others else (),
+        notes=_elsewhere(run, op, flushed),
     )
+
+
+def _elsewhere(run: Run, first: Op, flushed: list[Value]) -> tuple[str, ...]:
+    """Where else numbers become zero: by lines of the program, as far as they are others."""
+    more = {(op.module, op.place): short(run.place(op)) for op in (run.ops[v.op] for v in flushed)}
+    more.pop((first.module, first.place), None)
+    lines = [line for line in dict.fromkeys(more.values()) if line and line != short(run.place(first))]
+    if lines:
+        rest = [f"{len(lines) - 3} more lines"] if lines[3:] else []
+        return (f"the same happens at {listed([*lines[:3], *rest])}",)
+    return (f"the same happens in {len(more)} more operations that this line calls",) if more else ()
 
 
 def _starved(run: Run, v: Value) -> str:

@@ -14,6 +14,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
+from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
 from .case import one
 from .making import At, silent_finding
@@ -138,7 +139,7 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
     if automatic:
-        notes.append(f"autocast casts the value back for {end.op}")
+        notes.append(f"autocast casts the value back for {quoted(end.op)}")
     if theirs:
         notes.append(f"the cast to {wide} is the library's own")
     ends = FlowStep(place, end.op, end.module, wide, low, "cast")
@@ -290,5 +291,5 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
             f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"
         )
     name = run.operand(op, 0, to).name
-    said = f"autocast casts {name} to {to} here, {op.count:,} times"
+    said = f"autocast casts {quoted(name)} to {to} here, {op.count:,} times"
     return casts.finding("warning" if serious else "note", "autocast", said, change, notes)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..records import Finding, Operand, Update
 from ..tables.codes import TITLES
 from ..tables.dtypes import FLOATING
+from ..tables.english import called, quoted
 
 _NAME = 48
 """Characters of an operand's expression in a title: for a longer one the argument's name is used."""
@@ -35,10 +36,11 @@ def subject(f: Finding) -> str:
     name = _module(f.module)
     function = f.site.stack[0].function if f.site.stack else ""
     if f.phase == "backward" and function.rpartition(".")[2] == "backward" and f.site.stack[0].user:
-        return f"{f.op} in {function}()"
+        return f"{quoted(f.op)} in {function}()"
     if f.phase == "backward" and f.op not in ("backward", "grad"):
-        return f"the backward pass of {f.op.removesuffix('_backward')}"
-    return name if name and any(o.holder == "parameter" for o in f.operands) else _SPECIAL.get(f.op, f.op)
+        return f"the backward pass of {quoted(f.op.removesuffix('_backward'))}"
+    by_module = name and any(o.holder == "parameter" for o in f.operands)
+    return quoted(name if by_module else _SPECIAL.get(f.op, f.op))
 
 
 def _module(name: str) -> str:
@@ -49,7 +51,13 @@ def _module(name: str) -> str:
 
 
 def _named(o: Operand) -> str:
-    return o.shown if len(o.shown) <= _NAME else o.name
+    return quoted(o.shown if len(o.shown) <= _NAME else o.name)
+
+
+def _as_operand(f: Finding, o: Operand) -> str:
+    """An operand with its dtype: ``float32 `x```, ``a float32 gradient``."""
+    name, _ = called(o, f.op, f.phase, f.site)
+    return f"{_a(o.dtype)} {name}" if name.isalpha() else f"{o.dtype} {_named(o)}"
 
 
 def _rival(f: Finding) -> Operand | None:
@@ -73,7 +81,7 @@ def shared(names: list[str], number: int) -> str:
     if not names:
         return ""
     first = names[0] if len(names[0]) <= _NAME else "..." + names[0][3 - _NAME :].partition(".")[2]
-    return first if number <= 1 else f"{first} and {number - 1} more"
+    return quoted(first) if number <= 1 else f"{quoted(first)} and {number - 1} more"
 
 
 # ---------------------------------------------------------------- refused
@@ -85,7 +93,7 @@ def _disagree(f: Finding) -> str | None:
     if culprit is None or other is None:
         return None
     who = subject(f)
-    of_a_module = bool(f.module) and who == _module(f.module)
+    of_a_module = bool(f.module) and who == quoted(_module(f.module))
     if of_a_module and other.holder == "parameter" and culprit.holder is None:
         return f"{who} got {_a(culprit.dtype)} input for its {other.dtype} weights"
     if of_a_module and culprit.holder == "parameter" and other.holder is None:
@@ -96,7 +104,7 @@ def _disagree(f: Finding) -> str | None:
         return f"an indexed write puts a {value.dtype} value into {into.dtype} {_named(into)}"
     if f.op in _SPECIAL:
         return f"{who}: {_named(culprit)} is {culprit.dtype}, {_named(other)} is {other.dtype}"
-    return f"{who} got {culprit.dtype} {_named(culprit)} and {other.dtype} {_named(other)}"
+    return f"{who} got {_as_operand(f, culprit)} and {_as_operand(f, other)}"
 
 
 def _not_taken(f: Finding) -> str | None:
@@ -109,7 +117,7 @@ def _no_kernel(f: Finding) -> str | None:
     if f.culprit is None:
         return None
     on = f" on {f.culprit.device.partition(':')[0]}" if f.culprit.device else ""
-    return f"{f.op} is not implemented for {f.culprit.dtype}{on}"
+    return f"{quoted(f.op)} is not implemented for {f.culprit.dtype}{on}"
 
 
 def _does_not_fit(f: Finding) -> str | None:
@@ -120,7 +128,7 @@ def _does_not_fit(f: Finding) -> str | None:
 
 
 def _cannot_write(f: Finding) -> str | None:
-    return f"{f.op} cannot write its result into {f.culprit.dtype} {_named(f.culprit)}" if f.culprit else None
+    return f"{quoted(f.op)} cannot write its result into {f.culprit.dtype} {_named(f.culprit)}" if f.culprit else None
 
 
 def _unscaled(f: Finding) -> str | None:
@@ -147,7 +155,7 @@ def _widened(f: Finding) -> str | None:
         who += f" and {other.dtype} {_named(other)}"
     if f.reach is not None and f.reach.ops > 1:
         return f"{who} made {f.reach.ops:,} ops run in {wide}"
-    return f"{who} made {f.op} run in {wide}"
+    return f"{who} made {quoted(f.op)} run in {wide}"
 
 
 def _round_trip(f: Finding) -> str | None:
@@ -161,7 +169,7 @@ def _narrowed(f: Finding) -> str | None:
     end = f.flow[-1] if f.flow else None
     if end is None or end.how != "copy" or not f.operands:
         return None
-    return f"{f.op} stores {end.source} values as {end.to} in {_named(f.operands[0])}"
+    return f"{quoted(f.op)} stores {end.source} values as {end.to} in {_named(f.operands[0])}"
 
 
 def _cast_anew(f: Finding) -> str | None:
@@ -173,15 +181,15 @@ def _cast_anew(f: Finding) -> str | None:
 
 def _coarse_table(f: Finding) -> str | None:
     dtype = f.culprit.dtype if f.culprit else ""
-    return f"{f.op} makes a table from {dtype} numbers, too coarse for its entries" if dtype and f.op else None
+    return f"{quoted(f.op)} makes a table from {dtype} numbers, too coarse for its entries" if dtype and f.op else None
 
 
 def _rounded_away(f: Finding) -> str | None:
-    return f"{f.op} rounds small changes away in {f.culprit.dtype}" if f.culprit and f.op else None
+    return f"{quoted(f.op)} rounds small changes away in {f.culprit.dtype}" if f.culprit and f.op else None
 
 
 def _imprecise(f: Finding) -> str | None:
-    return f"{f.op} loses most of the precision" if f.op and f.culprit else None
+    return f"{quoted(f.op)} loses most of the precision" if f.op and f.culprit else None
 
 
 def _two_halves(f: Finding) -> str | None:
@@ -203,8 +211,8 @@ def _flushed(f: Finding) -> str | None:
 
 def _where(f: Finding) -> str:
     if f.phase == "backward":
-        return f"the backward pass{f' of {_module(f.module)}' if f.module else ''}"
-    return f"{f.op}()" + (f" of {_module(f.module)}" if f.module else "")
+        return f"the backward pass{f' of {quoted(_module(f.module))}' if f.module else ''}"
+    return f"{f.op}()" + (f" of {quoted(_module(f.module))}" if f.module else "")
 
 
 def training(code: str, members: list[Update], still: bool, ran: int) -> str:

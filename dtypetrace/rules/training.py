@@ -154,11 +154,11 @@ def _notes(group: _Group) -> Iterator[str]:
     yield f"{several}: {m.facts[0]}" if m.facts else several
     yield from m.facts[1:]
     if group.quiet:
-        get = "weights get" if group.quiet > 1 else "weight gets"
+        get = "other weights get" if group.quiet > 1 else "other weight gets"
         why = "because the weights of later layers do not change"
         if all(u.magnitude == 0 for u, _ in group.members):
-            why = "computed from these weights, which stay zero"
-        yield f"{group.quiet} more {get} a gradient of zero, {why}"
+            why = "because it is computed from the weights above, and those stay zero"
+        yield f"{group.quiet} {get} a gradient of zero, {why}"
     if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..records import Operand, Place
+
 
 def listed(names: Sequence[str]) -> str:
     """Several names in a sentence.
@@ -12,3 +14,39 @@ def listed(names: Sequence[str]) -> str:
     ('a', 'a and b', 'a, b and c', '')
     """
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def quoted(name: str) -> str:
+    """A name of the program's as it stands in a sentence: in backticks where it could be read as a word of it.
+
+    >>> quoted("up"), quoted("x"), quoted("proj_in"), quoted("0.weight"), quoted("self.up(x)")
+    ('`up`', '`x`', 'proj_in', '0.weight', 'self.up(x)')
+    """
+    return f"`{name}`" if name.isalpha() else name
+
+
+def called(operand: Operand, op: str, phase: str, site: Place) -> tuple[str, str]:
+    """What an operand is called in a sentence, and whose name that is: ``("`z`", " of Model.decode()")``. The second
+    part is empty for the program's own names, of which one may be the same.
+
+    ``site``: the call that the name was read from. The gradient that the engine hands on has no name in any text, and
+    the value of an indexed write none that it is known by.
+    """
+    name, frame = quoted(operand.shown), site.stack[0] if site.stack else None
+    if operand.holder is not None or operand.handed:
+        return name, ""
+    if operand.written:
+        return name, f" of {frame.function}()" if frame is not None and not frame.user else ""
+    if op == "setitem" and operand.name == "value":
+        return "value", ""
+    if phase != "backward":
+        return name, ""
+    if operand.name.startswith("grad_output"):
+        return "gradient", ""
+    return name, f" of {op.removesuffix('_backward')}()" if op.endswith("_backward") and name.startswith("`") else ""
+
+
+def subject(operand: Operand, op: str, phase: str, site: Place) -> str:
+    """The same as the subject of a sentence."""
+    name, owner = called(operand, op, phase, site)
+    return f"{'the ' if name.isalpha() else ''}{name}{owner}"

@@ -94,6 +94,9 @@ STORES = frozenset(
     "copy index_put _index_put_impl scatter index_copy masked_scatter slice_scatter fill masked_fill".split()
 )
 """Writes that replace the old values; every other write adds to them or changes them."""
+
+PICKS = frozenset({"index", "gather", "embedding", "index_select", "take"})
+"""What reads numbers of a tensor by their indices."""
 _WRITING_CALLS = frozenset(
     "setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
 )

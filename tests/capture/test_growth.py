@@ -131,6 +131,11 @@ def test_the_same_step_again_adds_no_record(make):
 
 
 def test_twenty_steps_need_no_memory():
+    # a table of the process itself may grow once meanwhile; what a trace keeps grows in each trace
+    assert min(growth_of_twenty_steps() for _ in range(3)) < 4_096
+
+
+def growth_of_twenty_steps():
     sizes = []
     tracemalloc.start()
     try:
@@ -143,8 +148,8 @@ def test_twenty_steps_need_no_memory():
                 sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert sizes[-1] - sizes[2] < 4_096, sizes
     whole(trace)
+    return sizes[-1] - sizes[2]
 
 
 def test_new_parameters_in_every_step_are_followed_for_some_steps_only(monkeypatch):

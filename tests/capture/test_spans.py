@@ -259,7 +259,7 @@ def test_code_without_text_is_known_by_its_lines():
     shown = repr(trace)
     assert "--> <string>:3:5" in shown
     assert "2 | (no source) float32 is born here: ones() without a dtype" in shown
-    assert "3 | (no source) float32 other [4, 3] meets float16 self [2, 4] in matmul" in shown
+    assert "3 | (no source) float32 `other` [4, 3] meets float16 `self` [2, 4] in `matmul`" in shown
     assert re.search(r"help: give ones\(\) dtype=torch.float16 \(<string>:2:5\)", shown)
 
 
@@ -328,7 +328,7 @@ def test_frames_in_cells_are_named_by_their_number(shell, capsys):
         "  ::: In [6]:2\n2 |     return torch.ones(4, 3)\n  |            ^^^^^^^^^^^^^^^^ float32 is born here" in shown
     )
     assert (
-        "  ::: In [7]:4\n4 |     y = x @ make()\n  |         ---------- float32 make() [4, 3] meets float16 x [2, 4]"
+        "  ::: In [7]:4\n4 |     y = x @ make()\n  |         ---------- float32 make() [4, 3] meets float16 `x` [2, 4]"
         in shown
     )
 

@@ -53,9 +53,9 @@ def test_a_block_shows_the_story_in_order(program):
         r"4 \| x = torch\.cat\(\[noisy, mask\], 1\)$",
         r"  \|     -{27} float16 and float32 meet: the result is float32$",
         r"5 \| unet\(x\)$",
-        r"  \| -{7} float32 x \[2, 4\] meets float16 0\.weight \[4, 4\] in linear$",
+        r"  \| -{7} float32 `x` \[2, 4\] meets float16 0\.weight \[4, 4\] in `linear`$",
         r"  = note: 0\.weight is float16 because of the cast at .*program\.py:1:8$",
-        r"  = note: x is float32, but ",
+        r"  = note: `x` is float32, but ",
         r"  = note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half$",
         r"help: .*float16.*program\.py:3:8\)$",
         r"1 error \(\d+ ops\)$",
@@ -126,8 +126,8 @@ def test_an_operand_of_the_wrong_kind_has_no_other_side(tmp_path):
     shown = text(
         programs.run(tmp_path, "labels = torch.zeros(2, dtype=torch.int32)\nF.cross_entropy(torch.ones(2, 4), labels)")
     )
-    assert re.search(r"cross_entropy refuses int32 labels \[2\]", shown)
-    assert "int32 is born here: zeros got dtype=int32" in shown
+    assert re.search(r"cross_entropy refuses int32 `labels` \[2\]", shown)
+    assert "int32 is born here: zeros() got dtype=int32" in shown
 
 
 # ---------------------------------------------------------------- made by hand
@@ -170,7 +170,7 @@ def test_the_last_line_says_what_to_type_next():
     left = Refused("linear", None, "forward", "", 0, (), "RuntimeError", "no", "p", "DT101", "agree", left=True)
     assert last((left,)) == [
         "What it means: dtypetrace explain DT101",
-        "More may follow: dtypetrace run --autofix train.py --lr 1",
+        "More may follow: dtypetrace run --autofix train.py --lr 1  # casts in memory to find them; changes no file",
         "Fix it: dtypetrace fix train.py --lr 1",
     ]
     silent = last((), code="DT201", kind="promotion", severity="warning", exception=None)
@@ -197,7 +197,7 @@ def test_ten_blocks_at_most():
 
 def test_without_the_source_the_place_and_the_story_remain():
     shown = report.text(Recording(), (finding(),))
-    assert "3 | " in shown and "born here" in shown and "meets float16 w [2, 3] in linear" in shown
+    assert "3 | " in shown and "born here" in shown and "meets float16 `w` [2, 3] in `linear`" in shown
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_three_notes_for_the_exception(program):
     notes = report.notes_for(program.only)
     assert len(notes) == 3
     assert notes[0].startswith("dtypetrace DT101: ")
-    assert "x is float32, born at" in notes[1] and "program.py:3:8" in notes[1]
+    assert "`x` is float32, born at" in notes[1] and "program.py:3:8" in notes[1]
     assert notes[2].startswith("dtypetrace help: ")
     assert program.error.__notes__ == notes
 
@@ -305,8 +305,8 @@ def test_everything_fits_the_width(width, long):
     for fact in (
         "float32 is born here: ones() without a dtype",
         "float16 and float32 meet: the result is float32",
-        "in linear",
-        "input is float32; float16 was chosen on purpose, and float32 comes from a default",
+        "in `linear`",
+        "`input` is float32; float16 was chosen on purpose, and float32 comes from a default",
         "note: torch raised RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half",
         "What it means: dtypetrace explain DT101",
     ):
@@ -604,7 +604,7 @@ def test_whether_a_conversion_names_its_dtype_is_reported(tmp_path):
 
     text = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).half()\nx = torch.tensor([[1.0, 2.0]]{})\nnet(x)"
     for given, reported in (
-        (", dtype=torch.float32", "tensor got dtype=float32"),
+        (", dtype=torch.float32", "tensor() got dtype=float32"),
         ("", "tensor() without a dtype"),
     ):
         program = programs.run(tmp_path, text.format(given))

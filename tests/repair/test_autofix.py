@@ -588,7 +588,7 @@ def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
     (problem,) = gather(p.with_text, patch)
     problem.choose_next()
     first, second, *others = autofix.describe(problem)
-    assert first == "DT101: x is float32, refused in linear"
+    assert first == "DT101: `x` is float32, refused in `linear`"
     assert second.startswith("  safe: ") and any(line.startswith("  or: ") for line in others)
 
 

@@ -382,7 +382,7 @@ with torch.inference_mode():
     net(x)
 """
     said = objected(tmp_path, text, "torch.ones(3, 8)", "torch.ones(3, 8, dtype=torch.bfloat16)")
-    assert "linear at program.py:7 would refuse it then" in said, said
+    assert "`linear` at program.py:7 would refuse it then" in said, said
     found = follow(tmp_path, text, rounds=1)
     assert found.clean, found.text
 
@@ -395,7 +395,7 @@ def test_a_change_that_a_wider_operand_undoes_is_not_shown(tmp_path):
     net((wave * window).abs())
     """
     said = objected(tmp_path, text, "torch.ones(3, 8)", "torch.ones(3, 8, dtype=torch.bfloat16)")
-    assert "linear would refuse it again" in said, said
+    assert "`linear` would refuse it again" in said, said
     found = follow(tmp_path, text, rounds=1)
     assert found.clean, found.text
 

@@ -23,9 +23,9 @@ for _ in range(3):
     ("body", "severity", "at", "said"),
     [
         ("h = first(x) + (also(x) * 8).to(torch.int8).float()", "warning", "also(x)", "float32 becomes int8"),
-        ("h = first(x) + also(x).detach()", "note", "also(x)", "detach cuts the graph: no gradient"),
+        ("h = first(x) + also(x).detach()", "note", "also(x)", "`detach` cuts the graph: no gradient"),
         ("h = first(x) + also(x).data", "note", "also(x)", "cuts the graph: no gradient"),
-        ("h = first(x) + torch.no_grad()(also)(x)", "note", "also(x)", "linear records no graph here"),
+        ("h = first(x) + torch.no_grad()(also)(x)", "note", "also(x)", "`linear` records no graph here"),
         ("h, unread = first(x), also(x)", "note", "also(x)", "nothing that backward() started from was computed from it"),
         ("h = first(x)", "note", "optimizer.step()", "no op of the watched forward passes took it"),
         ("h = first(x) + also(x).detach() + F.linear(x, also.weight, also.bias)", None, None, None),

@@ -7,6 +7,7 @@ import pytest
 
 from dtypetrace.repair.candidates import gather
 from dtypetrace.source.patch import Patch
+from dtypetrace.tables.english import quoted
 
 HALF = "import torch\nnet = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).half()\nx = torch.ones(2, 4).half()\n"
 
@@ -118,15 +119,15 @@ def test_what_is_no_table_is_cast_where_it_is_made(text, tmp_path):
     [
         (
             "y = F.one_hot(torch.tensor([0, 1]), 3)\nF.cross_entropy(torch.ones(2, 3), y)  #!",
-            "cast y to float32 at the call",
+            "cast `y` to float32 at the call",
         ),
-        ("w = torch.ones(4).to(torch.float8_e4m3fn)\nw + torch.ones(4)  #!", "cast w to float32 at the call"),
+        ("w = torch.ones(4).to(torch.float8_e4m3fn)\nw + torch.ones(4)  #!", "cast `w` to float32 at the call"),
         (
             "p = nn.Parameter(torch.ones(2).half())\np.grad = torch.ones(2)  #!",
             "cast torch.ones(2) to float16 as it is assigned",
         ),
-        ("y = torch.ones(2).bfloat16()\ny.numpy()  #!", "cast y to float32 before it leaves torch"),
-        ("y = torch.ones(2).to(torch.int8)\nnn.Parameter(y)  #!", "keep y out of training with requires_grad=False"),
+        ("y = torch.ones(2).bfloat16()\ny.numpy()  #!", "cast `y` to float32 before it leaves torch"),
+        ("y = torch.ones(2).to(torch.int8)\nnn.Parameter(y)  #!", "keep `y` out of training with requires_grad=False"),
         ("y = torch.ones(2).half()\ny.fill_(70000)  #!", "torch.finfo(y.dtype).max"),
         ("y = torch.zeros(2, dtype=torch.uint8)\ny.fill_(-1000)  #!", "torch.iinfo(y.dtype).min"),
     ],
@@ -393,7 +394,7 @@ def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
     [
         (
             "far = 1 - torch.ones(2, 4)\nx.masked_fill(far, 0.0)  #!",
-            "cast far to bool at the call",
+            "cast `far` to bool at the call",
             "far.to(torch.bool)",
         ),
         (
@@ -408,7 +409,7 @@ def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
         ),
         (
             "ids = torch.ones(3) / 2\nF.embedding(ids, torch.ones(4, 4))  #!",
-            "cast ids to int64 at the call",
+            "cast `ids` to int64 at the call",
             "ids.to(torch.int64)",
         ),
         (
@@ -418,13 +419,13 @@ def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
         ),
         (
             "mask = torch.ones(4, 4) > 0\nmask @ torch.ones(4, 4)  #!",
-            "cast mask to float32 at the call",
+            "cast `mask` to float32 at the call",
             "mask.to(torch.float32)",
         ),
         ("mask = torch.ones(4) > 0\n1 - mask  #!", "or invert a mask with ~", "mask.to(torch.int64)"),
         (
             "y = torch.ones(4)\ny.bitwise_and(y)  #!",
-            "bitwise_and takes integers or booleans: cast y to int64 or bool",
+            "bitwise_and takes integers or booleans: cast `y` to int64 or bool",
             None,
         ),
         (
@@ -458,9 +459,9 @@ def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(t
 
 def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx @ w", before=HALF).only
-    assert f.fix.alternatives == ("cast w to float16 at the call (program.py:2), which fixes only this call",)
+    assert f.fix.alternatives == ("cast `w` to float16 at the call (program.py:2), which fixes only this call",)
     f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
-    assert f.fix.alternatives == ("keep out in float32, and cast the written value to float32 (program.py:2)",)
+    assert f.fix.alternatives == ("keep `out` in float32, and cast the written value to float32 (program.py:2)",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
     assert f.fix.alternatives == ("cast the whole module net.0 to float16 after all its parameters are set",)
 
@@ -494,7 +495,7 @@ def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):
         + HALF.replace("import torch\n", "from torch import nn\n")
         + "t = lib.Schedule().steps[None]  #!\nnet(x * t)",
     )
-    assert f.fix.why == "cast the value from lib.Schedule() to float16 here"
+    assert f.fix.why == "cast what is taken from lib.Schedule() to float16 here"
     assert [edit.after for edit in f.fix.edits] == ["lib.Schedule().steps[None].to(torch.float16)"]
 
 
@@ -539,7 +540,7 @@ def test_an_operand_that_a_library_handed_on_goes_by_the_user_s_name(text, shown
     assert f.culprit.shown == shown and program.at(f.fix.place).endswith("#!")
     assert [edit.after for edit in f.fix.edits] == after
     assert any(
-        other.startswith(f"cast {shown} to float16 at the call (program.py:") for other in f.fix.alternatives
+        other.startswith(f"cast {quoted(shown)} to float16 at the call (program.py:") for other in f.fix.alternatives
     ) is (shown not in ("sample", "twice"))
 
 

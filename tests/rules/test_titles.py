@@ -33,21 +33,21 @@ def test_both_sides_of_a_matmul_swap_the_title():
 
 def test_without_weights_the_operands_are_named():
     found = finding("DT106", operand("now", "bfloat16"), operand("kept", "float32"), op="lerp_", module="")
-    assert titles.specific(found) == "lerp_ got bfloat16 now and float32 kept"
+    assert titles.specific(found) == "lerp_ got bfloat16 `now` and float32 `kept`"
 
 
 def test_two_half_dtypes_that_meet_run_in_neither():
     half, brain = operand("hidden", "float16"), operand("residual", "bfloat16")
     met = FlowStep(Place(), "add", "", "bfloat16 + float16", "float32", "promotion")
     found = finding("DT201", half, brain, op="add", flow=(met,), reach=None)
-    assert titles.specific(found) == "float16 hidden and bfloat16 residual made add run in float32"
+    assert titles.specific(found) == "float16 `hidden` and bfloat16 `residual` made `add` run in float32"
     wide = finding("DT201", operand("gain", "float32"), brain, op="mul", flow=(met,), reach=None)
-    assert titles.specific(wide) == "float32 gain made mul run in float32"
+    assert titles.specific(wide) == "float32 `gain` made `mul` run in float32"
 
 
 def test_a_scalar_is_set_against_the_floating_tensor():
     found = finding("DT110", operand("-1e9", "python float"), operand("mask", "bool"), operand("scores", "float16"))
-    assert titles.specific(found) == "-1e9 does not fit into float16 scores"
+    assert titles.specific(found) == "-1e9 does not fit into float16 `scores`"
 
 
 @pytest.mark.parametrize("code", sorted(TITLES))
@@ -62,8 +62,8 @@ def test_what_a_rule_has_titled_itself_is_kept():
 @pytest.mark.parametrize(
     ("names", "number", "shown"),
     [
-        (["w"], 1, "w"),
-        (["w"], 3, "w and 2 more"),
+        (["w"], 1, "`w`"),
+        (["w"], 3, "`w` and 2 more"),
         (["a" * 40 + ".attn1.to_q.lora_B"], 32, "...attn1.to_q.lora_B and 31 more"),
         ([], 0, ""),
     ],

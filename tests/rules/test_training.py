@@ -224,7 +224,7 @@ def test_a_lora_whose_up_matrix_stays_zero_is_reported_once(tmp_path):
     )
     f = p.only
     assert (f.code, [o.name for o in f.operands]) == ("DT304", ["weight"])
-    assert any("1 more weight gets" in note for note in f.notes)
+    assert any("1 other weight gets" in note for note in f.notes)
 
 
 def testgradient_dtypes_are_found_without_numerics_and_declared_ones_are_meant():

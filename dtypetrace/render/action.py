@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Place, Recording
+from ..tables.english import listed
 from . import wording
 from .cards import DiffBlock, change, file_of
 
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""
 _LONGEST_MESSAGE = 300
+_DTYPE = re.compile(r"torch\.(\w*\d\w*)")
 _NAMED = re.compile(r"([^\s():`]+):(\d+)")
 _Piece = tuple[str, bool]
 """A piece of a headline, and whether it is code."""
@@ -25,7 +27,8 @@ _Piece = tuple[str, bool]
 _MEANS = {
     "DT304": "These weights keep the values that they have: training them changes nothing.",
     "DT305": "These weights get no gradient, so nothing trains them.",
-    "DT401": "Every weight is cast from one half dtype to the other, which has less range or fewer digits.",
+    "DT202": "Two needless copies at each call; the numbers stay the same.",
+    "DT401": "Every weight is cast to the other dtype: float16 overflows above 65504, bfloat16 keeps fewer digits.",
 }
 """What happens if nothing is changed, where the finding's own words say only what was seen."""
 
@@ -54,6 +57,8 @@ class Action:
     where: Spot | None = None
     why: list[str] = field(default_factory=list)
     otherwise: str = ""
+    change: bool = True
+    """Whether there is something to change."""
     more: int = 0
     """Findings besides this one."""
 
@@ -79,7 +84,8 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         _spot_of(first) if source else None,
         why,
         attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
-        len(findings) - 1,
+        change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
+        more=len(findings) - 1,
     )
 
 
@@ -91,7 +97,7 @@ def _headline(
     recording: Recording, f: Finding, changes: Sequence[DiffBlock]
 ) -> tuple[list[_Piece], list[str], list[str]]:
     """The headline, the changes that it lists where no diff shows them, and the sentences below it."""
-    title = _sentence(f.title)
+    title = sentence(f.title)
     if f.fix is None:
         return [(title, False)], [], []
     if f.fix.edits:
@@ -101,9 +107,14 @@ def _headline(
         ]  # fmt: skip
         made = _made(recording, f, edit) if changes else ""
         if made:
-            what = _sentence(f.fix.why[:1].upper() + f.fix.why[1:])
-            return [*lead, (made, True), (f" makes {f.flow[0].to}", False)], [], [what, title]
-        return [*lead, (f.fix.why, False)], [], [title]
+            needed = _needed(f.fix.edits)
+            but = f", but {needed} is needed" if needed not in ("", f.flow[0].to) else ""
+            return (
+                [*lead, (made, True), (f" makes {f.flow[0].to}{but}", False)],
+                [],
+                [sentence(f.fix.why), title, *_way(f)],
+            )
+        return [*lead, (f.fix.why, False)], [], [title, *_way(f)]
     return [(f.fix.why[:1].upper() + f.fix.why[1:], False)], list(f.fix.lines), [title]
 
 
@@ -120,15 +131,36 @@ def _made(recording: Recording, f: Finding, edit: Edit) -> str:
     frame = f.flow[0].place.user_frame if f.flow and not f.flow[0].said else None
     if frame is None or not frame.column or not frame.end_column or frame.end_line != frame.line:
         return ""
-    if frame.file != edit.file or not edit.start[0] <= frame.line <= edit.end[0]:
+    if frame.file != edit.file or f.culprit is None or f.culprit.dtype.startswith("python"):
         return ""
+    if not (frame.line, frame.column) <= edit.start <= edit.end <= (frame.line, frame.end_column):
+        return ""  # what is cast is more than this expression
     text = recording.line(frame.file, frame.line)[frame.column - 1 : frame.end_column - 1]
     return text if 0 < len(text) <= _LONGEST_CODE and f.flow[0].to else ""
 
 
-def _sentence(text: str) -> str:
-    """Not capitalised: it may begin with a module's name."""
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+def _needed(edits: Sequence[Edit]) -> str:
+    """The dtype that an edit writes; empty where it writes none."""
+    written = _DTYPE.findall(edits[0].after)
+    return written[-1] if written and written[-1] not in _DTYPE.findall(edits[0].before) else ""
+
+
+def _way(f: Finding) -> list[str]:
+    """The lines on which a dtype came from its birth to where it matters, if others lie between."""
+    frames = [frame for step in f.flow if (frame := step.place.user_frame) is not None]
+    lines = list(dict.fromkeys((frame.file, frame.line) for frame in frames))
+    if len(lines) < 3 or len({file for file, _ in lines}) > 1:
+        return []
+    between = listed([f"line {line}" for _, line in lines[1:-1]])
+    return [f"From line {lines[0][1]}, the dtype comes by way of {between} to line {lines[-1][1]}."]
+
+
+def sentence(text: str) -> str:
+    """A sentence of its own. Names of the program's and of dtypes, with which it may begin, are not capitalised: what
+    consists of letters only is a word."""
+    first = text.partition(" ")[0]
+    begins = text[:1].upper() + text[1:] if first.isalpha() else text
+    return begins if text.endswith((".", "!", "?")) else f"{begins}."
 
 
 def _otherwise(f: Finding) -> str:
@@ -137,15 +169,15 @@ def _otherwise(f: Finding) -> str:
         message = " ".join(f.exception.message.split())
         message = message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
         at = f" at {_short(f.site)}" if f.site.stack else ""
-        return f"{f.exception.type}: {message}{at}"
+        return f"{f.exception.type}{at}: {message}"
+    if f.code in _MEANS:
+        return _MEANS[f.code] if f.flow else ""
     if f.reach is not None and f.notes:
-        return _sentence(f.notes[0])
+        return sentence(f.notes[0])
     if not f.flow:
         return ""
-    if f.code in _MEANS:
-        return _MEANS[f.code]
     last = f.flow[-1]
-    return _sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
+    return sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
 
 
 def _short(place: Place) -> str:
@@ -234,7 +266,7 @@ def amount(number: float) -> str:
     """Three digits and a letter: ``860 M``."""
     number = min(number, 10**300)  # a damaged trace may say anything
     for size, letter in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
+        if number >= 0.9995 * size:  # three digits would be those of the next letter
             return f"{number / size:.3g} {letter}"
     return f"{number:g}"
 

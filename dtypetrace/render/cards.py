@@ -3,13 +3,14 @@ source lines the flow is told in words."""
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Recording
-from ..tables.english import quoted
+from ..tables.english import subject
 from . import wording
 from .layout import columns
 from .pictures import Pictures
@@ -173,7 +174,7 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
     frame = other.origin.place.user_frame if other is not None else None
     if not labels or other is None or frame is None or not frame.user or frame in [shown for shown, _ in labels]:
         return labels
-    return [*labels[:-1], (frame, f"{quoted(other.shown)} is {other.dtype} since here"), labels[-1]]
+    return [*labels[:-1], (frame, f"{subject(other, f.op, f.phase, f.site)} is {other.dtype} since here"), labels[-1]]
 
 
 def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:
@@ -247,7 +248,7 @@ def change(recording: Recording, edit: Edit) -> DiffBlock | None:
         return None
     after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
     file, line = wording.relative(edit.file), edit.start[0]
-    lines = [*(("-", b) for b in before), *(("+", a) for a in after)]
+    lines = _compared(before, after)
     above, below = (
         _context(recording, edit.file, line - 1, -1)[::-1],
         _context(recording, edit.file, edit.end[0] + 1, 1),
@@ -261,6 +262,19 @@ def change(recording: Recording, edit: Edit) -> DiffBlock | None:
     text = head + "".join(f"{sign}{written}\n" for sign, written in whole)
     text = text if len(text) <= _LONGEST_DIFF else ""
     return DiffBlock(f"{file}:{line}", lines, text, file_of(edit.file), line, edit.start[1])
+
+
+def _compared(before: list[str], after: list[str]) -> list[tuple[str, str]]:
+    """The lines of a diff with their signs: lines that stay beside others that change have a blank one."""
+    if before == after:
+        return [*(("-", text) for text in before), *(("+", text) for text in after)]
+    lines: list[tuple[str, str]] = []
+    for tag, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            lines += ((" ", text) for text in before[i:j])
+        else:
+            lines += (*(("-", text) for text in before[i:j]), *(("+", text) for text in after[k:m]))
+    return lines
 
 
 def _context(recording: Recording, file: str, line: int, step: int) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import graph
 from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
@@ -46,6 +47,8 @@ class Page:
     tone: str
     facts: list[str]
     """The run in a line."""
+    stopped: str
+    """Where an exception ended the run; empty where none did."""
     not_seen: list[str]
     cards: list[Card]
     modules: list[module_tree.Module]
@@ -91,6 +94,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         action=action.action(recording, findings, anchors[0] if anchors else "", source=source),
         tone=findings[0].severity if findings else "clean",
         facts=action.facts(recording, len(rows)),
+        stopped=_stopped(recording),
         not_seen=list(recording.not_seen),
         cards=[
             card(recording, f, anchor, pictures, source=source, brief=number >= _DRAWN, linked=True)
@@ -112,6 +116,12 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
     )
 
 
+def _stopped(recording: Recording) -> str:
+    left = next((r for r in reversed(recording.refused) if r.left), None)
+    frame = graph.place_of(recording, left.place).user_frame if left is not None else None
+    return f"{wording.relative(frame.file)}:{frame.line}" if frame is not None else ""
+
+
 def _retraining_alone(retraining: Retraining) -> Page:
     adapters = _adapters(retraining)
     return Page(
@@ -119,6 +129,7 @@ def _retraining_alone(retraining: Retraining) -> Page:
         action=action.Action([(f"{adapters.headline}.", False)], adapters.tone, why=[f"{adapters.over}."]),
         tone=adapters.tone,
         facts=[],
+        stopped="",
         not_seen=[],
         cards=[],
         modules=[],
@@ -154,7 +165,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     born = ""
     if culprit is not None and culprit.origin.place.stack:
         born = f" {quoted(culprit.shown)} is {culprit.dtype} because of {wording.at(_outermost(culprit.origin.place))}."
-    return f"{first.title}.{born}"  # not capitalised: it may begin with a module's name
+    return action.sentence(first.title) + born
 
 
 def _outermost(place: Place) -> Place:

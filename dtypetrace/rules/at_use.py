@@ -211,7 +211,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
-        why = f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, so cast what is returned to {wanted}"
+        why = f"cast what is returned to {wanted}: {case.culprit.dtype} was chosen on purpose at {short(case.here)}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
         return
     if widened is None and case.handed_dtype:
@@ -221,7 +221,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
             what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
-            why = f"{case.culprit.dtype} {purpose.format(short(case.here))}, so cast {what} back to {wanted} {where}"
+            why = f"cast {what} back to {wanted} {where}: {case.culprit.dtype} {purpose.format(short(case.here))}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
 
 
@@ -251,10 +251,8 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     if not case.disagrees or not case.kept_wide or case.wanted is None:
         return
     place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
-    why = (
-        f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated, "
-        f"so cast it to {case.wanted} where it becomes {quoted(case.culprit.shown)}"
-    )
+    chosen = f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated"
+    why = f"cast the value to {case.wanted} where it becomes {quoted(case.culprit.shown)}: {chosen}"
     yield Fix("cast", place, one(edit), edit is not None, why, case.others)
 
 

@@ -56,7 +56,13 @@ def test_changes_that_no_diff_shows_are_a_list_with_their_code(browser, tmp_path
         assert v.page.locator("h1").inner_text() == "Keep the weights in float32"
         steps = v.page.locator("#verdict ol.steps li")
         assert steps.all_inner_texts() == [line.replace("`", "") for line in lines]
-        assert steps.locator("code").all_inner_texts() == ["scaler = GradScaler()", "a", "b"]
+        assert steps.locator("code").all_inner_texts() == [
+            "train.py:3",
+            "scaler = GradScaler()",
+            "train.py:5",
+            "a",
+            "b",
+        ]
         assert steps.last.bounding_box()["y"] < 500
         opens = v.page.locator("#verdict > p > a.button")
         long = "a => { a.textContent = 'open ' + 'x'.repeat(90); return a.getBoundingClientRect().right < innerWidth; }"

@@ -72,12 +72,13 @@ class Reader(html.parser.HTMLParser):
 
 def test_the_headline_is_the_action(program):
     action = page(program).action
-    assert action.text.startswith("Change ") and action.text.endswith(" line 4: torch.ones(2, 1) makes float32")
+    assert action.text.startswith("Change ") and action.text.endswith(" makes float32, but float16 is needed")
     assert action.why == [
         "Give ones() dtype=torch.float16.",
         "unet.0 got a float32 input for its float16 weights.",
+        "From line 4, the dtype comes by way of line 5 to line 6.",
     ]
-    assert action.otherwise.startswith("RuntimeError: mat1 and mat2 must have the same dtype")
+    assert "program.py:6: mat1 and mat2 must have the same dtype" in action.otherwise
     assert (action.where.line, action.where.column > 1) == (4, True) and os.path.isabs(action.where.file)
     assert page(program).tone == "error"
 

@@ -700,7 +700,7 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
         ),
     )
     assert f.fix.why.startswith(
-        "float32 was chosen on purpose at program.py:4, where it is updated, so cast it to bfloat16 where it becomes 1.weight"
+        "cast the value to bfloat16 where it becomes 1.weight: float32 was chosen on purpose at program.py:4, where it is"
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))

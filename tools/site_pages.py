@@ -24,7 +24,7 @@ FAMILIES = {
     "1": "Refused operations",
     "2": "Silent changes of dtype",
     "3": "Values, gradients and updates",
-    "4": "Precision plan and autocast",
+    "4": "Settings and autocast",
     "5": "Optimizer and loss scaler",
 }
 """What the first digit of a code says."""

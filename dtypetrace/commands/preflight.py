@@ -1,4 +1,4 @@
-"""Judges a precision plan before the first step.
+"""Checks the settings before the first step: weights, optimizer, autocast, loss scaler.
 
 An optimizer's name does not say what it does with weights of a dtype. So a rehearsal runs its step on copies of a few
 numbers of each kind of parameter, with gradients of three sizes, and examines the result."""
@@ -43,8 +43,7 @@ _STEPS = 4
 def preflight(
     model: nn.Module, *, optimizer: Any = None, scaler: Any = None, autocast_dtype: torch.dtype | None = None
 ) -> SavedTrace:
-    """Judges the precision plan before any step: finds settings that cannot work together, or that do not do what they
-    seem to.
+    """Checks the settings before any step: finds those that cannot work together, or that do not do what they seem to.
 
     model: the module to train. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; its step
     is rehearsed on copies of a few numbers, the optimizer itself is not changed. scaler: the GradScaler, if one will be

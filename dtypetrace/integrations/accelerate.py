@@ -30,8 +30,8 @@ def watch(
     numerics: bool = True,
     watch_every: int | None = None,
 ) -> Iterator[FirstSteps]:
-    """Judges the precision plan, watches the first ``max_steps`` optimizer steps in the block, then detaches; with
-    ``watch_every``, one step in so many is watched after that.
+    """Checks the settings as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer steps in the
+    block, then detaches; with ``watch_every``, one step in so many is watched after that.
 
     Open it after ``accelerator.prepare``. Rank 0 prints. folder: where the report goes (default: the accelerator's
     ``project_dir``; without one, none is written). The counts of findings go to the accelerator's trackers. The others

@@ -14,8 +14,8 @@ from .watching import FirstSteps
 
 
 class DtypeTraceCallback(TrainerCallback):
-    """Judges the precision plan before step 1, watches the first ``max_steps`` optimizer steps, then detaches; with
-    ``watch_every``, one step in so many is watched after that.
+    """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer
+    steps, then detaches; with ``watch_every``, one step in so many is watched after that.
 
     Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the
     counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those of

@@ -1,5 +1,5 @@
-"""What the callbacks share: the plan judged before step 1, the first steps watched and then some, a report in the run's
-folder."""
+"""What the callbacks share: the settings checked before step 1, the first steps watched and then some, a report in the
+run's folder."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FirstSteps:
         folder: str | os.PathLike[str] | None = None,
         log: Log | None = None,
     ) -> None:
-        """Judges the plan, then watches. ``optimizer`` and the others are as in ``dtypetrace.preflight``."""
+        """Checks the settings, then watches. ``optimizer`` and the others are as in ``dtypetrace.preflight``."""
         if self.watching:
             return
         self._rank, self._folder, self._log = rank, Path(folder) if folder else None, log

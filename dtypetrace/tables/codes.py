@@ -1,7 +1,7 @@
 """Every finding code and the title of its findings. A code is never used again for another finding.
 
-DT1xx an operation was refused, DT2xx a dtype changed silently, DT3xx gradients and updates, DT4xx the precision plan
-and autocast, DT5xx optimizer and loss scaler.
+DT1xx an operation was refused, DT2xx a dtype changed silently, DT3xx gradients and updates, DT4xx settings and
+autocast, DT5xx optimizer and loss scaler.
 """
 
 from __future__ import annotations

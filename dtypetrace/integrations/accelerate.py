@@ -31,7 +31,7 @@ def watch(
     watch_every: int | None = None,
 ) -> Iterator[FirstSteps]:
     """Checks the settings as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer steps in the
-    block, then detaches; with ``watch_every``, one step in so many is watched after that.
+    block, then detaches; with ``watch_every=N``, one step in N is watched after that.
 
     Open it after ``accelerator.prepare``. Rank 0 prints. folder: where the report goes (default: the accelerator's
     ``project_dir``; without one, none is written). The counts of findings go to the accelerator's trackers. The others

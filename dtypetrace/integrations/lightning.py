@@ -19,7 +19,7 @@ _AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 class DtypeTraceCallback(Callback):
     """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer
-    steps, then detaches; with ``watch_every``, one step in so many is watched after that.
+    steps, then detaches; with ``watch_every=N``, one step in N is watched after that.
 
     Rank 0 prints. The report and the trace are in the trainer's log folder (``dtypetrace.html``, ``dtypetrace.trace``);
     the counts of findings go to its loggers as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those

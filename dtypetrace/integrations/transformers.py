@@ -15,7 +15,7 @@ from .watching import FirstSteps
 
 class DtypeTraceCallback(TrainerCallback):
     """Checks the settings before step 1 as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer
-    steps, then detaches; with ``watch_every``, one step in so many is watched after that.
+    steps, then detaches; with ``watch_every=N``, one step in N is watched after that.
 
     Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the
     counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those of

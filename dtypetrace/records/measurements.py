@@ -1,4 +1,4 @@
-"""What was measured and what was set: values, optimizer steps, precision plans. Part of :mod:`records`, which names
+"""What was measured and what was set: values, optimizer steps, settings. Part of :mod:`records`, which names
 them."""
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..parts import unwarned
 from ..tables import autocast
 from . import devices, keys
 
@@ -31,6 +32,10 @@ class Autocast:
     def install(self) -> None:
         """Registers the kernels for this process."""
         self._library = torch.library.Library("aten", "IMPL")
+        with unwarned():  # torch warns of the first kernel that is overridden, as is meant here
+            self._register()
+
+    def _register(self) -> None:
         for device, key in _KEYS.items():
             for name in keys.registered(key):
                 base, _, overload = name.removeprefix("aten::").partition(".")

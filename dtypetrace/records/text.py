@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+
+from ..parts import unwarned
 
 MOST_PARSED = 256
 """Parsed files that are kept; a parsed file takes about 20 times the memory of its text."""
@@ -196,17 +196,8 @@ def _parsed(file: str, lines: Sequence[str]) -> ParsedFile | None:
 
 
 def _parse(lines: Sequence[str]) -> ParsedFile | None:
-    # Python warned of the program's text when it compiled it. catch_warnings would do more than silence this: it makes
-    # every module forget which of its warnings were shown already
-    silent, filters = ("ignore", None, Warning, None, 0), _WARNINGS.filters
-    filters.insert(0, silent)
-    try:
-        return ParsedFile(lines, ast.parse("".join(lines)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is the parser's word for nested too deep
-        return None
-    finally:
-        filters.remove(silent)
-
-
-_WARNINGS: Any = warnings
-"""Its filters are not in its type stubs."""
+    with unwarned():  # Python warned of the program's text when it compiled it
+        try:
+            return ParsedFile(lines, ast.parse("".join(lines)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: nested too deep for the parser
+            return None

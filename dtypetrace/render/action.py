@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Place, Recording
-from ..tables.english import listed
+from ..tables.english import capitalised, listed
 from . import wording
 from .cards import DiffBlock, change, file_of
 
@@ -25,10 +25,10 @@ _Piece = tuple[str, bool]
 
 
 _MEANS = {
+    "DT306": "DDP and fused optimizers refuse such gradients; wider ones take more memory and are rounded in the step.",
     "DT304": "These weights keep the values that they have: training them changes nothing.",
     "DT305": "These weights get no gradient, so nothing trains them.",
     "DT202": "Two needless copies at each call; the numbers stay the same.",
-    "DT401": "Every weight is cast to the other dtype: float16 overflows above 65504, bfloat16 keeps fewer digits.",
 }
 """What happens if nothing is changed, where the finding's own words say only what was seen."""
 
@@ -59,8 +59,8 @@ class Action:
     otherwise: str = ""
     change: bool = True
     """Whether there is something to change."""
-    more: int = 0
-    """Findings besides this one."""
+    more: str = ""
+    """How many findings there are besides this one, and where."""
 
     @property
     def text(self) -> str:
@@ -85,8 +85,18 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         why,
         attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
         change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
-        more=len(findings) - 1,
+        more=_more(findings[1:]),
     )
+
+
+def _more(others: Sequence[Finding]) -> str:
+    if not others:
+        return ""
+    number = len(others)
+    found = f"{number} more findings with their own changes" if number > 1 else "1 more finding with its own change"
+    places = list(dict.fromkeys(filter(None, (_short(f.site) for f in others))))
+    rest = [f"{len(places) - 2} more"] if len(places) > 2 else []
+    return f"and {found}" + (f", at {listed([*places[:2], *rest])}" if places else "")
 
 
 def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:
@@ -100,30 +110,31 @@ def _headline(
     title = sentence(f.title)
     if f.fix is None:
         return [(title, False)], [], []
+    change, _, why = f.fix.why.partition(": ")
+    reason = [sentence(why)] if why else []
     if f.fix.edits:
         edit = f.fix.edits[0]
         lead: list[_Piece] = [
-            ("Change ", False), (wording.relative(edit.file), True), (f" {_lines(f.fix.edits)}: ", False)
+            ("Change ", False), (wording.relative(edit.file), True), (f" {_lines(f.fix.edits, changes)}: ", False)
         ]  # fmt: skip
-        made = _made(recording, f, edit) if changes else ""
+        needed = _needed(f.fix.edits)
+        made = _made(recording, f, edit) if changes and (needed or not edit.before) else ""
         if made:
-            needed = _needed(f.fix.edits)
             but = f", but {needed} is needed" if needed not in ("", f.flow[0].to) else ""
             return (
                 [*lead, (made, True), (f" makes {f.flow[0].to}{but}", False)],
                 [],
                 [sentence(f.fix.why), title, *_way(f)],
             )
-        return [*lead, (f.fix.why, False)], [], [title, *_way(f)]
-    return [(f.fix.why[:1].upper() + f.fix.why[1:], False)], list(f.fix.lines), [title]
+        return [*lead, (change, False)], [], [*reason, title, *_way(f)]
+    return [(change[:1].upper() + change[1:], False)], list(f.fix.lines), [*reason, title]
 
 
-def _lines(edits: Sequence[Edit]) -> str:
-    """``line 3``, or all lines that the edits of the first one's file begin at."""
-    numbers = list(dict.fromkeys(edit.start[0] for edit in edits if edit.file == edits[0].file))
-    if len(numbers) == 1:
-        return f"line {numbers[0]}"
-    return f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+def _lines(edits: Sequence[Edit], changes: Sequence[DiffBlock]) -> str:
+    """``line 3``, or all lines that the changes in the first one's file begin at."""
+    begin = [(block.path, block.line) for block in changes] or [(edit.file, edit.start[0]) for edit in edits]
+    numbers = [str(line) for line in dict.fromkeys(line for file, line in begin if file == begin[0][0])]
+    return f"line{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
 
 
 def _made(recording: Recording, f: Finding, edit: Edit) -> str:
@@ -151,16 +162,19 @@ def _way(f: Finding) -> list[str]:
     lines = list(dict.fromkeys((frame.file, frame.line) for frame in frames))
     if len(lines) < 3 or len({file for file, _ in lines}) > 1:
         return []
-    between = listed([f"line {line}" for _, line in lines[1:-1]])
-    return [f"From line {lines[0][1]}, the dtype comes by way of {between} to line {lines[-1][1]}."]
+    first, last = lines[0][1], lines[-1][1]
+    born, dtype = f.flow[0].to, f.culprit.dtype if f.culprit is not None else ""
+    if born == dtype:
+        between = listed([f"line {number}" for _, number in lines[1:-1]])
+        return [f"The {dtype} of line {first} reaches line {last} through {between}."]
+    became = next((s.place.user_frame for s in f.flow[1:] if s.to == dtype), None)
+    if became is None:
+        return []
+    return [f"The {born} of line {first} becomes {dtype} at line {became.line}, and reaches line {last}."]
 
 
 def sentence(text: str) -> str:
-    """A sentence of its own. Names of the program's and of dtypes, with which it may begin, are not capitalised: what
-    consists of letters only is a word."""
-    first = text.partition(" ")[0]
-    begins = text[:1].upper() + text[1:] if first.isalpha() else text
-    return begins if text.endswith((".", "!", "?")) else f"{begins}."
+    return capitalised(text) + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _otherwise(f: Finding) -> str:
@@ -172,12 +186,16 @@ def _otherwise(f: Finding) -> str:
         return f"{f.exception.type}{at}: {message}"
     if f.code in _MEANS:
         return _MEANS[f.code] if f.flow else ""
+    if f.code == "DT401" and f.culprit is not None:
+        harm = {"bfloat16": "float16, which overflows above 65504", "float16": "bfloat16, which keeps fewer digits"}
+        return f"Each call casts every weight from {f.culprit.dtype} to {harm.get(f.culprit.dtype, 'another dtype')}."
     if f.reach is not None and f.notes:
         return sentence(f.notes[0])
     if not f.flow:
         return ""
     last = f.flow[-1]
-    return sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
+    at = f" ({_short(f.site)})" if f.site.user_frame is not None else ""
+    return sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1) + at) if last.said else ""
 
 
 def _short(place: Place) -> str:

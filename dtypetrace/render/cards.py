@@ -261,7 +261,9 @@ def change(recording: Recording, edit: Edit) -> DiffBlock | None:
     whole = [*((" ", a) for a in above), *lines, *((" ", b) for b in below)]
     text = head + "".join(f"{sign}{written}\n" for sign, written in whole)
     text = text if len(text) <= _LONGEST_DIFF else ""
-    return DiffBlock(f"{file}:{line}", lines, text, file_of(edit.file), line, edit.start[1])
+    unchanged = next((n for n, (sign, _) in enumerate(lines) if sign != " "), 0)
+    column = 1 if unchanged else edit.start[1]
+    return DiffBlock(f"{file}:{line + unchanged}", lines, text, file_of(edit.file), line + unchanged, column)
 
 
 def _compared(before: list[str], after: list[str]) -> list[tuple[str, str]]:

@@ -117,9 +117,7 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(f.predicted for f in findings):  # `fix` would run the program for real
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.left for refused in recording.refused):
-        steps.append(
-            f"More may follow: dtypetrace run --autofix {program}  # casts in memory to find them; changes no file"
-        )
+        steps.append(f"More may follow: dtypetrace run --autofix {program}  # goes on past this error; changes no file")
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
         steps.append(f"Fix it: dtypetrace fix {program}")
     return steps
@@ -148,7 +146,8 @@ def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLin
 def _header(display: Display, f: Finding) -> list[str]:
     """Where the problem appears, in which module and phase: on one line if that fits."""
     phase = f"({f.phase})" if f.phase != "other" else ""
-    at, rest = wording.at(f.site), "   ".join(part for part in (f.module, phase) if part)
+    module = f"module {f.module}" if f.module.isdecimal() else f.module
+    at, rest = wording.at(f.site), "   ".join(part for part in (module, phase) if part)
     whole = display.printable("  --> " + "   ".join(part for part in (at, rest) if part))
     if columns(whole) <= display.width or not rest:
         return [whole] if columns(whole) <= display.width else display.wrapped("  --> ", at)
@@ -181,8 +180,7 @@ def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     if f.fix is None:
         return [(f"help: dtypetrace explain {f.code}", "green")]
-    at = wording.fix_at(f.fix)
-    shown = styled(excerpt.display.wrapped("help: ", f"{f.fix.why} ({at})" if at else f.fix.why), "green")
+    shown = styled(excerpt.display.wrapped("help: ", wording.with_place(f.fix, f.fix.why)), "green")
     for number, line in enumerate(f.fix.lines, 1):  # all of them are needed
         head = f"  {number}. " if len(f.fix.lines) > 1 else "  -> "
         shown += styled(excerpt.display.wrapped(head, line), "green")
@@ -264,6 +262,5 @@ def notes_for(finding: Finding) -> list[str]:
             born = f", because {finding.flow[0].to} (born at {wording.at(origin.place)}) meets {met} at {at}"
         notes.append(f"dtypetrace: {name} is {finding.culprit.dtype}{born}")
     if finding.fix is not None:
-        at = wording.fix_at(finding.fix)
-        notes.append(f"dtypetrace help: {finding.fix.words}" + (f" ({at})" if at else ""))
+        notes.append(f"dtypetrace help: {wording.with_place(finding.fix, finding.fix.words)}")
     return [seen(note) for note in notes]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..tables.english import capitalised
 from . import listings, module_tree
 from .action import amount, size
 from .svg import shortened
@@ -35,7 +36,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     made.filters.update(dtype=_dtype, drawn=Markup, short=shortened, family=listings.family, inked=inked, coded=coded)
-    made.filters.update(bar=module_tree.bar, amount=amount, size=size, heat=heat)
+    made.filters.update(bar=module_tree.bar, amount=amount, size=size, heat=heat, capitalised=capitalised)
     return made
 
 
@@ -106,7 +107,7 @@ def inked(text: str) -> Any:
 
 
 _CODE = re.compile(
-    r"(?<![\w/.])(?:(?:\.\.\.)?(?:\d+\.)?(?:\w+=)?[A-Za-z_]\w*(?:\.\w+|\[[^\]\n]{0,40}\]|\([^()\n]{0,60}\))+(?::\d+)*|\w*[A-Za-z0-9]_\w*)"
+    r"(?<![\w/.])(?:(?:\.\.\.|\.)?(?:\d+\.)?(?:\w+=)?[A-Za-z_]\w*(?:\.\w+|\[[^\]\n]{0,40}\]|\([^()\n]{0,60}\))+(?::\d+)*|\w*[A-Za-z0-9]_\w*(?:=\w+)?)"
 )
 """What looks like code in a sentence: names with dots, underscores or brackets, and places."""
 

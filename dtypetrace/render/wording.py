@@ -59,7 +59,7 @@ def _like_attribute(step: FlowStep) -> str:
     owner, _, attribute = step.via.rpartition(".")
     read = f"the dtype of its {quoted(owner)}" if attribute == "dtype" and owner else f"its {step.via or 'attribute'}"
     where = f"in {relative(frame.file)}:{frame.line}"
-    return f"{frame.function}() casts a tensor to {read}, which is {step.to} here ({where})"
+    return f"{frame.function}() casts the value to {read}, which is {step.to} here ({where})"
 
 
 def _mixed(step: FlowStep) -> str:
@@ -94,6 +94,13 @@ def fix_at(fix: Fix) -> str:
         return "" if _NAMES_A_LINE.search(fix.why) or not fix.place.stack[0].user else at(fix.place)
     lines_up = user is None or any(e.file == user.file and e.start[0] <= user.line <= e.end[0] for e in fix.edits)
     return at(fix.place) if lines_up else ""
+
+
+def with_place(fix: Fix, words: str) -> str:
+    """The words of a fix with its place, which follows what to do and stands before the reason for it."""
+    at = fix_at(fix)
+    change, colon, reason = words.partition(": ")
+    return f"{change} ({at}){colon}{reason}" if at else words
 
 
 _NAMES_A_LINE = re.compile(r"\w\.\w+:\d+")

@@ -298,7 +298,7 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
     return {
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
-        "load": f"cast the loaded tensors to {wanted}, or load first and then cast the module",
+        "load": f"cast the loaded tensors to {wanted}, or cast the module after it has loaded them",
         "cast": f"cast to {wanted} here instead, or remove this cast",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",

@@ -95,8 +95,12 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
         return ()
     largest = 2 ** DTYPES[made].digits
     others = [w for w in case.refused.witnesses if w.index != case.witness.index]
-    if case.refused.op in PICKS and others and max(s for w in others for s in (*w.shape, 0)) <= largest:
-        return ()  # an index is smaller than what it picks from is long
+    longest = max((size for w in others for size in w.shape), default=0)
+    if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
+        return (
+            f"leave integers out of the cast at {short(case.here)} (both are right: the indices are below {longest:,}, "
+            f"and {made} holds all whole numbers up to {largest:,})",
+        )
     return (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "
         f"because {made} rounds such numbers and a later cast cannot bring them back",

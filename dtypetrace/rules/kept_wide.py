@@ -97,8 +97,9 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
     born = culprit.origin.place
     if not born.stack:
         return Fix("plan", site, (), False, "compute this part in bfloat16 or float32", (scaled,))
-    instead = f"use bfloat16 or float32 instead of float16 at {short(born)}"
-    why = f"{instead}, and cast the inputs of this part to the same dtype"
+    why = f"use bfloat16 or float32 instead of float16 at {short(born)}"
+    if born.stack[:1] != site.stack[:1]:
+        why += f", and cast the inputs at {short(site)} to the same dtype"
     return Fix("plan", born, (), False, why, (scaled,))
 
 

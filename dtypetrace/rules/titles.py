@@ -57,7 +57,7 @@ def _named(o: Operand) -> str:
 def _as_operand(f: Finding, o: Operand) -> str:
     """An operand with its dtype: ``float32 `x```, ``a float32 gradient``."""
     name, _ = called(o, f.op, f.phase, f.site)
-    return f"{_a(o.dtype)} {name}" if name.isalpha() else f"{o.dtype} {_named(o)}"
+    return f"{_a(o.dtype)} {name}" if name.isalpha() and not o.written else f"{o.dtype} {_named(o)}"
 
 
 def _rival(f: Finding) -> Operand | None:

@@ -16,6 +16,16 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
+def capitalised(text: str) -> str:
+    """A sentence of its own. Names of the program's and of dtypes, with which it may begin, stay as they are: only what
+    consists of letters is a word.
+
+    >>> capitalised("an indexed write"), capitalised("linear_1 got"), capitalised("`up` got"), capitalised("float32 x")
+    ('An indexed write', 'linear_1 got', '`up` got', 'float32 x')
+    """
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
 def quoted(name: str) -> str:
     """A name of the program's as it stands in a sentence: in backticks where it could be read as a word of it.
 
@@ -26,8 +36,8 @@ def quoted(name: str) -> str:
 
 
 def called(operand: Operand, op: str, phase: str, site: Place) -> tuple[str, str]:
-    """What an operand is called in a sentence, and whose name that is: ``("`z`", " of Model.decode()")``. The second
-    part is empty for the program's own names, of which one may be the same.
+    """What an operand is called in a sentence, and what a library calls it: ``("value", " (`z` in Model.decode())")``.
+    The second part is empty for the program's own names, of which one may be the same.
 
     ``site``: the call that the name was read from. The gradient that the engine hands on has no name in any text, and
     the value of an indexed write none that it is known by.
@@ -36,7 +46,7 @@ def called(operand: Operand, op: str, phase: str, site: Place) -> tuple[str, str
     if operand.holder is not None or operand.handed:
         return name, ""
     if operand.written:
-        return name, f" of {frame.function}()" if frame is not None and not frame.user else ""
+        return ("value", f" ({name} in {frame.function}())") if frame is not None and not frame.user else (name, "")
     if op == "setitem" and operand.name == "value":
         return "value", ""
     if phase != "backward":

@@ -76,7 +76,7 @@ def test_the_headline_is_the_action(program):
     assert action.why == [
         "Give ones() dtype=torch.float16.",
         "unet.0 got a float32 input for its float16 weights.",
-        "From line 4, the dtype comes by way of line 5 to line 6.",
+        "The float32 of line 4 reaches line 6 through line 5.",
     ]
     assert "program.py:6: mat1 and mat2 must have the same dtype" in action.otherwise
     assert (action.where.line, action.where.column > 1) == (4, True) and os.path.isabs(action.where.file)
@@ -94,7 +94,7 @@ def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     lines = ("before f is made (a.py:3): add `g(); h()`", "a.py:4: call `net(...)` under `autocast`")
     listed = replace(f, fix=replace(f.fix, edits=(), why="keep x in float32", lines=lines), exception=None)
     shown = html_report.page(recording, (listed, f)).action
-    assert shown.text == "Keep x in float32" and shown.more == 1
+    assert shown.text == "Keep x in float32" and shown.more.startswith("and 1 more finding")
     assert shown.steps == list(lines)
 
 
@@ -188,8 +188,8 @@ def test_findings_of_every_kind_are_reported_with_all_or_nothing_known(kind):
     findings = (recordings.finding(kind), recordings.finding(kind, severity="warning"), recordings.bare(kind))
     read = Reader(html_report.render(recording, findings))
     assert (
-        read.text.count("the two operands of a matmul have different dtypes") >= 2
-        and "autocast is on and the model is float16" in read.text
+        read.text.lower().count("the two operands of a matmul have different dtypes") >= 2
+        and "autocast is on and the model is float16" in read.text.lower()
     )
     ids = [a["id"] for _, a in read.tags if "id" in a]
     assert len(ids) == len(set(ids)) and {"DT101-1", "DT101-2", "DT401-1"} <= set(ids)

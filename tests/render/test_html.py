@@ -79,6 +79,7 @@ def test_the_headline_is_the_action(program):
         "The float32 of line 4 reaches line 6 through line 5.",
     ]
     assert "program.py:6: mat1 and mat2 must have the same dtype" in action.otherwise
+    assert page(program).stopped.endswith("program.py:6")
     assert (action.where.line, action.where.column > 1) == (4, True) and os.path.isabs(action.where.file)
     assert page(program).tone == "error"
 
@@ -87,6 +88,16 @@ def test_without_source_the_headline_has_no_code_of_the_program(program):
     shown = html_report.page(program.recording, program.findings, source=False).action
     assert "torch.ones" not in shown.text and shown.changes == [] and shown.where is None
     assert shown.text.endswith(" line 4: give ones() dtype=torch.float16")
+
+
+def test_lines_that_stay_are_neutral_in_a_diff_and_the_changed_one_is_named(tmp_path):
+    text = "import torch\nnet = nn.Linear(4, 4).half()\nx = torch.ones(\n    2,\n    4,\n)\nnet(x)"
+    program = programs.run(tmp_path, text)
+    (change,) = page(program).action.changes
+    first = next(n for n, (sign, _) in enumerate(change.lines) if sign != " ")
+    assert first and change.lines[0][0] == change.lines[-1][0] == " "
+    assert f" line {change.line}: " in page(program).action.text
+    assert program.recording.line(change.path, change.line) == change.lines[first][1]
 
 
 def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():

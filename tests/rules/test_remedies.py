@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import programs
 import pytest
 
@@ -750,3 +752,24 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     """
     _, f = found(tmp_path, text)
     assert f.fix.why == "let cache.early_initialization() make it bfloat16, by the arguments that it gets here"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (40, "leave integers out of the cast at program.py:4 (both are right: the indices are below 40,"),
+        (3000, "if there can be numbers above 2,048, leave integers out of the cast at program.py:4 instead,"),
+    ],
+)
+def test_indices_that_a_cast_may_have_rounded_are_told_apart_by_what_they_pick_from(rows, said, tmp_path):
+    """A whole number above 2,048 is not exact in float16; an index into a shorter table is never that large."""
+    text = f"""
+    import torch
+    like = torch.ones(2).half()
+    made = {{"ids": torch.tensor([1, 2]), "x": torch.ones(2)}}
+    batch = {{name: value.to(like.dtype) for name, value in made.items()}}
+    ids = batch["ids"]
+    F.embedding(ids, torch.ones({rows}, 4))
+    """
+    f = programs.run(tmp_path, textwrap.dedent(text)).findings[0]
+    assert f.fix.why == "cast `ids` to int64 at the call" and f.fix.alternatives[0].startswith(said)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Edit, Finding, Recording
+from ..records import UNWATCHED, Chain, Edit, Finding, Frame, Recording
 from ..tables.english import subject
 from ..terminal import seen
 from . import wording
@@ -117,7 +117,8 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(f.predicted for f in findings):  # `fix` would run the program for real
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.left for refused in recording.refused):
-        steps.append(f"More may follow: dtypetrace run --autofix {program}  # goes on past this error; changes no file")
+        meant = "shows the errors after this one; changes no file"
+        steps.append(f"More may follow: dtypetrace run --autofix {program}  # {meant}")
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
         steps.append(f"Fix it: dtypetrace fix {program}")
     return steps
@@ -159,13 +160,16 @@ def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     shown: list[StyledLine] = []
     file = f.site.user_frame.file if f.site.user_frame else ""
     above: Span | None = None
+    before: Frame | None = None
     for number, (frame, label) in enumerate(wording.labels(f)):
         if frame.file != file:
             at = f"{wording.relative(frame.file)}:{frame.line}"
             shown += styled(excerpt.display.wrapped("  ::: ", at), "")
         file, span = frame.file, excerpt.span(frame, above)
+        if frame == before and not label.startswith("then "):  # not one sentence with the label above
+            label = f"then {label}"
         shown += excerpt.labelled(span, label, "-" if number else "^", above)
-        above = span
+        above, before = span, frame
     return shown
 
 
@@ -251,6 +255,8 @@ def notes_for(finding: Finding) -> list[str]:
         name = subject(finding.culprit, finding.op, finding.phase, finding.site)
         verb = "written" if finding.culprit.dtype.startswith("python") else "born"
         born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
+        if any(step.how == "attribute" for step in finding.flow):
+            born = f", the dtype of what is made at {wording.at(origin.place)}"
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
         # a promotion after the birth made the dtype that is refused

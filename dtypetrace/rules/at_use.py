@@ -19,12 +19,12 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     if case.refused.code != "DT116":
         return
     # where the forward runs under autocast, only what made or cast the weights keeps them from float32
-    edit, keeps = None, "keep the trained weights in float32 (your autocast still computes in the narrow dtype)"
+    edit, keeps = None, "keep the trained weights in float32 (your autocast still computes in 16 bits)"
     if case.origin.kind in ("cast", "parameter") and any(op.autocast for op in case.recording.ops):
         edit = editing.at_birth(case.recording, case.origin.kind, case.here, "float32")
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
-        keeps = "remove this cast: the weights stay in float32 (your autocast still computes in the narrow dtype)"
+        keeps = "remove this cast: the weights stay in float32 (your autocast still computes in 16 bits)"
     why, lines = keeps, tuple[str, ...]()
     if edit is None:
         why, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)

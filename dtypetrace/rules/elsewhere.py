@@ -98,8 +98,8 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
     longest = max((size for w in others for size in w.shape), default=0)
     if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
         return (
-            f"leave integers out of the cast at {short(case.here)} (both are right: the indices are below {longest:,}, "
-            f"and {made} holds all whole numbers up to {largest:,})",
+            f"leave integers out of the cast at {short(case.here)} (either change is right: the indices are "
+            f"below {longest:,}, and {made} holds all whole numbers up to {largest:,})",
         )
     return (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "

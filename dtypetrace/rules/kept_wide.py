@@ -92,7 +92,7 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
     smallest = f"{DTYPES['float16'].smallest / 2**_SCALE:.0e}"
     scaled = (
         f"{at}multiply the loss by 2**{_SCALE}; after the backward pass, cast the gradients to float32 and divide them "
-        f"by 2**{_SCALE} (this saves gradients down to {smallest})"
+        f"by 2**{_SCALE} (gradients down to {smallest} do not become zero then)"
     )
     born = culprit.origin.place
     if not born.stack:

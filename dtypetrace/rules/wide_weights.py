@@ -26,7 +26,7 @@ def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None 
         return "measure this parameter from a value nearby, so that its numbers are small, or keep it in float64", ()
     lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
     if in_autocast(recording):
-        return "keep the trained weights in float32 (your autocast still computes in the narrow dtype)", lines
+        return "keep the trained weights in float32 (your autocast still computes in 16 bits)", lines
     return f"keep the trained weights in float32, and let autocast compute in {dtype}", lines
 
 

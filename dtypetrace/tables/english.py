@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..records import Operand, Place
@@ -27,12 +28,17 @@ def capitalised(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name of the program's as it stands in a sentence: in backticks where it could be read as a word of it.
+    """A name or an expression of the program's as it stands in a sentence: in backticks where it could be read as words
+    of it.
 
-    >>> quoted("up"), quoted("x"), quoted("proj_in"), quoted("0.weight"), quoted("self.up(x)")
-    ('`up`', '`x`', 'proj_in', '0.weight', 'self.up(x)')
+    >>> quoted("up"), quoted("proj_in"), quoted("0.weight"), quoted("self.up(x)"), quoted("100 * x")
+    ('`up`', 'proj_in', '0.weight', 'self.up(x)', '`100 * x`')
     """
-    return f"`{name}`" if name.isalpha() else name
+    expression = " " in name and _OPERATOR.search(name) is not None and "`" not in name
+    return f"`{name}`" if name.isalpha() or expression else name
+
+
+_OPERATOR = re.compile(r"[-+*/@%&|^~<>=(\[]")
 
 
 def called(operand: Operand, op: str, phase: str, site: Place) -> tuple[str, str]:

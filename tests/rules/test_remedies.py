@@ -757,7 +757,7 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (40, "leave integers out of the cast at program.py:4 (both are right: the indices are below 40,"),
+        (40, "leave integers out of the cast at program.py:4 (either change is right: the indices are below 40,"),
         (3000, "if there can be numbers above 2,048, leave integers out of the cast at program.py:4 instead,"),
     ],
 )

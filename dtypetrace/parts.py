@@ -10,11 +10,10 @@ from __future__ import annotations
 import gc
 import os
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .terminal import seen
 
@@ -62,22 +61,6 @@ def _sentence(part: str, failure: Exception) -> str:
     text = seen(" ".join(str(failure).split()))[:_LONGEST]
     why = f"{type(failure).__name__}{at}{': ' if text else ''}{text}"
     return f"{part}: dtypetrace itself failed here ({why}). Please report this"
-
-
-_WARNINGS: Any = warnings
-"""Its filters are not in its type stubs."""
-
-
-@contextmanager
-def unwarned() -> Iterator[None]:
-    """A block whose warnings are not shown. catch_warnings would do more than silence them: it makes every module
-    forget which of its warnings were shown already."""
-    silent, filters = ("ignore", None, Warning, None, 0), _WARNINGS.filters
-    filters.insert(0, silent)
-    try:
-        yield
-    finally:
-        filters.remove(silent)
 
 
 @contextmanager

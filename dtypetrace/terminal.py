@@ -1,4 +1,5 @@
-"""Text made safe for a terminal: control characters are written as escapes, so that they are seen and have no effect.
+"""What reaches a terminal. Text is made safe for it: control characters are written as escapes, so that they are seen and
+have no effect. Warnings of what dtypetrace does itself do not reach it.
 
 Names of modules, paths and messages come from programs, and a saved trace may come from a stranger. Standard library
 only.
@@ -7,6 +8,10 @@ only.
 from __future__ import annotations
 
 import unicodedata
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _STEERING = frozenset(("Cc", "Cs", "Zl", "Zp"))
 """Categories of Unicode: C0 and C1 controls, halves of surrogate pairs, line and paragraph separators."""
@@ -31,3 +36,19 @@ def seen_lines(text: str) -> str:
 
 def _steers(character: str) -> bool:
     return unicodedata.category(character) in _STEERING or ord(character) in _REORDERING
+
+
+_WARNINGS: Any = warnings
+"""Its filters are not in its type stubs."""
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """A block whose warnings are not shown. catch_warnings would do more than silence them: it makes every module
+    forget which of its warnings were shown already."""
+    silent, filters = ("ignore", None, Warning, None, 0), _WARNINGS.filters
+    filters.insert(0, silent)
+    try:
+        yield
+    finally:
+        filters.remove(silent)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..parts import unwarned
 from ..tables import autocast
+from ..terminal import unwarned
 from . import devices, keys
 
 Tensor = torch.Tensor

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from ..parts import unwarned
+from ..terminal import unwarned
 
 MOST_PARSED = 256
 """Parsed files that are kept; a parsed file takes about 20 times the memory of its text."""

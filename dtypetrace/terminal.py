@@ -1,5 +1,5 @@
-"""What reaches a terminal. Text is made safe for it: control characters are written as escapes, so that they are seen and
-have no effect. Warnings of what dtypetrace does itself do not reach it.
+"""What reaches a terminal. Text is made safe for it: control characters are written as escapes, so that they are seen
+and have no effect. Warnings of what dtypetrace does itself do not reach it.
 
 Names of modules, paths and messages come from programs, and a saved trace may come from a stranger. Standard library
 only.

@@ -261,7 +261,10 @@ def test_an_unproven_patch_is_not_written_without_force(tmp_path):
 
 
 def test_a_program_that_draws_other_numbers_each_time_is_reported(tmp_path):
-    (tmp_path / "program.py").write_text(FAULT.replace("torch.manual_seed(0)", "torch.seed()"))
+    # the time scales the loss, too: two draws alone may agree within the tolerance of bfloat16
+    program = FAULT.replace("torch.manual_seed(0)", "import time\ntorch.seed()")
+    program = program.replace(".mean()", ".mean() * 2.0 ** (time.monotonic() % 64 / 4)")
+    (tmp_path / "program.py").write_text(program)
     done = fix(tmp_path)
     assert done.returncode == 1 and "not proven" in done.stderr and "it is not deterministic" in done.stderr
 

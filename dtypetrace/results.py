@@ -63,18 +63,23 @@ def results(recording: Recording, findings: Sequence[Finding], **rest: Any) -> R
     """The results for known findings. In the recording, the program's whole text is replaced by the lines that views
     show."""
     text = recording.text
-    shown = [attempt(f"the birth of {f.code}", partial(_with_callee, f, text), f) for f in findings]
+    shown = [attempt(f"the names in the flow of {f.code}", partial(_with_names, f, text), f) for f in findings]
     sources = attempt("the lines of the program", lambda: lines_shown(shown, text), Sources())
     return Results(
         replace(recording, sources=sources, text=NO_TEXT), tuple(replace(f, sources=sources) for f in shown), **rest
     )
 
 
-def _with_callee(finding: Finding, text: ProgramText) -> Finding:
-    """The finding, with the name of what the user's own line called, where the birth was inside a library."""
-    if not finding.flow or not (called := expressions.called(text, finding.flow[0].place)):
-        return finding
-    return replace(finding, flow=(replace(finding.flow[0], called=called), *finding.flow[1:]))
+def _with_names(finding: Finding, text: ProgramText) -> Finding:
+    """The finding, with names that only the text has: of what the user's own line called, where the birth was inside a
+    library, and of what was cast to the dtype of another tensor."""
+    flow = list(finding.flow)
+    if flow and (called := expressions.called(text, flow[0].place)):
+        flow[0] = replace(flow[0], called=called)
+    for number, step in enumerate(flow):
+        if step.how == "attribute" and step.place.stack:
+            flow[number] = replace(step, receiver=expressions.cast_name(text, step.place.stack[0]))
+    return replace(finding, flow=tuple(flow))
 
 
 def lines_shown(findings: Sequence[Finding], text: ProgramText) -> Sources:

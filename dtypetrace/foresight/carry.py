@@ -62,8 +62,8 @@ class Replay:
         if operand.dtype not in DTYPES:
             return operand.dtype
         dtype = changed or operand.dtype
-        if changed is None and operand.holder != "parameter":
-            if 0 <= operand.producer < len(self.ops):
+        if changed is None:
+            if operand.holder != "parameter" and 0 <= operand.producer < len(self.ops):
                 dtype = self.result_of(operand.producer, operand.dtype, operand.event, op.place)
             else:
                 dtype = self.change.births.get(operand.event, operand.dtype)

@@ -368,6 +368,8 @@ class FlowStep:
     called: str = ""
     """What the user's own line called (``T5EncoderModel``), where the step happened inside a library. Not in the JSON
     report."""
+    receiver: str = ""
+    """What is cast (``t_emb``), for how ``attribute``. Not in the JSON report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from ..parts import attempt
 from ..records import Edit, Finding, Frame, Place, Recording
 from ..tables.english import capitalised, listed
 from . import wording
-from .cards import DiffBlock, change, file_of
+from .cards import DiffBlock, changes_of, file_of
+from .worded_edits import edits_of
 
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""
@@ -25,7 +26,7 @@ _Piece = tuple[str, bool]
 
 
 _MEANS = {
-    "DT306": "DDP and fused optimizers refuse such gradients; wider ones take more memory and are rounded in the step.",
+    "DT306": "The step rounds these gradients to their weights' dtype. DDP and fused optimizers refuse them.",
     "DT304": "These weights keep the values that they have: training them changes nothing.",
     "DT305": "These weights get no gradient, so nothing trains them.",
     "DT202": "Two needless copies at each call; the numbers stay the same.",
@@ -59,6 +60,8 @@ class Action:
     otherwise: str = ""
     change: bool = True
     """Whether there is something to change."""
+    raised: bool = False
+    """Whether ``otherwise`` is an exception's message."""
     more: str = ""
     """How many findings there are besides this one, and where."""
 
@@ -72,7 +75,7 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
     if not findings:
         return Action([("No dtype problem found.", False)], "clean")
     first = findings[0]
-    changes: list[DiffBlock] = attempt("the first screen's diff", lambda: _changes(recording, first), [])
+    changes: list[DiffBlock] = attempt("the first screen's diff", lambda: changes_of(recording, first), [])
     headline, steps, why = _headline(recording, first, changes if source else [])
     return Action(
         headline,
@@ -85,22 +88,18 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         why,
         attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
         change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
+        raised=first.exception is not None,
         more=_more(findings[1:]),
     )
 
 
 def _more(others: Sequence[Finding]) -> str:
-    if not others:
-        return ""
-    number = len(others)
-    found = f"{number} more findings with their own changes" if number > 1 else "1 more finding with its own change"
     places = list(dict.fromkeys(filter(None, (_short(f.site) for f in others))))
+    if len(others) == 1:
+        return f"1 more finding needs its own change: {others[0].title}{f' ({places[0]})' if places else ''}"
     rest = [f"{len(places) - 2} more"] if len(places) > 2 else []
-    return f"and {found}" + (f", at {listed([*places[:2], *rest])}" if places else "")
-
-
-def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:
-    return [made for edit in f.fix.edits if (made := change(recording, edit))] if f.fix else []
+    at = f", at {listed([*places[:2], *rest])}" if places else ""
+    return f"{len(others)} more findings need their own changes{at}" if others else ""
 
 
 def _headline(
@@ -112,12 +111,12 @@ def _headline(
         return [(title, False)], [], []
     change, _, why = f.fix.why.partition(": ")
     reason = [sentence(why)] if why else []
-    if f.fix.edits:
-        edit = f.fix.edits[0]
+    if edits := edits_of(recording, f):
+        edit = edits[0]
         lead: list[_Piece] = [
-            ("Change ", False), (wording.relative(edit.file), True), (f" {_lines(f.fix.edits, changes)}: ", False)
+            ("Change ", False), (wording.relative(edit.file), True), (f" {_lines(edits, changes)}: ", False)
         ]  # fmt: skip
-        needed = _needed(f.fix.edits)
+        needed = _needed(edits)
         made = _made(recording, f, edit) if changes and (needed or not edit.before) else ""
         if made:
             but = f", but {needed} is needed" if needed not in ("", f.flow[0].to) else ""
@@ -126,7 +125,7 @@ def _headline(
                 [],
                 [sentence(f.fix.why), title, *_way(f)],
             )
-        return [*lead, (change, False)], [], [*reason, title, *_way(f)]
+        return [*lead, (change, False)], [] if changes else list(f.fix.lines), [*reason, title, *_way(f)]
     return [(change[:1].upper() + change[1:], False)], list(f.fix.lines), [*reason, title]
 
 
@@ -157,11 +156,11 @@ def _needed(edits: Sequence[Edit]) -> str:
 
 
 def _way(f: Finding) -> list[str]:
-    """The lines on which a dtype came from its birth to where it matters, if others lie between."""
+    """How a dtype came from its birth to where it matters, if there is something between."""
     frames = [frame for step in f.flow if (frame := step.place.user_frame) is not None]
     lines = list(dict.fromkeys((frame.file, frame.line) for frame in frames))
     if len(lines) < 3 or len({file for file, _ in lines}) > 1:
-        return []
+        return _mixed_inside(f)
     first, last = lines[0][1], lines[-1][1]
     born, dtype = f.flow[0].to, f.culprit.dtype if f.culprit is not None else ""
     if born == dtype:
@@ -170,7 +169,16 @@ def _way(f: Finding) -> list[str]:
     became = next((s.place.user_frame for s in f.flow[1:] if s.to == dtype), None)
     if became is None:
         return []
-    return [f"The {born} of line {first} becomes {dtype} at line {became.line}, and reaches line {last}."]
+    return [f"Line {became.line} makes {dtype} from the {born} of line {first}; line {last} gets it."]
+
+
+def _mixed_inside(f: Finding) -> list[str]:
+    """The library's function that made a result of the wrong dtype from a value or weight of that dtype."""
+    for step in f.flow[1:-1]:
+        frame = step.place.stack[0] if step.place.stack else None
+        if step.how == "promotion" and " + " in step.source and frame is not None and not frame.user:
+            return [f"{frame.function}() computes with {listed(step.source.split(' + '))}: its result is {step.to}."]
+    return []
 
 
 def sentence(text: str) -> str:
@@ -194,8 +202,8 @@ def _otherwise(f: Finding) -> str:
     if not f.flow:
         return ""
     last = f.flow[-1]
-    at = f" ({_short(f.site)})" if f.site.user_frame is not None else ""
-    return sentence(wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1) + at) if last.said else ""
+    at = f"at {_short(f.site)}, " if f.site.user_frame is not None else ""
+    return sentence(at + wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
 
 
 def _short(place: Place) -> str:
@@ -257,7 +265,7 @@ def facts(recording: Recording, distinct: int) -> list[str]:
             started.replace("T", " "),
             _duration(took) if started else "",
             *counted,
-            f"parameters: {parameters}" if parameters else "",
+            f"parameters and buffers: {parameters}" if parameters else "",
             *versions,
             f"dtypetrace {version}",
         )

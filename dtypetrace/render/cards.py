@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..parts import attempt
@@ -15,6 +15,7 @@ from . import wording
 from .layout import columns
 from .pictures import Pictures
 from .svg import draw
+from .worded_edits import edits_of
 
 _AROUND = 2
 """Lines shown above and below a labelled one."""
@@ -63,6 +64,8 @@ class DiffBlock:
 
     file: str
     lines: list[tuple[str, str]]
+    numbers: list[int]
+    """The number of each line: before the edit, of a new line after it."""
     text: str
     path: str = ""
     """The absolute path, empty for what is no file."""
@@ -117,7 +120,7 @@ def card(
     )
     files = list(dict.fromkeys(frame.file for frame, _ in labels))
     links = _links(shown, files, anchor) if linked else {}
-    changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: _changes(recording, f), []) if source else []
+    changes: list[DiffBlock] = attempt(f"the diff of {f.code}", lambda: changes_of(recording, f), []) if source else []
     drawn = (
         attempt(f"the drawing of {f.code}", lambda: _drawing(pictures, f, links), "") if drawing and not brief else ""
     )
@@ -138,7 +141,7 @@ def card(
         raised=f"{f.exception.type}: {f.exception.message}" if f.exception else "",
         fix=f.fix.why if f.fix else "",
         fix_at=wording.fix_at(f.fix) if f.fix else "",
-        fix_lines=list(f.fix.lines) if f.fix else [],
+        fix_lines=list(f.fix.lines) if f.fix and not changes else [],
         alternatives=list(f.fix.alternatives) if f.fix else [],
         changes=changes,
         stack=[(f"{wording.relative(frame.file)}:{frame.line}", frame.function, frame.user) for frame in f.site.stack],
@@ -177,8 +180,8 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
     return [*labels[:-1], (frame, f"{subject(other, f.op, f.phase, f.site)} is {other.dtype} since here"), labels[-1]]
 
 
-def _changes(recording: Recording, f: Finding) -> list[DiffBlock]:
-    return [made for edit in f.fix.edits if (made := change(recording, edit))] if f.fix else []
+def changes_of(recording: Recording, f: Finding) -> list[DiffBlock]:
+    return [made for edit in edits_of(recording, f) if (made := change(recording, edit))]
 
 
 def _chain(f: Finding) -> list[tuple[str, str, str]]:
@@ -263,7 +266,15 @@ def change(recording: Recording, edit: Edit) -> DiffBlock | None:
     text = text if len(text) <= _LONGEST_DIFF else ""
     unchanged = next((n for n, (sign, _) in enumerate(lines) if sign != " "), 0)
     column = 1 if unchanged else edit.start[1]
-    return DiffBlock(f"{file}:{line + unchanged}", lines, text, file_of(edit.file), line + unchanged, column)
+    numbers = list(_numbers(lines, line))
+    return DiffBlock(f"{file}:{line + unchanged}", lines, numbers, text, file_of(edit.file), line + unchanged, column)
+
+
+def _numbers(lines: Sequence[tuple[str, str]], first: int) -> Iterator[int]:
+    old = new = first
+    for sign, _ in lines:
+        yield new if sign == "+" else old
+        old, new = old + (sign != "+"), new + (sign != "-")
 
 
 def _compared(before: list[str], after: list[str]) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +10,13 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Edit, Finding, Frame, Recording
+from ..records import UNWATCHED, Chain, Finding, Frame, Recording
 from ..tables.english import subject
 from ..terminal import seen
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
 from .layout import NARROWEST, Display, columns
+from .worded_edits import named_line, worded_edit
 
 MOST_BLOCKS = 10
 """Findings that are printed: more would scroll the first ones off the screen."""
@@ -25,9 +25,6 @@ _MOST_NAMED = 3
 _LONGEST_MESSAGE = 200
 """Characters of torch's own message that are shown: its sentence, without the lists that some messages append."""
 _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
-_NAMED_LINE = re.compile(r"([^\s:()]+\.\w+):(\d+)\)?(?:: |\b)")
-_REPLACED = re.compile(r"replace `(.+)` with `(.+)`")
-"""What a change in words says: its place (``train.py:36``), and what to type there."""
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
@@ -198,23 +195,11 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 
 def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     """The source of a change that is only said in words, if it is one line and no label has shown it."""
-    if f.fix is None or f.fix.edits or len(f.fix.lines) > 1:
+    named = named_line(f)
+    if named is None or named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
         return []
-    words = f.fix.lines[0] if f.fix.lines else f.fix.why
-    named = _NAMED_LINE.search(words)
-    shown = {(os.path.basename(frame.file), frame.line) for frame, _ in wording.labels(f)}
-    if named is None or (named[1], int(named[2])) in shown:
-        return []
-    files = {frame.file for frame in (*f.site.stack, *f.fix.place.stack) if os.path.basename(frame.file) == named[1]}
-    if len(files) != 1:
-        return []
-    file, line = files.pop(), int(named[2])
-    replaced = _REPLACED.fullmatch(words[named.end() :])
-    begins = excerpt.recording.line(file, line).find(replaced[1]) if replaced is not None else -1
-    if replaced is None or begins < 0:
-        return excerpt.source(file, line)
-    start, end = (line, begins + 1), (line, begins + 1 + len(replaced[1]))
-    return excerpt.edited(Edit(file, start, end, replaced[1], replaced[2]))
+    edit = worded_edit(excerpt.recording, f)
+    return excerpt.edited(edit) if edit is not None else excerpt.source(*named)
 
 
 def _one_line(message: str) -> str:
@@ -256,7 +241,7 @@ def notes_for(finding: Finding) -> list[str]:
         verb = "written" if finding.culprit.dtype.startswith("python") else "born"
         born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
         if any(step.how == "attribute" for step in finding.flow):
-            born = f", the dtype of what is made at {wording.at(origin.place)}"
+            born = f", because it is cast to a dtype that was born at {wording.at(origin.place)}"
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
         # a promotion after the birth made the dtype that is refused

@@ -136,7 +136,10 @@ class Excerpt:
             lines.append((self._numbered(edit.start[0] + following, shown), ""))
         return lines
 
-    def _changed_line(self, number: int, old: str, new: str) -> list[StyledLine]:
+    def _changed_line(self, number: int, old: str, new: str | None) -> list[StyledLine]:
+        if new is None:
+            number_of = self._numbered(number, "").rpartition("|")[0]
+            return [(f"{number_of}- {self.display.clipped(self.display.printable(old), 0, 1, self.room)[0]}", "red")]
         marks = self._marks(old, new)
         if not marks.strip() and old.strip():  # text is only removed: both lines, so that it can be seen
             number_of = self._numbered(number, "").rpartition("|")[0]
@@ -177,13 +180,14 @@ class Excerpt:
         return columns(self.display.printable(text))
 
 
-def _changed(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, str, str]]:
-    """The changed lines: number, old text (for a new line its indentation), new text."""
+def _changed(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, str, str | None]]:
+    """The changed lines: number, old text (for a new line its indentation), new text (None for a removed line)."""
     same = zip(reversed(before), reversed(after))
     tail = next((n for n, (old, new) in enumerate(same) if old != new), min(len(before), len(after)))
     head, new_lines = len(before) - tail, after[: len(after) - tail]
     olds = [*before[:head], *(new[: len(new) - len(new.lstrip())] for new in new_lines[head:])]
-    return [(n, old, new) for n, (old, new) in enumerate(zip(olds, new_lines)) if old != new]
+    changed = [(n, old, new) for n, (old, new) in enumerate(zip(olds, new_lines)) if old != new]
+    return [*changed, *((n, old, None) for n, old in enumerate(olds[len(new_lines) :], len(new_lines)))]
 
 
 _MARKS = {"equal": " ", "insert": "+", "replace": "~", "delete": ""}

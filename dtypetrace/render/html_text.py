@@ -89,6 +89,8 @@ def _dtype(name: str) -> Any:
 _WORD = re.compile(r"\b((?:b?float|complex|u?int)\d+\w*|bool)\b")
 
 
+_POWER = re.compile(r"\de-\d")
+"""A number that a browser would break at its minus."""
 _JOINT = re.compile(r"(?<=[./])(?=\w)")
 
 
@@ -98,7 +100,9 @@ def inked(text: str) -> Any:
 
     def plain(part: str) -> Any:
         words = (
-            Markup("<wbr>").join(map(escape, _JOINT.split(word) if len(word) > _BREAKABLE else (word,)))
+            Markup('<span class="whole">{}</span>').format(word)
+            if _POWER.search(word)
+            else Markup("<wbr>").join(map(escape, _JOINT.split(word) if len(word) > _BREAKABLE else (word,)))
             for word in re.split(r"(\s+)", part)
         )
         return Markup("").join(words)
@@ -107,7 +111,7 @@ def inked(text: str) -> Any:
 
 
 _CODE = re.compile(
-    r"(?<![\w/.])(?:(?:\.\.\.|\.)?(?:\d+\.)?(?:\w+=)?[A-Za-z_]\w*(?:\.\w+|\[[^\]\n]{0,40}\]|\([^()\n]{0,60}\))+(?::\d+)*|\w*[A-Za-z0-9]_\w*(?:=\w+)?)"
+    r"(?<![\w/.])(?:(?:\.\.\.|\.)?(?:\d+\.)?(?:\w+=)?[A-Za-z_]\w*(?:\.\w+|\[[^\]\n]{0,40}\]|\([^()\n]{0,60}\))+(?::\d+)*|\d+\.[A-Za-z_]\w*|\w*[A-Za-z0-9]_\w*(?:=\w+)?)"
 )
 """What looks like code in a sentence: names with dots, underscores or brackets, and places."""
 

@@ -55,11 +55,12 @@ def _like_attribute(step: FlowStep) -> str:
     """A cast to the dtype that an attribute names. Inside a library, that is an attribute of the library's."""
     frame = step.place.stack[0] if step.place.stack else None
     if frame is None or frame == step.place.user_frame:
-        return f"{step.op}() casts a tensor to {step.via or 'an attribute'}, which is {step.to} here"
+        cast = quoted(step.receiver) if step.receiver else "a tensor"
+        return f"{step.op}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} here"
     owner, _, attribute = step.via.rpartition(".")
     read = f"the dtype of its {quoted(owner)}" if attribute == "dtype" and owner else f"its {step.via or 'attribute'}"
-    where = f"in {relative(frame.file)}:{frame.line}"
-    return f"{frame.function}() casts the value to {read}, which is {step.to} here ({where})"
+    cast, where = quoted(step.receiver) if step.receiver else "a tensor", f"in {relative(frame.file)}:{frame.line}"
+    return f"{frame.function}() casts {cast} to {read}, which is {step.to} here ({where})"
 
 
 def _mixed(step: FlowStep) -> str:
@@ -166,6 +167,8 @@ def _meeting(f: Finding) -> str:
             return f"{quoted(f.op)} cannot store its result in {mine}"
         gradient = f.code == "DT116" and culprit.holder == "parameter"
         return f"{quoted(f.op)} refuses {_gradient_of(culprit) if gradient else mine}"
+    if f.phase == "backward" and culprit.name == f"{other.name}.grad":
+        return f"{mine} must have the dtype of its weight, which is {other.dtype}"
     where = f.op if f.phase == "backward" else _ASSIGNED.get(f.op, quoted(f.op))
     return f"{mine} meets {_operand(f, other)} in {where}"
 

@@ -254,7 +254,7 @@ def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
     at = origin.place if origin.place.stack else place
     edit = editing.at_birth(run.recording, origin.kind, origin.place, wanted) if origin.place.stack else None
     why = (
-        f"give it dtype=torch.{wanted} where it is made"
+        f"give {quoted(target.shown)} dtype=torch.{wanted} where it is made"
         if origin.kind == "factory"
         else f"make it {wanted} where its dtype is decided"
     )

@@ -84,27 +84,28 @@ def at_call(case: Case) -> Iterator[Fix]:
     """The operand is cast in the refused call."""
     wanted = target(case)
     if wanted is not None and not case.writes_into:
-        why = f"cast {quoted(case.culprit.shown)} to {wanted} at the call"
-        yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, _uncast_integers(case, wanted))
+        reason, others = _uncast_integers(case, wanted)
+        why = f"cast {quoted(case.culprit.shown)} to {wanted} at the call{reason}"
+        yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, others)
 
 
-def _uncast_integers(case: Case, wanted: str) -> tuple[str, ...]:
-    """What was an integer and is wanted as one may be left out of the cast between: that one rounds."""
+def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
+    """What was an integer and is wanted as one may be left out of the cast between, which rounds large ones: why the
+    cast at the call is right, if it is known, and the alternative."""
     made = case.culprit.dtype
     if wanted in FLOATING or made not in HALF or case.origin.kind != "cast":
-        return ()
+        return "", ()
     largest = 2 ** DTYPES[made].digits
     others = [w for w in case.refused.witnesses if w.index != case.witness.index]
     longest = max((size for w in others for size in w.shape), default=0)
     if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
-        return (
-            f"leave integers out of the cast at {short(case.here)} (either change is right: the indices are "
-            f"below {longest:,}, and {made} holds all whole numbers up to {largest:,})",
-        )
-    return (
+        kept = f": the indices are below {longest:,}, and {made} holds all whole numbers up to {largest:,}"
+        return kept, (f"leave integers out of the cast at {short(case.here)}",)
+    instead = (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "
-        f"because {made} rounds such numbers and a later cast cannot bring them back",
+        f"because {made} rounds such numbers and a later cast cannot bring them back"
     )
+    return "", (instead,)
 
 
 def like_the_other(case: Case) -> Iterator[Fix]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, HALF, REAL
+from ..tables.english import quoted
 from ..tables.operators import LIKES, PICKS, is_cast, is_move, name_of
 from .case import short
 from .making import At, silent_finding
@@ -208,7 +209,14 @@ def _cut_off(run: Run, v: Value, op: Op) -> Finding:
         severity="warning",
         operands=(written,),
         flow=(*graph.flow(run.recording, target.event, None), ends),
-        fix=Fix("dtype", written.origin.place, (), False, f"give it dtype=torch.{value.dtype} where it is made", ()),
+        fix=Fix(
+            "dtype",
+            written.origin.place,
+            (),
+            False,
+            f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made",
+            (),
+        ),
         count=op.count,
     )
 

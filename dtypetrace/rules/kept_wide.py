@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
-from ..records import FORWARD, Edit, Fix, Op, Operand, Place
+from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
 from ..source import editing
 from ..tables.dtypes import DTYPES, REAL, wider
 from ..tables.english import quoted
@@ -95,6 +95,9 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
         f"by 2**{_SCALE} (gradients down to {smallest} do not become zero then)"
     )
     born = culprit.origin.place
+    place = born if born.stack else site
+    if edits := _all_in_bfloat16(run, place):
+        return Fix("dtype", place, edits, True, "use bfloat16, whose range is as wide as float32's", (scaled,), CHECKED)
     if not born.stack:
         return Fix("plan", site, (), False, "compute this part in bfloat16 or float32", (scaled,))
     why = f"use bfloat16 or float32 instead of float16 at {short(born)}"
@@ -151,6 +154,39 @@ def _makes_wide(op: Op, cast: list[int], wide: str) -> bool:
     given = tuple(wide if n in cast else dtype for n, dtype in enumerate(before))
     outcome = predict(op, before, given)
     return isinstance(outcome, Gives) and outcome.dtypes[:1] == (wide,)
+
+
+def _all_in_bfloat16(run: Run, place: Place) -> tuple[Edit, ...]:
+    """The edits by which every line that decides for float16 decides for bfloat16; none where one of them cannot be
+    edited, or where float16 would be left."""
+    recording = run.recording
+    edits = dict[Place, Edit]()
+    taken = {i.event for op in run.ops if op.phase in FORWARD for i in op.inputs if _is_forwards_float16(run, i)}
+    roots = sorted(n for n in taken if n >= 0 and not (recording.events[n].parents or recording.events[n].reads))
+    for number in roots:
+        event = recording.events[number]
+        born = graph.place_of(recording, event.place)
+        here = event.how in _MADE_HERE and born.stack[:1] == (born.user_frame,)
+        edit = editing.at_birth(recording, event.how, born, "bfloat16") if here else None
+        if edit is None or not checks.inside(edit, born.stack[0]):
+            return ()
+        edits[born] = edit
+    fix = Fix("dtype", place, tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start))), True, "")
+    if not edits or len(run.ops) > checks.MOST_OPS or objection_of_text(recording, fix):
+        return ()
+    replay = Replay(recording, DtypeChange(births=dict.fromkeys(roots, "bfloat16")))
+    left = any("float16" in now.inputs for now in replay.ops)
+    return () if left or checks.refused_in(replay) else fix.edits
+
+
+_MADE_HERE = ("cast", "factory", "conversion", "parameter")
+"""Births at a line that itself says the dtype."""
+
+
+def _is_forwards_float16(run: Run, operand: Input) -> bool:
+    """Whether an operand is float16 and no gradient, whose dtype follows from the forward's."""
+    backward = operand.producer >= 0 and run.ops[operand.producer].phase == "backward"
+    return operand.dtype == "float16" and not backward
 
 
 # ---------------------------------------------------------------- what may object

@@ -217,7 +217,8 @@ def lost_state(u: Update) -> tuple[str, ...]:
     dtype = lost[0].dtype
     smallest = f"{DTYPES[dtype].smallest:.0e}"
     fact = f"in the optimizer's state, {names} became zero: {dtype} has no number between 0 and {smallest}"
-    return (fact, f"eps={u.eps:g} also becomes 0 in {dtype}") if vanishes(u.eps, dtype) else (fact,)
+    eps = f"eps={u.eps:g}, which keeps the step from dividing by zero, also becomes 0 in {dtype}"
+    return (fact, eps) if vanishes(u.eps, dtype) else (fact,)
 
 
 def _lost_eps(u: Update) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ means to a wider dtype: a detour through a narrower dtype saves memory, and cost
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from .. import graph
@@ -173,8 +174,14 @@ def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> F
         if theirs:
             automatic = end.op not in NAMED_CASTS
             back = "autocast casts back" if automatic else f"back; it may have an option for {low}"
-            why = f"nothing to change in your code: the library casts to {wide}, and {back}"
+            why = f"nothing to change in your code: {_package(here)} casts to {wide}, and {back}"
     return Fix("cast", here, one(edit), True, why, ())
+
+
+def _package(place: Place) -> str:
+    """The installed package that a library's line is in."""
+    _, _, rest = place.file.rpartition(f"-packages{os.sep}")
+    return rest.partition(os.sep)[0].removesuffix(".py") or "the library"
 
 
 # ---------------------------------------------------------------- the same weight, again

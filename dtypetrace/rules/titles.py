@@ -223,7 +223,7 @@ def training(code: str, members: list[Update], still: bool, ran: int) -> str:
     many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
     steps = max(u.steps or u.zero for u in members)
     took = f"{steps} {first.optimizer} step{'s' if steps != 1 else ''}"
-    took = f"the {took} that were measured" if 1 < steps < ran else took
+    took = f"the {steps} of {ran} {first.optimizer} steps that were measured" if 1 < steps < ran else took
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
     if code == "DT304" and still:

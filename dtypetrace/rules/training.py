@@ -155,10 +155,10 @@ def _notes(group: _Group) -> Iterator[str]:
     yield from m.facts[1:]
     if group.quiet:
         get = "other weights get" if group.quiet > 1 else "other weight gets"
-        why = "because the weights of later layers do not change"
+        why = "the weights of later layers do not change"
         if all(u.magnitude == 0 for u, _ in group.members):
-            why = "because it is a product with the weights that did not move, which are all zero"
-        yield f"{group.quiet} {get} a gradient of zero, {why}"
+            why = "it is multiplied by the weights that did not move, and those are still zero"
+        yield f"{group.quiet} {get} a gradient of zero: {why}"
     if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
 
@@ -211,8 +211,8 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         edit = None
         if gradient.origin.kind == "cast":
             edit = editing.uncast(recording, gradient.origin.place)
-            change = f"leave this cast out: the gradient of a {u.dtype} weight is {u.dtype}"
-        instead = "keep the weights in float32, and let autocast compute in the narrow dtype"
+            change = f"leave this cast out: without it, the gradient stays {u.dtype}, as its weight is"
+        instead = f"keep the weights in float32, and let autocast compute in {u.dtype}"
         yield silent_finding(
             "DT306",
             "gradient-dtype",
@@ -220,7 +220,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             severity="warning",
             operands=(gradient, parameter),
             flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
-            fix=Fix("dtype", gradient.origin.place, one(edit), True, change, (instead,)),
+            fix=Fix("dtype", gradient.origin.place, one(edit), True, change, (instead,) if u.dtype in HALF else ()),
             count=len(members),
             notes=(
                 f"{many}: the step rounds the gradient to {u.dtype} again; "

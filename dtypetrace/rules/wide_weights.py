@@ -13,6 +13,7 @@ from ..records import Edit, Frame, Origin, Place, Recording
 from ..source import editing, optimizers
 from ..source.expressions import call_at
 from ..tables.dtypes import HALF
+from ..tables.english import quoted
 
 _FORWARD = ("forward", "recompute")
 
@@ -182,7 +183,7 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
         found.append(optimizers.in_words(made))
     elif line is not None:
         its, widened = line
-        place = f"{widened.side} the line that makes {its.optimizer} ({its.at(its.made.line)})"
+        place = f"{widened.side} the line that makes {quoted(its.optimizer)} ({its.at(its.made.line)})"
         found.append(f"{place}: add `{widened.line}`")
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
@@ -203,8 +204,9 @@ def _scaling(device: str, training: optimizers.Training | None) -> list[str]:
     made = f'torch.amp.GradScaler("{device}")'
     if training is None or not training.loss:
         return [f"scale the loss by {made}"]
+    makes = f"the line that makes {quoted(training.optimizer)} ({training.at(training.made.line)})"
     found = [
-        f"after the line that makes {training.optimizer} ({training.at(training.made.line)}): add `scaler = {made}`",
+        f"after {makes}: add `scaler = {made}`",
         f"{training.at(training.loss_line)}: replace `{training.loss}.backward()` "
         f"with `scaler.scale({training.loss}).backward()`",
     ]

@@ -69,7 +69,7 @@ def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
 
 def uncast(recording: Recording, place: Place) -> Edit | None:
     """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``; a statement for which
-    nothing is left to do, ``x = x.float()``, becomes ``pass``."""
+    nothing is left to do, ``x = x.float()``, is removed."""
     spot = _spot(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
@@ -78,10 +78,24 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
-            start, end = spot.file.start(statement), spot.file.end(statement)
-            return Edit(spot.frame.file, start, end, spot.file.segment(statement), "pass")
+            return _removed(spot, statement)
         return _edit(spot, spot.node, kept)
     return None
+
+
+def _removed(spot: _Spot, statement: ast.stmt) -> Edit:
+    """The edit that removes a statement with its lines; ``pass`` takes its place where a block needs one."""
+    start, end = spot.file.start(statement), spot.file.end(statement)
+    first, behind = spot.file.lines[start[0] - 1], spot.file.lines[end[0] - 1][end[1] - 1 :].strip()
+    block = next((b for b in _blocks(spot.file.parents.get(statement)) if statement in b), [])
+    alone = not first[: start[1] - 1].strip() and (not behind or behind.startswith("#"))
+    if len(block) < 2 or not alone or end[0] >= len(spot.file.lines):
+        return Edit(spot.frame.file, start, end, spot.file.segment(statement), "pass")
+    return Edit(spot.frame.file, (start[0], 1), (end[0] + 1, 1), "".join(spot.file.lines[start[0] - 1 : end[0]]), "")
+
+
+def _blocks(node: ast.AST | None) -> Iterator[list[ast.stmt]]:
+    return (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
 
 
 def under(recording: Recording, frame: Frame, region: str) -> Edit | None:

@@ -9,6 +9,7 @@ import ast
 
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
+from ..tables.operators import NAMED_CASTS
 
 Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -78,6 +79,14 @@ def called(text: ProgramText, place: Place) -> str:
         return ""
     inner = place.stack[place.stack.index(frame) - 1].function.removesuffix(".__init__")
     return callee(text, frame) or inner
+
+
+def cast_name(text: ProgramText, frame: Frame) -> str:
+    """The name of what a cast casts (``x`` in ``x.to(y.dtype)``); empty where it has none."""
+    call = call_at(text, frame)
+    if call is None or not isinstance(call.func, ast.Attribute) or call.func.attr not in NAMED_CASTS:
+        return ""
+    return dotted(call.func.value) or ""
 
 
 def raises(text: ProgramText, frame: Frame) -> bool:

@@ -19,7 +19,7 @@ import pytest
 import recordings
 
 from dtypetrace.records import Recording
-from dtypetrace.render import cards, html_report
+from dtypetrace.render import cards, console, html_report
 
 KILO = 1000
 MASK = """
@@ -105,8 +105,32 @@ def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     lines = ("before f is made (a.py:3): add `g(); h()`", "a.py:4: call `net(...)` under `autocast`")
     listed = replace(f, fix=replace(f.fix, edits=(), why="keep x in float32", lines=lines), exception=None)
     shown = html_report.page(recording, (listed, f)).action
-    assert shown.text == "Keep x in float32" and shown.more.startswith("and 1 more finding")
+    assert shown.text == "Keep x in float32" and shown.more.startswith(
+        f"1 more finding needs its own change: {f.title}"
+    )
     assert shown.steps == list(lines)
+
+
+def test_a_removed_line_is_a_diff_of_its_own(tmp_path):
+    text = """
+    class Compute: dtype = torch.float16
+    model, used = nn.Linear(4, 4), []
+    for p in model.parameters():
+        p.data = p.data.to(Compute.dtype)
+        used.append(p)
+    optimizer, scaler = torch.optim.SGD(used, 0.1), torch.amp.GradScaler("cpu")
+    with torch.autocast("cpu", torch.float16):
+        loss = model(torch.ones(2, 4)).float().mean()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    """
+    program = programs.run(tmp_path, text)
+    (change,) = page(program).action.changes
+    assert change.lines == [
+        ("-", "    p.data = p.data.to(Compute.dtype)"),
+        (" ", "    used.append(p)"),
+    ] and change.numbers == [4, 5]
+    assert "4 -     p.data = p.data.to(Compute.dtype)" in console.text(program.recording, program.findings)
 
 
 def test_the_editor_opens_the_first_line_to_change(tmp_path):
@@ -118,7 +142,11 @@ def test_the_editor_opens_the_first_line_to_change(tmp_path):
     torch.optim.SGD(model.parameters(), 0.1).step()
     """
     shown = page(programs.run(tmp_path, text)).action
-    assert shown.code == "DT401" and shown.steps[0].startswith("program.py:2: ")
+    assert shown.code == "DT401" and shown.changes[0].lines == [
+        ("-", 'with torch.autocast("cpu", dtype=torch.float16):'),
+        ("+", 'with torch.autocast("cpu", dtype=torch.bfloat16):'),
+    ]
+    assert not shown.steps, "the diff says it"
     assert (shown.where.shown.rpartition("/")[2], shown.where.line) == ("program.py:2", 2)
     assert os.path.isabs(shown.where.file), "not where the weights were made, which is line 1"
 

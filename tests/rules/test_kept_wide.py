@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import programs
 import pytest
+import torch
 
 from dtypetrace.source.patch import Patch
 
@@ -150,7 +151,7 @@ def test_gradients_that_vanish_get_the_lines_of_a_loss_scaler(tmp_path):
     found = next(f for f in ran(tmp_path, TRAINED).findings if f.code in ("DT302", "DT305"))
     assert found.fix.why == "scale the loss, so that its gradients fit float16"
     assert found.fix.lines == (
-        'after the line that makes optimizer (program.py:4): add `scaler = torch.amp.GradScaler("cpu")`',
+        'after the line that makes `optimizer` (program.py:4): add `scaler = torch.amp.GradScaler("cpu")`',
         "program.py:9: replace `loss.backward()` with `scaler.scale(loss).backward()`",
         "program.py:10: replace `optimizer.step()` with `scaler.step(optimizer); scaler.update()`",
     )
@@ -198,3 +199,37 @@ def test_an_average_is_kept_wide_where_it_is_made(kept, wide, tmp_path):
     again = repaired(program)
     assert ran(tmp_path, again, name="again.py").findings == ()
     assert not wide or again == program.text.replace(kept, wide)
+
+
+GUIDED = """
+import torch
+torch.manual_seed(0)
+critic = nn.Linear(8, 1).half().requires_grad_(False)
+latents = LATENTS
+weight = torch.logspace(0, -12, 6)
+score = critic(latents).float().squeeze(-1)
+(gradient,) = torch.autograd.grad((weight * F.softplus(-score)).sum(), latents)
+print((gradient.float() / weight.unsqueeze(-1)).norm().item())
+"""
+
+
+def test_without_an_optimizer_all_that_makes_float16_makes_bfloat16(tmp_path):
+    program = ran(tmp_path, GUIDED.replace("LATENTS", "torch.randn(6, 8).half().requires_grad_()"))
+    assert program.only.code == "DT302" and program.only.fix.checked
+    again = repaired(program)
+    assert again == program.text.replace(".half()", ".to(torch.bfloat16)")
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+@pytest.mark.parametrize(
+    "latents",
+    [
+        "torch.load('latents.pt').requires_grad_()",  # no line of the program says float16
+        "torch.randn(6, 8).to([torch.float16][0]).requires_grad_()",
+    ],
+)
+def test_float16_that_the_program_does_not_write_is_changed_in_words(latents, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(torch.randn(6, 8).half(), "latents.pt")
+    fix = ran(tmp_path, GUIDED.replace("LATENTS", latents)).only.fix
+    assert not fix.edits and fix.why.startswith("use bfloat16 or float32 instead of float16 at program.py:3")

@@ -27,6 +27,8 @@ class ContractCommand:
 
     Commit the file and let CI run check: if a new version of a library computes in another dtype, the build
     fails. Instead of a program, --trace takes a file that run --save wrote.
+
+    --file, --steps and --trace are options of write and of check: dtypetrace contract write --help explains them.
     """
 
     name = "contract"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PlanCommand:
-    """Find the modules that must compute in float32, and verify that it is enough to keep only those.
+    """Find the modules that must compute in float32, and verify that the others may compute in a narrower dtype.
 
     The script runs once with a reference in higher precision, and then again for every choice of modules
     that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. The
@@ -29,7 +29,7 @@ class PlanCommand:
     reference. With --narrow, all runs are under autocast: for a float32 program, the plan names what must stay in
     float32 if the rest becomes narrower.
 
-    Exit status: 0 if the plan is verified, or if nothing needs to be kept; 1 if not; 2 for wrong usage.
+    Exit status: 0 if the plan is verified, or if no module needs float32; 1 if not; 2 for wrong usage.
     """
 
     name = "plan"
@@ -47,7 +47,7 @@ class PlanCommand:
             type=_share,
             default=0.05,
             metavar="SHARE",
-            help="the largest error of results, gradients and updates, as a share (0.05)",
+            help="the largest error that results, gradients and updates may have, as a share of their size (0.05)",
         )
         add(
             "--steps",

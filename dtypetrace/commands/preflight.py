@@ -45,11 +45,11 @@ def preflight(
 ) -> SavedTrace:
     """Checks the settings before any step: finds those that cannot work together, or that do not do what they seem to.
 
-    model: the module to train. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; its step
-    is rehearsed on copies of a few numbers, the optimizer itself is not changed. scaler: the GradScaler, if one will be
-    used. autocast_dtype: the dtype that autocast will compute in, if it will be on. Returns a trace: its ``findings``;
-    its repr is the console text. Raises TypeError for a model that is not a module and an optimizer without
-    ``param_groups``.
+    model: the module to train. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; a copy of
+    it takes trial steps on copies of a few numbers, the optimizer itself is not changed. scaler: the GradScaler, if one
+    will be used. autocast_dtype: the dtype that autocast will compute in, if it will be on. Returns a trace: its
+    ``findings``; its repr is the console text. Raises TypeError for a model that is not a module and an optimizer
+    without ``param_groups``.
 
     >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP
     """

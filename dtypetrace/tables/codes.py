@@ -49,5 +49,5 @@ TITLES: dict[str, str] = {
     "DT405": "gradients have another dtype than the buckets that DDP made for them",
     "DT501": "a loss scaler is used where nothing is float16",
     "DT502": "a loss scaler is used with float16 weights",
-    "DT503": "rehearsed steps of the optimizer break the weights or do not change them",
+    "DT503": "trial steps with a copy of the optimizer break the weights or do not change them",
 }

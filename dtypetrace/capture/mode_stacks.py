@@ -51,7 +51,17 @@ def insert(
         private.push_function_mode(function_mode)
     else:
         _set_function_modes([*below[1], function_mode, *functions[len(below[1]) :]])
+    private.after_compiled(_settle)
     return below
+
+
+def _settle() -> None:
+    """Makes the thread's dispatch keys agree with its dispatch modes: the first one on sets them, the last one off
+    removes them."""
+    modes = dispatch_modes()
+    _set_dispatch_modes(modes or [private.TorchDispatchMode()])
+    if not modes:
+        _set_dispatch_modes([])
 
 
 def _common(modes: list[Any], before: list[Any]) -> int:
@@ -111,6 +121,7 @@ def end_dispatch_mode(mode: private.TorchDispatchMode, before: list[Any], error:
     kept = _without(modes, mode, before, error)
     if kept != modes:
         _set_dispatch_modes(kept)
+        private.after_compiled(_settle)
 
 
 def _without(modes: list[Any], mode: object, before: list[Any], error: BaseException | None) -> list[Any]:

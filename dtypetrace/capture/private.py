@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import _GeneratorContextManager, contextmanager, nullcontext
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -70,6 +72,7 @@ REFERENCE = "the reference"
 SUMS = "sums and averages that stop moving"
 BACKWARD = "the phase of the backward pass, the forward lines of its operators"
 STANCE = "torch.compile: what is compiled in the block may stay uncompiled after it"
+ENDS = "torch.compile: a compiled function in which the watching begins or ends"
 LISTS = "healing of the lists of foreach and fused optimizers"
 HELD = "healing inside hooks on saved tensors"
 SWAPS = "torch.utils.swap_tensors, which refuses tensors while they are traced"
@@ -332,6 +335,43 @@ def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
         eval_frame._set_stance(prior)
 
     return restore
+
+
+def after_compiled(settle: Callable[[], None]) -> None:
+    """Calls ``settle`` at the end of each compiled function that this thread is running now.
+
+    At its end, torch brings back the dispatch keys of its beginning, which belong to the modes that were on then.
+    """
+    eval_frame: Any = sys.modules.get("torch._dynamo.eval_frame")
+    if eval_frame is None or not _compiled(eval_frame):
+        return
+    if not _present(eval_frame.__name__, "_maybe_set_eval_frame", ENDS):
+        return
+    ends, thread = eval_frame._maybe_set_eval_frame, get_ident()
+    if getattr(ends, "settles", None) is settle:
+        return
+
+    def maybe_set_eval_frame(callback: Any) -> Any:
+        """A compiled function calls this as it begins, and last of all as it ends."""
+        found = ends(callback)
+        if get_ident() == thread:
+            settle()
+            if _compiled(eval_frame) <= 1 and eval_frame._maybe_set_eval_frame is maybe_set_eval_frame:
+                eval_frame._maybe_set_eval_frame = ends
+        return found
+
+    maybe_set_eval_frame.settles = settle  # type: ignore[attr-defined]
+    eval_frame._maybe_set_eval_frame = maybe_set_eval_frame
+
+
+def _compiled(eval_frame: Any) -> int:
+    """How many compiled functions this thread is running."""
+    frame: FrameType | None = sys._getframe()
+    running = 0
+    while frame is not None:
+        running += frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename == eval_frame.__file__
+        frame = frame.f_back
+    return running
 
 
 @contextmanager

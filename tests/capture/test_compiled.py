@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from samples import one_in
 from torch import nn
 
 import dtypetrace
+from dtypetrace.tracing import Trace
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,3 +186,27 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
         timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning")  # our count of steps
+@pytest.mark.parametrize("watch", [{"watch_every": 3}, {"trace_steps": 2}], ids=["pauses", "ends"])
+def test_the_watching_ends_inside_a_compiled_function(watch, fresh_dynamo, monkeypatch):
+    """At its end a compiled function brings back the dispatch keys of its beginning, when our mode was on."""
+    ends = torch._dynamo.eval_frame._maybe_set_eval_frame
+
+    def trained(trace) -> list[float]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step, seen = torch.compile(lambda: optimizer.step(), backend="eager"), []
+        with trace or contextlib.nullcontext():
+            for _ in range(8):
+                optimizer.zero_grad()
+                model(torch.ones(2, 4)).sum().backward()
+                step()
+                seen.append(model.weight.sum().item())
+        return seen
+
+    assert trained(Trace(**watch)) == trained(None)
+    assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+    assert torch._dynamo.eval_frame._maybe_set_eval_frame is ends

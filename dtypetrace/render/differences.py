@@ -143,7 +143,7 @@ def _summary(comparison: Comparison) -> str:
     if comparison.same:
         return "dtypetrace diff: no dtype differs"
     count = len(comparison.differences)
-    return f"dtypetrace diff: {count} difference{'s' if count != 1 else ''}; the first one comes first in the run"
+    return f"dtypetrace diff: {f'{count} differences, in the order of the run' if count > 1 else '1 difference'}"
 
 
 _PAGE = """<!doctype html>

@@ -217,8 +217,9 @@ def lost_state(u: Update) -> tuple[str, ...]:
     dtype = lost[0].dtype
     smallest = f"{DTYPES[dtype].smallest:.0e}"
     fact = f"in the optimizer's state, {names} became zero: {dtype} has no number between 0 and {smallest}"
-    eps = f"eps={u.eps:g}, which keeps the step from dividing by zero, also becomes 0 in {dtype}"
-    return (fact, eps) if vanishes(u.eps, dtype) else (fact,)
+    if not vanishes(u.eps, dtype):
+        return (fact,)
+    return fact, f"eps={u.eps:g}, which keeps the step from dividing by zero, also becomes 0 in {dtype}"
 
 
 def _lost_eps(u: Update) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from .. import graph
 from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
 from ..source import optimizers, regions
 from ..tables.codes import TITLES
+from ..tables.english import quoted
 from ..tables.operators import SCALER_CHECKS
 from . import titles, wide_weights
 from .training import MOST_SHOWN
@@ -147,7 +148,7 @@ def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         title = _REHEARSED.get(trial.outcome, _CANNOT_TRAIN).format(f"{trial.dtype} {_many(chosen)}")
         yield _finding(
             recording, plan, _Case("DT503", "warning", chosen, facts[1:], title),
-            f"rehearsed on a copy of {chosen[0].name}: {facts[0]}",
+            f"trial steps with a copy of {quoted(chosen[0].name)}: {facts[0]}",
             f"keep the trained weights in float32, and let autocast compute in {trial.dtype}",
         )  # fmt: skip
 

@@ -116,7 +116,7 @@ def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.keep and plan.before.worst <= plan.tolerance:
         where = f"under autocast in {plan.narrow}, " if plan.narrow else ""
         return [
-            f"nothing needs to be kept in float32: {where}the error of the step is {plan.before.worst:.2%}, "
+            f"no module needs float32: {where}the error of the step is {plan.before.worst:.2%}, "
             f"and {plan.tolerance:.2%} is allowed"
         ]
     total = plan.work or 1

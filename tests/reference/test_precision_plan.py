@@ -79,7 +79,7 @@ def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
     plan = t.precision_plan(0.02)
     assert plan.keep[0].module == "centred" and plan.after is None and not plan.verified
     assert "not verified" in str(plan)
-    assert t.precision_plan(0.5).keep == () and "nothing needs" in str(t.precision_plan(0.5))
+    assert t.precision_plan(0.5).keep == () and "no module needs" in str(t.precision_plan(0.5))
     with dtypetrace.trace() as plain:
         pass
     with pytest.raises(ValueError, match="no reference"):

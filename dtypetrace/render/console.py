@@ -114,7 +114,7 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(f.predicted for f in findings):  # `fix` would run the program for real
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.left for refused in recording.refused):
-        meant = "shows the errors after this one; changes no file"
+        meant = "goes on after this error; changes no file"
         steps.append(f"More may follow: dtypetrace run --autofix {program}  # {meant}")
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
         steps.append(f"Fix it: dtypetrace fix {program}")
@@ -240,8 +240,10 @@ def notes_for(finding: Finding) -> list[str]:
         name = subject(finding.culprit, finding.op, finding.phase, finding.site)
         verb = "written" if finding.culprit.dtype.startswith("python") else "born"
         born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
-        if any(step.how == "attribute" for step in finding.flow):
-            born = f", because it is cast to a dtype that was born at {wording.at(origin.place)}"
+        read = next((step for step in finding.flow if step.how == "attribute"), None)
+        if read is not None:
+            casts = wording.like_attribute(read).partition(", which is ")[0]
+            born = f": {casts}, and that is {read.to} because of {wording.at(origin.place)}"
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
         # a promotion after the birth made the dtype that is refused

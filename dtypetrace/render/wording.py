@@ -45,13 +45,13 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
     if step.how == "promotion":
         return f"{_mixed(step)}{inside(step.place)}"
     if step.how == "attribute":
-        return _like_attribute(step)
+        return like_attribute(step)
     if step.how == "autocast":
         return f"autocast makes the result {step.to}{inside(step.place)}"
     return f"{step.source} becomes {step.to}{inside(step.place)}"
 
 
-def _like_attribute(step: FlowStep) -> str:
+def like_attribute(step: FlowStep) -> str:
     """A cast to the dtype that an attribute names. Inside a library, that is an attribute of the library's."""
     frame = step.place.stack[0] if step.place.stack else None
     if frame is None or frame == step.place.user_frame:

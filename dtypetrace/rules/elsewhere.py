@@ -99,7 +99,7 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
     others = [w for w in case.refused.witnesses if w.index != case.witness.index]
     longest = max((size for w in others for size in w.shape), default=0)
     if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
-        kept = f": the indices are below {longest:,}, and {made} holds all whole numbers up to {largest:,}"
+        kept = f": all indices are below {longest:,}, and {made} holds every whole number up to {largest:,}"
         return kept, (f"leave integers out of the cast at {short(case.here)}",)
     instead = (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "

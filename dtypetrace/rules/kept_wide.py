@@ -8,6 +8,7 @@ values narrow again. Else it is in words.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 from .. import graph
@@ -97,7 +98,11 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
     born = culprit.origin.place
     place = born if born.stack else site
     if edits := _all_in_bfloat16(run, place):
-        return Fix("dtype", place, edits, True, "use bfloat16, whose range is as wide as float32's", (scaled,), CHECKED)
+        lines = dict.fromkeys(f"{os.path.basename(e.file)}:{e.start[0]}" for e in edits)
+        others = " and ".join(line for line in lines if line != short(place))
+        too = f"; change {others}, too" if others else ""
+        why = f"use bfloat16 instead of float16: its range is as wide as float32's{too}"
+        return Fix("dtype", place, edits, True, why, (scaled,), CHECKED)
     if not born.stack:
         return Fix("plan", site, (), False, "compute this part in bfloat16 or float32", (scaled,))
     why = f"use bfloat16 or float32 instead of float16 at {short(born)}"

@@ -222,8 +222,8 @@ def training(code: str, members: list[Update], still: bool, ran: int) -> str:
     weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
     many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
     steps = max(u.steps or u.zero for u in members)
-    took = f"{steps} {first.optimizer} step{'s' if steps != 1 else ''}"
-    took = f"the {steps} of {ran} {first.optimizer} steps that were measured" if 1 < steps < ran else took
+    measured = "measured " if 1 < steps < ran else ""
+    took = f"{steps} {measured}{first.optimizer} step{'s' if steps != 1 else ''}"
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
     if code == "DT304" and still:

@@ -157,7 +157,7 @@ def _notes(group: _Group) -> Iterator[str]:
         get = "other weights get" if group.quiet > 1 else "other weight gets"
         why = "the weights of later layers do not change"
         if all(u.magnitude == 0 for u, _ in group.members):
-            why = "it is multiplied by the weights that did not move, and those are still zero"
+            why = "it is a product with the weights that did not move, and those are all zero"
         yield f"{group.quiet} {get} a gradient of zero: {why}"
     if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"

@@ -287,6 +287,15 @@ def test_a_module_leads_to_its_ops(browser, reports):
         assert len(shown) == 50 and all(name == "unet" or name.startswith("unet.") for name in shown)
 
 
+def test_an_open_module_names_its_findings_once(browser, reports):
+    """Closed, a row counts its findings, because no link may stand in what folds it; open, the links are below it."""
+    with Visit(browser, reports["kinds"]) as v:
+        folded = v.page.locator(".tree details:has(> summary .badge)").first
+        assert folded.locator("> .into").is_visible() and not folded.locator("> summary .badge").is_visible()
+        folded.locator("> summary").click()
+        assert folded.locator("> summary .badge").is_visible() and not folded.locator("> .into").is_visible()
+
+
 def test_a_badge_leads_to_its_finding(browser, reports):
     with Visit(browser, reports["demo"]) as v:
         v.page.click(".tree .badge")

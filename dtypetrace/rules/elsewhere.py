@@ -99,7 +99,8 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
     others = [w for w in case.refused.witnesses if w.index != case.witness.index]
     longest = max((size for w in others for size in w.shape), default=0)
     if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
-        kept = f": all indices are below {longest:,}, and {made} holds every whole number up to {largest:,}"
+        below = f"all are below {longest:,} and {made} is exact up to {largest:,}"
+        kept = f": the cast to {made} rounded no index, because {below}"
         return kept, (f"leave integers out of the cast at {short(case.here)}",)
     instead = (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "

@@ -759,7 +759,7 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     [
         (
             40,
-            ": all indices are below 40, and float16 holds every whole number up to 2,048",
+            ": the cast to float16 rounded no index, because all are below 40 and float16 is exact up to 2,048",
             "leave integers out of the cast at program.py:4",
         ),
         (3000, "", "if there can be numbers above 2,048, leave integers out of the cast at program.py:4 instead,"),

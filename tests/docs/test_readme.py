@@ -162,7 +162,7 @@ def test_the_bounds_among_the_limits_are_those_of_the_code():
     text = (ROOT / "LIMITATIONS.md").read_text("utf-8")
     for said in (
         f"samples of up to {updates._SAMPLE:,} numbers. Integers are measured in the first {integers.CALLS} calls of each op",
-        f"in one of {integers.EVERY} later calls",
+        f"in every {integers.EVERY}th call after them",
         f"at most {spot_checks.CALLS:,} calls; small ops in float32",
         f"at most {spot_checks.CALLS_IN_FLOAT32:,} calls; {spot_checks.CALLS_OF_ONE} calls of one op",
         f"tensors of more than {spot_checks.LARGEST:,} elements "

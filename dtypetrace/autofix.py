@@ -54,8 +54,8 @@ def describe(problem: Problem) -> list[str]:
     head = f"{f.code}: {culprit}, refused in {quoted(f.op) or f.phase}{f' ({times} times)' if times > 1 else ''}"
     if problem.chosen is None:
         return [head, f"  not patched: {f.fix.words if f.fix else 'no candidate is known'}"]
-    safe = "safe" if problem.fixes[problem.chosen].safe else "unsafe (it changes more than this one value)"
-    lines = [head, f"  {safe}: {problem.described(problem.chosen)}"]
+    wider = "" if problem.fixes[problem.chosen].safe else ", which affects other values, too"
+    lines = [head, f"  change{wider}: {problem.described(problem.chosen)}"]
     return lines + [f"  or: {other}" for other in problem.alternatives[:2]]
 
 

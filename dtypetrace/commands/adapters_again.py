@@ -85,4 +85,4 @@ def remedy(recording: Recording, measured: Measured, names: list[str]) -> str:
     first = next(u for name in names for n in measured.adapters[name] if (u := measured.updates[n]).dtype in HALF)
     place = graph.origin(recording, first.event, first.dtype, first.name).place if first.event >= 0 else graph.NOWHERE
     at = f" ({wording.at(place)})" if place.stack else ""
-    return f"keep the adapters in float32{at}, and let autocast compute in {first.dtype}"
+    return f"keep the adapters in float32{at}; under autocast they still compute in {first.dtype}"

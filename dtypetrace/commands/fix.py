@@ -40,7 +40,7 @@ class FixCommand:
             "--html",
             type=Path,
             metavar="F",
-            help="write the report of the healed run, and of the adapters' runs, as one HTML file",
+            help="write the report of the run with casts inserted, and of the adapters' runs, as one HTML file",
         )
         arguments.add_source(parser)
 

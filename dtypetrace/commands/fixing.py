@@ -72,8 +72,8 @@ def fix(request: Request) -> int:
 def _repaired(request: Request, run: Runner) -> int:
     name, html = request.name, request.html
     _say(
-        f"dtypetrace fix: runs {name} once with casts inserted, then once for each patch. "
-        "Files that the script writes are written in every run"
+        f"dtypetrace fix: runs {name} several times, first with casts inserted, then with patches. "
+        "Files that the script writes are written in each run"
     )
     repair = Repair(run, say=_say)
     try:
@@ -104,7 +104,7 @@ def _repaired(request: Request, run: Runner) -> int:
         status = status or int(not trained.proof.proven and retraining is None)
         verdict = trained.proof if trained.changes else verdict
     elif verdict is None:
-        status |= _nothing(name, healed, learning=learns and retraining is None)
+        status |= _nothing(name, request.command, healed, learning=learns and retraining is None)
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
         status = status or 1
     return _written(repair, verdict, request) or status
@@ -156,14 +156,15 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
     many = f"{len(failing)} adapters in {dtypes} do" if len(failing) > 1 else f"an adapter in {dtypes} does"
     them = "them" if len(failing) > 1 else "it"
     again = f"the program runs again with {them} in float32, once with training and once without"
-    _say(f"{many} not learn ({', '.join(kinds)}); {again}")
+    already = repair.patched is not None and proven and repair.patched is not outcome
+    without = "without the patch, " if already else ""
+    _say(f"{without}{many} not learn ({', '.join(kinds)}); {again}")
     try:
         retraining = adapters_again.again(repair.run, patch, measured)
     except (RunFailed, adapters_again.NotComparable) as failure:
         _say(f"could not check whether the adapters learn in float32: {failure}")
         return False, None
     _say(retraining_views.text(retraining))
-    already = repair.patched is not None and proven and repair.patched is not outcome
     if retraining.confirmed:
         remedy = adapters_again.remedy(outcome.recording, measured, failing)
         if advice := adapters_again.advice(retraining) if already else remedy:
@@ -190,6 +191,10 @@ def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:
     Where they still computed in half, they may have got no gradient: then what the patched program did decides.
     """
     if trained is not None and trained.proof.proven and trained.adapters and retraining.no_worse:
+        _say(
+            "float32 alone was not enough for these adapters; with this patch each of them is updated "
+            "(its effect on the loss was not measured)"
+        )
         return True
     if advice := adapters_again.advice(retraining):
         _say(f"help: {advice}")
@@ -227,13 +232,22 @@ def _needs_stdin(name: str, healed: Outcome) -> None:
         _say(f"note: {why}; it ran without standard input")
 
 
-def _nothing(name: str, healed: Outcome, *, learning: bool) -> int:
+def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> int:
     """The message for a program in which no dtype is refused. ``learning``: all its adapters learn, or it has none."""
     if not learning:
         _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
         return int(healed.error is not None)
     if healed.error is None:
-        _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
+        left = [f for f in conclude(healed.recording).findings if f.severity in ("error", "warning")]
+        if left:
+            _say(
+                f"dtypetrace: no patch: torch refuses no dtype in {name}, and fix has no edit for what else was found:"
+            )
+            for f in left:
+                _say(f"  {f.severity}[{f.code}]: {f.title}")
+            _say(f"What to change: dtypetrace run {command}")
+        else:
+            _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
         return 0
     _say(f"dtypetrace: nothing to fix: {name} ends with {healed.error['type']}, which no dtype caused")
     return 1

@@ -78,14 +78,22 @@ class LedgerHealer(Healer):
 
 
 def variables(namespace: Mapping[str, Any]) -> dict[str, Numbers]:
-    """The floating tensors among a program's variables."""
-    found = {}
+    """The floating tensors among a program's variables, also in plain dictionaries, lists and tuples."""
+    found: dict[str, Numbers] = {}
     for name, value in list(namespace.items()):
-        if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
-            numbers = numbers_of(value)
-            if numbers is not None:
-                found[name] = numbers
+        for number, tensor in enumerate(_held(value)):
+            if len(found) < MOST_VALUES and (numbers := numbers_of(tensor)) is not None:
+                found[f"{name} {number}"] = numbers
     return found
+
+
+def _held(value: Any, deep: int = 4) -> Iterator[torch.Tensor]:
+    """The tensors in a variable. Only plain containers are opened: asking another object may run the program's code."""
+    if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
+        yield value
+    parts = list(value.values()) if type(value) is dict else value if type(value) in (list, tuple) else ()
+    for part in parts if deep else ():
+        yield from _held(part, deep - 1)
 
 
 def numbers_of(tensor: torch.Tensor) -> Numbers | None:

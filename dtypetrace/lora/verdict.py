@@ -118,9 +118,20 @@ def verdicts(before: Measured, after: Measured) -> tuple[AdapterVerdict, ...]:
 
 def _verdict(name: str, parameters: Sequence[str], before: Measured, after: Measured) -> AdapterVerdict:
     pairs = [(before.updates[n], after.updates[n]) for n in parameters]
-    found = before.judged(of_adapter((b, compared(b, a)) for b, a in pairs))
-    cured = after.judged(of_adapter((a, mechanism(a)) for _, a in pairs))
+    found = before.judged(_of_matrices(parameters, [(b, compared(b, a)) for b, a in pairs]))
+    cured = after.judged(_of_matrices(parameters, [(a, mechanism(a)) for _, a in pairs]))
     return AdapterVerdict(name, _in_run(parameters, before, found), _in_run(parameters, after, cured))
+
+
+def _of_matrices(parameters: Sequence[str], judged: Sequence[tuple[Update, Mechanism]]) -> Mechanism:
+    """What is wrong with an adapter, with the name of the matrix that shows it: ``lora_A: its gradient was zero``."""
+    found = of_adapter(judged)
+    name = next((n for n, (_, m) in zip(parameters, judged) if m is found), "")
+    parts = [n.split(".") for n in parameters]
+    own = [p for p, *others in zip(name.split("."), *parts) if len(set(others)) > 1]
+    if len(parameters) < 2 or not own or not found.facts:
+        return found
+    return Mechanism(found.name, (f"{own[0]}: {found.facts[0]}", *found.facts[1:]))
 
 
 def _in_run(parameters: Sequence[str], measured: Measured, found: Mechanism) -> AdapterInRun:
@@ -139,7 +150,9 @@ def _in_run(parameters: Sequence[str], measured: Measured, found: Mechanism) -> 
         subnormal=shares[1],
         nonfinite=shares[2],
         moved=sum(u.moved for u in updates) / max(sum(u.reached for u in updates), 1),
-        change=sum(u.change * s for u, s in zip(updates, sizes)) / total,
+        change=math.nan
+        if any(u.broken for u in updates)
+        else sum(u.change * s for u, s in zip(updates, sizes)) / total,
         resolution=sum(measured.resolutions[n] * s for n, s in zip(parameters, sizes)) / total,
         state=tuple(s for u in updates for s in u.state),
     )

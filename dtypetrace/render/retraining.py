@@ -26,7 +26,7 @@ NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update",
 """The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
 MOST_ROWS = 40
 """Rows of the tables: adapters with the same result share a row, so more is rare."""
-_WIDTH = 108
+_WIDTH = 114
 """Columns of the text: those of its table."""
 
 
@@ -35,7 +35,7 @@ def headline(r: Retraining) -> str:
     if learning_is_seen(r):
         return "Confirmed: in float32 the adapters learn"
     if r.confirmed:
-        return f"In float32 the adapters' weights move; {r.steps} steps are too few to see it in the loss"
+        return f"In float32 the adapters' weights move; over {r.steps} steps that hardly lowers the loss"
     return "Not confirmed: in float32 the adapters were not seen to learn"
 
 
@@ -59,7 +59,7 @@ def why(r: Retraining) -> list[str]:
         does = ("learns", "learn") if learning_is_seen(r) else ("is updated", "are updated")
         who = f"the one adapter {does[0]}" if len(r.adapters) == 1 else f"all {len(r.adapters)} adapters {does[1]}"
         sentences += [
-            f"with the adapters in float32 {who}: {most} of the numbers with a gradient moved, "
+            f"with the adapters in float32 {who}: {most} of the numbers whose gradient is not zero moved, "
             "and each gradient is finite",
             r.losses_compared,
         ]
@@ -116,12 +116,20 @@ def _alike(r: Retraining) -> list[list[AdapterVerdict]]:
 
 def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
     """Means over adapters: gradient norm, zeros, subnormals, moved, update, resolution."""
+    if all(s.verdict == "refused" for s in sides):
+        return ("-",) * len(NUMBERS)  # the run ended before anything was measured
     shares = [f"{mean([getattr(s, name) for s in sides]):.0%}" for name in ("zeros", "subnormal", "moved")]
     sizes = [f"{mean([getattr(s, name) for s in sides]):.1e}" for name in ("gradient", "change", "resolution")]
     return (sizes[0], *shares, *sizes[1:])
 
 
 # ---------------------------------------------------------------- views
+
+
+_LEGEND = (
+    "An adapter's numbers are those of both its matrices, its verdict is that of the worse one.",
+    "zeros, subnormal: shares of the gradient; float16 holds subnormal numbers (below 6e-05) with fewer digits.",
+)
 
 
 def text(r: Retraining) -> str:
@@ -131,12 +139,13 @@ def text(r: Retraining) -> str:
     for sentence in why(r):
         lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
-    lines += ["", f"{'':42}" + "".join(f"{h:>11}" for h in header)]
+    lines += ["", f"{'':42}" + "".join(f"{h:>12}" for h in header)]
     for row in map(_row, _alike(r)):
         lines.append(row.name + (f", and {row.more} more like it" if row.more else ""))
         for run in row.runs:
-            numbers = "".join(f"{number:>11}" for number in run.numbers)
+            numbers = "".join(f"{number:>12}" for number in run.numbers)
             lines.append(f"  {run.label:<12}{run.dtype:<10}{run.verdict:<18}{numbers}")
+    lines += ["", *_LEGEND]
     return "\n".join(map(seen, lines))
 
 

@@ -83,14 +83,24 @@ class Problem:
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        chosen = self.described(self.chosen) if self.chosen else ""
-        return tuple(dict.fromkeys(why for name in self.remaining() if (why := self.described(name)) != chosen))
+        """What else may repair it, in one sentence each. Of several on one line, which come to the same, the first."""
+        lines = [_line(self.fixes[self.chosen])] if self.chosen else []
+        found = []
+        for name in self.remaining():
+            if (line := _line(self.fixes[name])) not in lines:
+                lines.append(line)
+                found.append(self.described(name))
+        return tuple(found)
 
     def described(self, name: str) -> str:
         """What a candidate does, and on which line."""
         fix = self.fixes[name]
         place = short(fix.place)
         return fix.why if not place or place in fix.why else f"{fix.why} ({place})"
+
+
+def _line(fix: Fix) -> tuple[str, int]:
+    return fix.place.file, fix.place.line
 
 
 def gather(recording: Recording, patch: Patch) -> list[Problem]:

@@ -58,7 +58,7 @@ def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
     """
     a, b = healed.ledger, patched.ledger
     found = [
-        *_evidence(len(a["passes"]), "backward pass{es} and gradient norms", compare(a["passes"], b["passes"])),
+        *_evidence(len(a["passes"]), "backward pass{es} (loss and gradient norm)", compare(a["passes"], b["passes"])),
         *_evidence(*_steps(healed.recording, patched.recording)),
         *_outputs(a["outputs"], b["outputs"]),
     ]
@@ -69,14 +69,14 @@ def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
     same = [name for name in a["variables"] if name in b["variables"]]
     pairs = ((a["variables"][name], b["variables"][name]) for name in same)
     found = [
-        *_evidence(len(same), "tensor{s} that it holds at its end", _numbers(pairs)),
+        *_evidence(len(same), "tensor{s} that the program holds at its end", _numbers(pairs)),
         *_evidence(*_printed(a["printed"], b["printed"])),
     ]
     return found
 
 
 def _outputs(one: list[Numbers], other: list[Numbers]) -> Iterator[Evidence]:
-    yield from _evidence(len(one), "output{s} of modules", _numbers(zip(one, other)))
+    yield from _evidence(len(one), "module output{s}", _numbers(zip(one, other)))
 
 
 def _evidence(count: int, what: str, apart: float | None) -> Iterator[Evidence]:
@@ -127,13 +127,14 @@ def _moved_apart(a: Update, b: Update) -> float:
     return 0.0 if abs(a.change - b.change) <= rounding else _apart(a.change, b.change)
 
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w)|\b(?:nan|inf)\b")
+# not in a name: of "0.weight" no digit is a number that a program computed
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\.\w)|\b(?:nan|inf)\b")
 
 
 def _printed(healed: str, patched: str) -> tuple[int, str, float | None]:
     """The numbers that two runs print. A number is as exact as its last digit; other text must be the same."""
     one, other = _NUMBER.findall(healed), _NUMBER.findall(patched)
-    what = "number{s} that it prints"
+    what = "number{s} that the program prints"
     if not one or _words(healed) != _words(patched):
         return len(one), what, math.inf if one and other else None
     return len(one), what, max(_digits_apart(x, y) for x, y in zip(one, other))

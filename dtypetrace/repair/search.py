@@ -22,7 +22,7 @@ from .runs import Ended, Outcome
 MOST_ROUNDS = 12
 """A program with more causes than this, each found only after the one before is repaired, needs several calls of
 ``fix``."""
-NOTHING = "nothing to compare: no backward pass, no output of a module, and nothing that it holds or prints"
+NOTHING = "nothing to compare: no backward pass, no module output, and no number that the program holds or prints"
 _SAME_PROGRAM = 0.1
 """If two runs of one patch differ by this share of the tolerance, the program itself is not deterministic."""
 
@@ -67,7 +67,7 @@ class Repair:
 
     def find(self) -> Outcome:
         """Runs the program once with healing, and gathers the causes that it met."""
-        self.found = self.healed = self._start("healed, without a patch", shown=True)
+        self.found = self.healed = self._start("with a cast wherever torch refuses a call (the healed run)", shown=True)
         self.problems = self._gather(self.healed)
         return self.healed
 
@@ -321,7 +321,7 @@ class Repair:
 
     def _as_it_is(self) -> Outcome:
         if self.own is None:
-            self.own = self.tried((), "without a patch, its steps compared with higher precision")
+            self.own = self.tried((), "the healed run again, to compare how much of its updates is lost to rounding")
         return self.own
 
     def _compared(self, patched: Outcome, rounds: int) -> Proof:
@@ -336,7 +336,8 @@ class Repair:
         if _worst(found) > allowed and (closer := self._with_same_draws(self.healed)) and _worst(closer) <= allowed:
             found, drawn = closer, " for the same random numbers (torch draws others in another dtype)"
         if _worst(found) <= allowed:
-            return Proof(True, f"nothing is refused; {'; '.join(map(_agree, found))}{drawn}{_steps(patched)}", rounds)
+            agree = f"{'; '.join(map(_agree, found))}{drawn}{self._steps(patched)}"
+            return Proof(True, f"nothing is refused; {agree}", rounds)
         own = evidence(patched, self._start("the same patch again, because values differ"))
         if own and _worst(own) > allowed * _SAME_PROGRAM:
             why = "nothing is refused, but two runs of the patched program differ: it is not deterministic"
@@ -351,12 +352,16 @@ class Repair:
         allowed = tolerance(patched.recording)
         found = evidence(self.found, patched) if self.found is not None else []
         if found and _worst(found) <= allowed:
-            before = f"up to the refusal, which could not be healed, {'; '.join(map(_agree, found))}"
-            return Proof(True, f"nothing is refused; {before}{_steps(patched)}", rounds)
+            before = f"run 1 stopped where no cast helps; up to there, {'; '.join(map(_agree, found))}"
+            return Proof(True, f"nothing is refused; {before}{self._steps(patched)}", rounds)
         if count := finite(patched):
             why = f"no healed run reached its end, so nothing was compared, but its {count} values are finite"
-            return Proof(True, f"nothing is refused; {why}{_steps(patched)}", rounds)
+            return Proof(True, f"nothing is refused; {why}{self._steps(patched)}", rounds)
         return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
+
+    def _steps(self, patched: Outcome) -> str:
+        said = steps.said(patched.recording, self.own.recording if self.own is not None else None)
+        return f"; {said}" if said else ""
 
     def _with_same_draws(self, healed: Outcome) -> list[Evidence]:
         """The evidence if the patch keeps the random numbers as they were drawn; none where it already does."""
@@ -369,11 +374,6 @@ class Repair:
 
 def _worst(found: Sequence[Evidence]) -> float:
     return max((e.apart for e in found), default=0.0)
-
-
-def _steps(patched: Outcome) -> str:
-    said = steps.said(patched.recording)
-    return f"; {said}" if said else ""
 
 
 def _agree(one: Evidence) -> str:

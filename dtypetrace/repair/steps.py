@@ -39,16 +39,27 @@ def _arrives(c: Compared) -> bool:
     return not c.spoiled and abs(c.arrived - 1) <= _KEPT and c.flushed <= _KEPT
 
 
-def said(recording: Recording) -> str:
+def said(recording: Recording, own: Recording | None = None) -> str:
     """How much of what the steps change in higher precision arrives, in words; empty where no step is taken, or nothing
-    is computed in 16 bits."""
-    updates = [c for c in recording.compared if c.what == "update" and c.steps]
+    is computed in 16 bits. ``own``: the program without the patch, if that was measured, too."""
+    updates = _updates(recording)
     if updates:
         taken, weights = max(c.steps for c in updates), len(updates)  # modules called by themselves share names
-        steps = f"{taken} steps make" if taken > 1 else "a step makes"
-        share = f"{median(c.arrived for c in updates):.0%}"
-        keep = f"{weights} weights keep" if weights > 1 else "1 weight keeps"
-        return f"{keep} {share} of the change that {steps} in higher precision"
+        steps = f"{taken} steps" if taken > 1 else "a step"
+        many = f"{weights} weights" if weights > 1 else "1 weight"
+        share, before = _share(updates), ""
+        if own is not None and _updates(own):
+            others = _share(_updates(own))
+            before = " (the same without the patch)" if others == share else f" (without the patch: {others})"
+        return f"the updates of {many} in {steps} are {share} as large as in higher precision{before}"
     if any(u.steps for u in recording.updates) and _in_16_bits(recording):
         return "what its steps do to the weights was not compared with higher precision"
     return ""
+
+
+def _updates(recording: Recording) -> list[Compared]:
+    return [c for c in recording.compared if c.what == "update" and c.steps]
+
+
+def _share(updates: list[Compared]) -> str:
+    return f"{median(c.arrived for c in updates):.0%}"

@@ -70,7 +70,7 @@ def chosen_by_hand(recording: Recording) -> Finding | None:
 _NONE_KNOWN = "no edit of the program's own lines is known for it"
 _WHY_NONE = {
     "DT402": "you choose which modules get adapters, and how large the adapters are",
-    "DT403": "only you can see past which statements the optimizer's line may move",
+    "DT403": "only you know whether a statement between the two lines needs the optimizer",
 }
 
 
@@ -88,7 +88,10 @@ def learning(repair: Repair, before: Outcome) -> Learning | None:
     for trouble, edits in MENDS:
         finding = trouble(before.recording)
         if finding is not None:
-            tried = _first_proven(repair, before, _Mend(finding, trouble), edits(before.recording, finding))
+            found = edits(before.recording, finding)
+            if found:
+                repair.say(f"{finding.code}: {finding.title}")
+            tried = _first_proven(repair, before, _Mend(finding, trouble), found)
             return tried or _in_words(finding)
     return None
 
@@ -226,6 +229,7 @@ def _proof(repair: Repair, before: Outcome, after: Outcome, mend: _Mend) -> Proo
     if not trained:
         return Proof(False, "the patched program takes no optimizer step", 1)
     moved = sum(u.moved for u in trained), sum(u.reached for u in trained)
-    numbers = f"{moved[0]:,} of the {moved[1]:,} numbers that were looked at and had a gradient moved"
+    arrived = "all" if moved[0] == moved[1] else f"{moved[0]:,}"
+    numbers = f"of the {moved[1]:,} checked numbers whose gradient is not zero, {arrived} moved"
     compared = "".join(f"; {text}" for text in (numbers, steps.said(after.recording)) if text)
-    return Proof(True, f"{mend.finding.code} is gone, nothing is refused, and no finding is new{compared}", 1)
+    return Proof(True, f"{mend.finding.code} is gone, nothing is refused, and there is no new finding{compared}", 1)

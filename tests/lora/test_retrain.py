@@ -107,7 +107,7 @@ def test_a_renamed_prodigy():
     renamed = type("AdamW", (prodigyopt.Prodigy,), {})
     result = dtypetrace.retrain_lora(network(), loss_of, make_optimizer=partial(renamed, lr=1.0), steps=4)
     assert befores(result) == {"state underflow"} and result.confirmed
-    assert "changed none of them" in result.why
+    assert "changed no number" in result.why
     assert all(max(s.zeros for s in v.before.state if s.name == "exp_avg_sq") == 1 for v in result.adapters)
 
 
@@ -391,9 +391,7 @@ def test_the_views():
     assert table["adapter"].tolist() == ["0", "0", "2", "2"]
     assert (table["moved"][table["run"] == "after"] > 0.9).all()
     text = repr(result)
-    assert (
-        "too few to see it in the loss" in text.splitlines()[0] and "state underflow" in text and "exp_avg_sq" in text
-    )
+    assert "that hardly lowers the loss" in text.splitlines()[0] and "state underflow" in text and "exp_avg_sq" in text
     page = result._repr_html_()
     assert len(page) < 60_000
     assert "not finite from step" in page

@@ -32,20 +32,20 @@ def test_nothing_to_compare_is_no_evidence():
 
 
 def test_a_run_without_backward_is_compared_by_what_its_modules_return():
-    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[NUMBERS])) == {"output of modules": 0.0}
+    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[NUMBERS])) == {"module output": 0.0}
     other = {"norm": 2.0, "along": 0.0}
-    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[other])) == {"output of modules": 0.5}
+    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[other])) == {"module output": 0.5}
     broken = {"norm": math.inf, "along": math.nan}
-    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[broken])) == {"output of modules": math.inf}
+    assert compared(ran(outputs=[NUMBERS]), ran(outputs=[broken])) == {"module output": math.inf}
 
 
 def test_outputs_with_a_graph_count_where_no_backward_pass_runs():
     other = {"norm": 2.0, "along": 0.0}
     one, two = ran(graphed=[NUMBERS]), ran(graphed=[other])
-    assert compared(one, two) == {"output of modules": 0.5}
+    assert compared(one, two) == {"module output": 0.5}
     passes = [{"value": 1.0, "norm": 1.0}]
     assert compared(ran(graphed=[NUMBERS], passes=passes), ran(graphed=[other], passes=passes)) == {
-        "backward pass and gradient norms": 0.0
+        "backward pass (loss and gradient norm)": 0.0
     }
 
 
@@ -53,11 +53,13 @@ def test_what_a_program_holds_and_prints_counts_where_nothing_else_does():
     held = ran(variables={"x": NUMBERS, "y": NUMBERS}, printed="loss 1.50")
     other = ran(variables={"x": NUMBERS}, printed="loss 1.0")
     found = compared(held, other)
-    assert found["tensor that it holds at its end"] == 0 and found["number that it prints"] == pytest.approx(1 / 3)
+    assert found["tensor that the program holds at its end"] == 0 and found[
+        "number that the program prints"
+    ] == pytest.approx(1 / 3)
     assert compared(
         replace(held, ledger={**held.ledger, "outputs": [NUMBERS]}),
         replace(other, ledger={**other.ledger, "outputs": [NUMBERS]}),
-    ) == {"output of modules": 0.0}
+    ) == {"module output": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,11 @@ def in_higher_precision(arrived: float) -> Compared:
 
 def test_how_much_of_the_steps_arrives_is_said():
     moved = replace(trained(), compared=(in_higher_precision(0.97),))
-    assert steps.said(moved) == "1 weight keeps 97% of the change that 4 steps make in higher precision"
+    assert steps.said(moved) == "the updates of 1 weight in 4 steps are 97% as large as in higher precision"
     twice = replace(moved, compared=moved.compared * 2)
-    assert steps.said(twice).startswith("2 weights keep 97%"), "two modules that are called by themselves share names"
+    assert steps.said(twice).startswith("the updates of 2 weights in 4 steps are 97%"), (
+        "two modules that are called by themselves share names"
+    )
     assert steps.said(Recording()) == "" == steps.said(trained()), "nothing in 16 bits"
     b = RecordingBuilder()
     b.ran("linear", b.made("float16"))
@@ -213,7 +217,11 @@ def test_a_second_cause_that_remains_is_patched_too():
 def test_each_run_is_named_when_it_begins():
     repair, program = search({"": "first second", "first": "second", "first second": ""})
     repair.prove()
-    assert program.said == ["run 1: healed, without a patch", "run 2: first", "run 3: first, second"]
+    assert program.said == [
+        "run 1: with a cast wherever torch refuses a call (the healed run)",
+        "run 2: first",
+        "run 3: first, second",
+    ]
 
 
 def test_a_search_that_fails_shows_the_patch_that_came_nearest():
@@ -275,7 +283,7 @@ def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
     repair, program = chosen("bad")
     proof = repair.prove()
     assert proof.proven and repair.patch.now == ["good"], proof
-    assert "1 weight keeps 100% of the change that 4 steps make in higher precision" in proof.why
+    assert "the updates of 1 weight in 4 steps are 100% as large as in higher precision" in proof.why
     assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
     assert program.compared == [0, 4, 4, 4], "the first run is not compared"
 
@@ -294,4 +302,4 @@ def test_steps_that_lose_the_same_without_the_patch_are_no_reason_against_it():
     repair, program = chosen("bad", "as it is")
     proof = repair.prove()
     assert proof.proven and repair.patch.now == ["bad"]
-    assert "1 weight keeps 0% of the change that 4 steps make in higher precision" in proof.why, "it is said"
+    assert "the updates of 1 weight in 4 steps are 0% as large as in higher precision" in proof.why, "it is said"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class ContractCommand:
     """Write which dtypes a program computes in, or check that it still does.
 
-    "write" runs the program and writes a small text file. For each module it has the dtypes of parameters,
-    inputs, outputs, results, gradients and optimizer state, and its autocast. For the run it has the optimizer's name
-    and whether there is a loss scaler.
+    "write" runs the program and writes a small text file. For each module it has the dtypes of its parameters, its
+    inputs and outputs, the results of its ops, its gradients and its optimizer state, and its autocast. For the run it
+    has the optimizer's name and whether there is a loss scaler.
 
     "check" runs the program again and compares. If a dtype differs, it names the line and exits with 1.
 

@@ -10,7 +10,7 @@ from . import arguments
 
 
 class DiffCommand:
-    """Show what changed dtype between two saved traces, the first difference first, with both births.
+    """Show what changed dtype between two saved traces, in the order of the run, and which line decided it in each.
 
     Ops are aligned by module and name, not by line. So you can compare a run before and after a refactoring,
     two versions of torch or of a library, two devices, or two ranks.

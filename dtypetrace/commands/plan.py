@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class PlanCommand:
     """Find the modules that must compute in float32, and verify that the others may compute in a narrower dtype.
 
-    The script runs once with a reference in higher precision, and then again for every choice of modules
-    that is tried, each time in a process of its own. What it prints is shown for the first run, on stderr. The
-    script should seed its random numbers, so that all runs see the same data. Each run is compared with its own
-    reference. With --narrow, all runs are under autocast: for a float32 program, the plan names what must stay in
+    The script runs once as it is, and then again for every choice of modules that is tried, each time in a process
+    of its own. Each run also computes a reference in higher precision, and is compared with that. What the script
+    prints is shown for the first run, on stderr. It should seed its random numbers, so that all runs see the same
+    data. With --narrow, all runs are under autocast: for a float32 program, the plan names what must stay in
     float32 if the rest becomes narrower.
 
     Exit status: 0 if the plan is verified, or if no module needs float32; 1 if not; 2 for wrong usage.
@@ -47,7 +47,7 @@ class PlanCommand:
             type=_share,
             default=0.05,
             metavar="SHARE",
-            help="the largest error that results, gradients and updates may have, as a share of their size (0.05)",
+            help="how large the error of results, gradients and updates may be, as a share of their size (0.05)",
         )
         add(
             "--steps",

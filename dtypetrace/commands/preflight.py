@@ -47,8 +47,8 @@ def preflight(
 
     model: the module to train. optimizer: any object with torch's ``param_groups``, ``state`` and ``step()``; a copy of
     it takes trial steps on copies of a few numbers, the optimizer itself is not changed. scaler: the GradScaler, if one
-    will be used. autocast_dtype: the dtype that autocast will compute in, if it will be on. Returns a trace: its
-    ``findings``; its repr is the console text. Raises TypeError for a model that is not a module and an optimizer
+    will be used. autocast_dtype: the dtype that autocast will compute in, if it will be on. Returns a trace, which
+    has the findings; its repr is the console text. Raises TypeError for a model that is not a module and an optimizer
     without ``param_groups``.
 
     >>> dtypetrace.preflight(model, optimizer=optimizer, scaler=scaler)    # doctest: +SKIP

@@ -136,8 +136,8 @@ class RunCommand:
             "--keep-wide",
             metavar="MODULES",
             help=(
-                "with --reference: let these modules compute in float32 (layers.0.mlp,head), as "
-                "dtypetrace plan tries them"
+                "with --reference: let these modules compute in float32 (layers.0.mlp,head); "
+                "dtypetrace plan does the same in its runs"
             ),
         )
         arguments.add_source(parser)

@@ -59,9 +59,10 @@ class Read:
 class Event:
     """One event that decided a dtype. Events form a DAG through ``parents`` and ``reads``.
 
-    how: ``factory cast conversion parameter load input worker autocast reinterpret promotion`` begin an origin;
-    ``promotion`` with parents widens a dtype on its way. ``form`` turns real into complex or complex into real, in the
-    same precision; ``attribute`` is a ``.to(dtype)`` that changed nothing.
+    An event is an origin if its ``how`` is ``factory``, ``cast``, ``conversion``, ``parameter``, ``load``, ``input``,
+    ``worker``, ``autocast``, ``reinterpret``, or ``promotion`` without parents. A ``promotion`` with parents widens a
+    dtype on its way. ``form`` turns real into complex or complex into real, in the same precision. ``attribute``: a
+    ``.to(x.dtype)`` changed nothing, because the tensor already had x's dtype; it still depends on x from there on.
     """
 
     how: str
@@ -89,7 +90,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """A cast to the dtype that the tensor already had: no op ran, but for another dtype one would have."""
+    """A cast to the dtype that the tensor already had, so no op ran. With another dtype, an op would run there."""
 
     op: str
     dtype: str
@@ -183,7 +184,8 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """One operand that healing cast, and how often. ``back``: the call's results were cast back to ``source``."""
+    """One operand that was cast to heal a call, and how often. ``back``: the call's results were cast back to
+    ``source``."""
 
     argument: str
     source: str
@@ -256,7 +258,7 @@ class Sources:
         return self.lines.get(file, {}).get(str(line), "")
 
     def begin(self, frame: Frame) -> int | None:
-        """The line where the expression that a frame was running begins, if that is above the frame's own line."""
+        """The first line of the expression in which a frame was, if that is above the frame's own line."""
         return self.begins.get(frame.file, {}).get(f"{frame.line}:{frame.column}")
 
 
@@ -296,7 +298,7 @@ class Recording:
     """The program's whole text while the recording is still to be judged; views do not have it."""
 
     def line(self, file: str, line: int) -> str:
-        """One of the lines that views show, empty for other lines."""
+        """A source line that a report may quote; empty for all other lines."""
         return self.sources.line(file, line)
 
 
@@ -353,7 +355,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class FlowStep:
-    """One step from an origin towards the op where it matters. how: value cast attribute promotion autocast copy."""
+    """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``,
+    ``promotion``, ``autocast`` or ``copy``."""
 
     place: Place
     op: str
@@ -362,7 +365,7 @@ class FlowStep:
     to: str
     how: str
     via: str = ""
-    """The expression that a dtype was read from (``sample.dtype``), for how ``attribute``."""
+    """The expression that the dtype was read from (``sample.dtype``), only if ``how`` is ``attribute``."""
     said: str = ""
     """The text for this step, where its kind alone does not explain it. Not in the JSON report."""
     called: str = ""
@@ -406,11 +409,11 @@ class Fix:
     checked: tuple[str, ...] = ()
     """What was done to check the edits before they are shown; empty where there are none."""
     lines: tuple[str, ...] = ()
-    """What to type where it is no edit: one change each, its place first."""
+    """Changes to type by hand, where ``edits`` cannot hold them: each string names the place, then the change."""
 
     @property
     def words(self) -> str:
-        """The change and its lines in one sentence, for what shows no list."""
+        """The change and its lines in one sentence, for outputs that cannot show a list."""
         return f"{self.why}: {'; '.join(self.lines)}" if self.lines else self.why
 
 

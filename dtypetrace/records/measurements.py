@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One floating parameter at the time of a refusal, to judge which dtype is wrong."""
+    """One floating parameter as it was at a refusal or in ``preflight``, to judge which dtype is wrong."""
 
     name: str
     dtype: str

@@ -169,7 +169,8 @@ def _way(f: Finding) -> list[str]:
     became = next((s.place.user_frame for s in f.flow[1:] if s.to == dtype), None)
     if became is None:
         return []
-    return [f"Line {became.line} makes {dtype} from the {born} of line {first}; line {last} gets it."]
+    then = f"line {became.line} makes {dtype} from it, and line {last} gets that {dtype}"
+    return [f"{capitalised(born)} begins at line {first}; {then}."]
 
 
 def _mixed_inside(f: Finding) -> list[str]:

@@ -33,16 +33,16 @@ class OperatorRow:
     f32: int
     other: int
     flops: int
-    """Floating point operations of all calls, of a matmul, convolution or attention."""
+    """Floating point operations of all calls, if it is a matmul, a convolution or attention; else 0."""
     autocast: str
-    """How autocast was seen to cast its operands: ``down`` to its own dtype, ``up`` to float32, ``promote`` to another
-    operand's dtype, else empty."""
+    """How autocast was seen to cast the operands: ``down`` to autocast's dtype, ``up`` to float32, ``promote`` to
+    another operand's dtype, else empty."""
     outside: int
     """For matmuls and the like: calls in float32 outside autocast, in a run whose matmuls mostly ran under autocast."""
     no_kernel: str
     """The dtype for which a call was refused because torch has no kernel."""
     modules: tuple[str, ...]
-    """The modules of the calls that ``outside`` counts or that were refused: those need the wider dtype."""
+    """The modules of the calls that ``outside`` counts, and of those that were refused."""
 
     @property
     def calls(self) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Finding, Frame, Recording
+from ..records import UNWATCHED, Chain, Finding, FlowStep, Frame, Recording
 from ..tables.english import subject
 from ..terminal import seen
 from . import wording
@@ -114,7 +114,7 @@ def next_steps(recording: Recording, findings: Sequence[Finding], program: str =
     if any(f.predicted for f in findings):  # `fix` would run the program for real
         return [*steps, f"After the change, check again: dtypetrace run --dry-run {program}"]
     if any(refused.left for refused in recording.refused):
-        meant = "goes on after this error; changes no file"
+        meant = "shows the errors after this one, too; changes no file"
         steps.append(f"More may follow: dtypetrace run --autofix {program}  # {meant}")
     if any(f.severity == "error" and (f.kind == "collision" or f.phase == "optimizer") for f in findings):
         steps.append(f"Fix it: dtypetrace fix {program}")
@@ -220,16 +220,22 @@ def why_text(chains: Sequence[Chain]) -> str:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         text.append(f"{', '.join(names[:_MOST_NAMED])}{more}: {dtype}")
         for index, step in enumerate(flow):
-            if step.op == UNWATCHED and not index:
-                event = wording.UNSEEN_BIRTH
-            elif step.op:
-                event = f"{step.how if index else kind} by {step.op}"
-            else:
-                event = step.how if index else "existed before tracing started"
             widened = f", {step.source} -> {step.to}" if step.source != step.to else ""
-            read = f" from {step.via}" if step.via else ""
-            text.append(f"  {'then' if index else 'born'}: {event}{widened}{read}  {wording.at(step.place)}")
+            event = _event(step, kind, first=not index)
+            text.append(f"  {'then' if index else 'born'}: {event}{widened}  {wording.at(step.place)}")
     return "\n".join(map(seen, text))
+
+
+def _event(step: FlowStep, kind: str, *, first: bool) -> str:
+    """``cast by to()``, ``to() takes the dtype of sample``."""
+    if step.op == UNWATCHED and first:
+        return wording.UNSEEN_BIRTH
+    if not step.op:
+        return "existed before tracing started" if first else step.how
+    owner, _, attribute = step.via.rpartition(".")
+    if step.via:
+        return f"{step.op}() takes {f'the dtype of {owner}' if attribute == 'dtype' and owner else step.via}"
+    return f"{kind if first else step.how} by {step.op}()"
 
 
 def notes_for(finding: Finding) -> list[str]:
@@ -243,7 +249,7 @@ def notes_for(finding: Finding) -> list[str]:
         read = next((step for step in finding.flow if step.how == "attribute"), None)
         if read is not None:
             casts = wording.like_attribute(read).partition(", which is ")[0]
-            born = f": {casts}, and that is {read.to} because of {wording.at(origin.place)}"
+            born = f": {casts}, which is {read.to} because of {wording.at(origin.place)}"
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
         # a promotion after the birth made the dtype that is refused

@@ -64,5 +64,5 @@ def _region(region: Region) -> str:
 def _event(origin: Origin) -> str:
     if origin.kind == "op":
         return f"{origin.op} at {wording.at(origin.place)}"
-    by = f" by {origin.op}" if origin.op else ""
+    by = f" by {origin.op}()" if origin.op else ""
     return f"since {wording.at(origin.place)}: {origin.kind}{by}"

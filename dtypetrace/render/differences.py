@@ -81,7 +81,7 @@ def _birth(side: Side) -> str:
 
 
 def _event(origin: Origin) -> str:
-    by = f" by {origin.op}" if origin.op else ""
+    by = f" by {origin.op}()" if origin.op else ""
     return f"{origin.kind}{by}{'' if origin.explicit or origin.kind != 'factory' else ', without a dtype'}"
 
 

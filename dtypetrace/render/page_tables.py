@@ -192,7 +192,7 @@ def _casts(recording: Recording, rows: Sequence[listings.OpRow], short: _Short) 
         *([_numbers("bytes", [c.bytes for c in casts], "bytes")] if any(c.bytes for c in casts) else ()),
     ]
     about = "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between."
-    return _table("casts", "Cast ledger", about, (9, -1), groups, len(casts))
+    return _table("casts", "Casts", about, (9, -1), groups, len(casts))
 
 
 def _gradients(recording: Recording) -> dict[str, Any]:

@@ -421,5 +421,5 @@ def text(graph: nx.DiGraph) -> str:
             )
         )
         words = "  ".join(t for t in (node.label, node.dtype, node.place, node.detail) if t)
-        lines.append(words + (f"  after {above}" if above else ""))
+        lines.append(words + (f"  from: {above}" if above else ""))
     return "\n".join(map(seen, lines))

@@ -58,9 +58,10 @@ def like_attribute(step: FlowStep) -> str:
         cast = quoted(step.receiver) if step.receiver else "a tensor"
         return f"{step.op}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} here"
     owner, _, attribute = step.via.rpartition(".")
-    read = f"the dtype of its {quoted(owner)}" if attribute == "dtype" and owner else f"its {step.via or 'attribute'}"
+    there = f"the {quoted(owner)} there" if owner.isidentifier() and owner != "self" else quoted(owner)
+    read = f"the dtype of {there}" if attribute == "dtype" and owner else step.via or "an attribute"
     cast, where = quoted(step.receiver) if step.receiver else "a tensor", f"in {relative(frame.file)}:{frame.line}"
-    return f"{frame.function}() casts {cast} to {read}, which is {step.to} here ({where})"
+    return f"in {frame.function}(), {cast} is cast to {read}, which is {step.to} here ({where})"
 
 
 def _mixed(step: FlowStep) -> str:
@@ -78,7 +79,7 @@ def _change(f: Finding, step: FlowStep) -> str:
         return f"{quoted(step.op)} stores {step.source} values as {step.to}{where}"
     if f.kind == "round-trip":
         return (
-            f"then cast back to {step.to}: nothing in between needed {step.source}{where}"
+            f"then cast back to {step.to}{where}: nothing in between needed {step.source}"
             if step.source != step.to
             else f"cast again at each call{where}"
         )
@@ -212,7 +213,9 @@ def operand_notes(f: Finding) -> list[str]:
     if other.origin.kind == "input":
         if other.origin.op == UNWATCHED:
             return [f"{name} is {other.dtype}: {_unseen_birth(other)}"]
-        return [f"{name} was {other.dtype} before tracing started"]
+        if other.holder is not None:
+            return [f"{name} was {other.dtype} before tracing started"]
+        return [f"{name} is {other.dtype}: it existed before tracing started, or was computed from what did"]
     return [f"{name} is {other.dtype} because of {event(other.origin)}"]
 
 
@@ -238,10 +241,15 @@ def _gradient_of(parameter: Operand) -> str:
     return f"the {parameter.dtype} gradient of {quoted(parameter.shown)}{_shape(parameter.shape)}"
 
 
+_COUNTED = ("DT205", "DT305")
+"""Codes whose count is one of several weights, which the title or a note states."""
+
+
 def times(f: Finding) -> str:
     """How often a finding occurred, in brackets; empty where the title has the count: an optimizer's steps, a plan's
     weights."""
-    counted = f.op == "step" or f.kind == "plan" or f.kind == "promotion" and f.reach is not None and f.reach.ops > 1
+    counted = f.op == "step" or f.kind == "plan" or f.code in _COUNTED
+    counted = counted or f.kind == "promotion" and f.reach is not None and f.reach.ops > 1
     return f" ({f.count:,} times)" if f.count > 1 and not counted else ""
 
 

@@ -9,7 +9,7 @@ from ..records import Edit, Fix, Operand, Place
 from ..source import editing, expressions, operands
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
-from ..tables.operators import TAKES_DTYPE
+from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
 from . import wide_weights
 from .case import Case, one, short, spell
 
@@ -119,8 +119,10 @@ def _no_floating_module(case: Case) -> bool:
 
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
-    elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.origin.place)}"
-    return Fix("cast", case.site, case.cast_at_call(dtype), True, why, (elsewhere,))
+    # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
+    free = case.origin.op not in FIXED_RESULTS and (case.origin.kind != "parameter" or dtype in FLOATING)
+    elsewhere = (f"use a dtype other than {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
+    return Fix("cast", case.site, case.cast_at_call(dtype), True, why, elsewhere)
 
 
 def scalar_limit(case: Case) -> Iterator[Fix]:
@@ -129,7 +131,8 @@ def scalar_limit(case: Case) -> Iterator[Fix]:
         return
     edit = editing.scalar(case.recording, case.site, case.culprit.name)
     limit = edit.after if edit else _limit(case, case.culprit)
-    yield Fix("scalar", case.site, one(edit), True, f"use a value that the dtype can hold, such as {limit}")
+    place = case.here if edit is None and case.here.stack else case.site  # where the number is written
+    yield Fix("scalar", place, one(edit), True, f"use a value that the dtype can hold, such as {limit}")
 
 
 def _limit(case: Case, number: Operand) -> str:
@@ -211,7 +214,8 @@ def wide_island(case: Case) -> Iterator[Fix]:
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
-        why = f"cast what is returned to {wanted}: {case.culprit.dtype} was chosen on purpose at {short(case.here)}"
+        on_purpose = f"the computation before it is in {case.culprit.dtype} on purpose ({short(case.here)})"
+        why = f"cast only what is returned to {wanted}: {on_purpose}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
         return
     if widened is None and case.handed_dtype:
@@ -221,14 +225,15 @@ def wide_island(case: Case) -> Iterator[Fix]:
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
             what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
-            why = f"cast {what} back to {wanted} {where}: {case.culprit.dtype} {purpose.format(short(case.here))}"
+            reason = purpose.format(dtype=case.culprit.dtype, at=short(case.here))
+            why = f"cast only {what} back to {wanted} {where}: {reason}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
 
 
 _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
-    (lambda case: case.island, "was chosen on purpose at {}"),
-    (lambda case: case.from_trained, "is what an optimizer trains at {}"),
-    (lambda case: case.narrowed_elsewhere, "is kept from {} on, and the program casts other results of it"),
+    (lambda case: case.island, "the computation before it is in {dtype} on purpose ({at})"),
+    (lambda case: case.from_trained, "it comes from weights that are trained in {dtype} ({at})"),
+    (lambda case: case.narrowed_elsewhere, "the program keeps {dtype} from {at} on, and casts other results of it"),
 )
 """Why a computation stays wide."""
 
@@ -251,8 +256,8 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     if not case.disagrees or not case.kept_wide or case.wanted is None:
         return
     place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
-    chosen = f"{case.culprit.dtype} was chosen on purpose at {short(case.here)}, where it is updated"
-    why = f"cast the value to {case.wanted} where it becomes {quoted(case.culprit.shown)}: {chosen}"
+    chosen = f"it is updated in {case.culprit.dtype} on purpose ({short(case.here)})"
+    why = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}: {chosen}"
     yield Fix("cast", place, one(edit), edit is not None, why, case.others)
 
 

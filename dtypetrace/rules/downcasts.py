@@ -214,7 +214,8 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
     keeps its digits."""
     op = run.ops[number]
     if _adds(op) and _lasts(run, op, target):
-        return f"{op.count:,} calls add to it: {target.dtype} rounds away small additions to a large sum"
+        made = target.dtype
+        return f"{op.count:,} calls add to the {made} tensor: {made} rounds away small additions to a large sum"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
         return f"the rest computes in {expected} and keeps the digits that are lost here"
     loaded = target.holder == "parameter" and not op.module and not master

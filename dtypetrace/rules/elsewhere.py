@@ -63,7 +63,7 @@ def on_its_path(case: Case) -> Iterator[Fix]:
     steps = [s.place for s in case.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
     for place in reversed(steps):
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("cast", place, one(edit), True, f"cast it to {wanted} on the way")
+        yield Fix("cast", place, one(edit), True, f"cast the result of {short(place)} to {wanted}")
 
 
 def written_value(case: Case) -> Iterator[Fix]:
@@ -99,8 +99,8 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
     others = [w for w in case.refused.witnesses if w.index != case.witness.index]
     longest = max((size for w in others for size in w.shape), default=0)
     if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
-        below = f"all are below {longest:,} and {made} is exact up to {largest:,}"
-        kept = f": the cast to {made} rounded no index, because {below}"
+        below = f"all are below {longest:,}, and {made} holds every integer up to {largest:,}"
+        kept = f": this is safe, because the cast at {short(case.here)} changed no index ({below})"
         return kept, (f"leave integers out of the cast at {short(case.here)}",)
     instead = (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "
@@ -149,4 +149,4 @@ def own_lines(case: Case) -> Iterator[Fix]:
     places = [Place(stack[i:]) for i, frame in enumerate(stack) if frame.user][:MOST_FRAMES]
     for place in places:
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("dtype", place, one(edit), False, f"cast the result of this line to {wanted}, {short(place)}")
+        yield Fix("dtype", place, one(edit), False, f"cast the result of {short(place)} to {wanted}")

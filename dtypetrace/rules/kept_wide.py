@@ -44,8 +44,9 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:
     """An island: one op in float32 inside a model of another dtype."""
-    why = f"cast to float32 what {run.ops[number].op} takes here"
     edits = _shown(run, number, _of_operands(run, number), far=True)
+    op = quoted(run.ops[number].op)
+    why = f"compute {op} in float32 here" if edits else f"cast the operands of {op} to float32 here"
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
     if "bfloat16" in run.ops[number].outputs:
         instead = "keep these values in float32 from where they are made"

@@ -271,7 +271,9 @@ def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
     if wider("float32", made):
         return wide_here(run, number, site)
     instead = "compute it in another way: the logarithm of a product, a difference before it is squared"
-    return Fix("dtype", site, (), False, f"cast to float64 what {run.ops[number].op} takes here", (instead,))
+    return Fix(
+        "dtype", site, (), False, f"cast the operands of {quoted(run.ops[number].op)} to float64 here", (instead,)
+    )
 
 
 def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:

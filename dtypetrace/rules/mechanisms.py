@@ -98,7 +98,7 @@ def _broken(u: Update) -> Mechanism | None:
     lost = lost_state(u) or _lost_eps(u)
     sampled = max(u.reached, u.broken, min(_MOST_SAMPLED, math.prod(u.shape)))
     fact = (
-        f"{u.broken:,} of {sampled:,} checked numbers of the weight became infinite or NaN in a step; "
+        f"{u.broken:,} of {sampled:,} checked numbers became infinite or NaN in a step; "
         "before it, weight and gradient were finite"
     )
     return Mechanism("state underflow" if lost else "broken", (*lost, fact))
@@ -120,13 +120,13 @@ def _no_good_gradient(u: Update) -> Mechanism | None:
 def _not_moved(u: Update) -> Mechanism | None:
     if u.moved >= LEAST_MOVED * u.reached:
         return None
-    facts = (f"{_share(u.moved, u)} of the numbers with a gradient changed in {u.steps} measured steps",)
+    facts = (f"{_share(u.moved, u)} of the numbers whose gradient is not zero changed in {u.steps} measured steps",)
     if u.steps < LEAST_STEPS:
         return Mechanism("one step", facts)
     lost = lost_state(u)
     if not u.written and u.moved == 0:
         name = "state underflow" if lost else "untouched"
-        return Mechanism(name, (f"step() changed none of them in {u.steps} measured steps", *lost))
+        return Mechanism(name, (f"step() changed no number in {u.steps} measured steps", *lost))
     if lost and u.moved == 0:
         return Mechanism("state underflow", (*facts, *lost))
     return Mechanism("below resolution", (*facts, *_resolution(u)))
@@ -142,7 +142,7 @@ def _overshoot(u: Update) -> Mechanism | None:
 def _decay_only(u: Update) -> Mechanism | None:
     if not 0 <= u.own < LEAST_MOVED * u.reached:
         return None
-    fact = f"{_share(u.own, u)} of the numbers with a gradient changed, apart from weight decay"
+    fact = f"{_share(u.own, u)} of the numbers whose gradient is not zero changed, apart from weight decay"
     return Mechanism("decay only", (fact,))
 
 

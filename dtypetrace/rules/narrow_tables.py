@@ -85,10 +85,10 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """A table that needs more digits than its dtype has."""
     name, made = name_of(op), op.outputs[0]
     if name in _GRIDS and op.shape and max(op.shape) > _neighbours(made):
-        yield table_finding(run, Narrow(number, -1, f"{max(op.shape):,} numbers in a row"), op)
+        yield table_finding(run, Narrow(number, -1, _in_a_row(max(op.shape), made)), op)
     if name in SEQUENCES:
         if prod(op.shape) > _neighbours(made):
-            yield table_finding(run, Narrow(number, -1, f"{prod(op.shape):,} numbers in a row"), op)
+            yield table_finding(run, Narrow(number, -1, _in_a_row(prod(op.shape), made)), op)
         return
     if name not in _ANGLES and (name not in _RUNNING or made not in NARROW):
         return
@@ -105,12 +105,20 @@ def _too_many(name: str, op: Op, counted: int, dtype: str) -> str:
     """What a table counts beyond its dtype's digits, empty where it does not; ``dtype`` is that of its operands."""
     made = op.outputs[0]
     if name in _ANGLES and counted > _neighbours(dtype):
-        return f"angles of up to {counted:,} positions"
+        return _whole(f"positions of up to {counted:,} are", dtype)
     if name == "cumsum" and counted > _neighbours(made):
-        return f"counts up to {counted:,}"
+        return _whole(f"counts of up to {counted:,} are", made)
     if name == "cumprod" and op.shape and max(op.shape) / _neighbours(made) >= _OFF:
-        return f"a product of {max(op.shape):,} factors"
+        return f"a product of {max(op.shape):,} factors, of which each multiplication is rounded to {made}"
     return ""
+
+
+def _whole(numbers: str, dtype: str) -> str:
+    return f"{numbers} rounded to {dtype}, which holds every whole number only up to {int(_neighbours(dtype)):,}"
+
+
+def _in_a_row(count: int, dtype: str) -> str:
+    return f"{count:,} numbers in a row; {dtype} can tell only about {int(_neighbours(dtype)):,} of them apart"
 
 
 def _largest(op: Op) -> int:
@@ -128,7 +136,7 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
         if is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL:
             if (largest := _largest(before)) > _neighbours(dtype):
                 finite = (before.peak or 0) < inf
-                what = f"integers of up to {largest:,}" if finite else f"integers that outgrow {dtype}"
+                what = _whole(f"integers of up to {largest:,} are" if finite else "integers are", dtype)
                 yield table_finding(run, Narrow(number, 0, what, back=True), op)
             return
         if not is_move(before) or len(before.inputs) != 1:
@@ -185,7 +193,7 @@ def _given(run: Run, i: Input) -> bool:
 
 @dataclass(frozen=True)
 class Narrow:
-    """Where something narrow enters a table: the op and its operand, -1 for the op's own result; and what it counts."""
+    """Where something narrow enters a table: the op and its operand, -1 for the op's own result; and what is lost."""
 
     op: int
     operand: int
@@ -203,10 +211,10 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     makes = f"{quoted(table.op)} makes a table of {dtype} numbers"
     if narrow.back:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
-    notes = [f"{narrow.what}: {dtype} can distinguish only {int(_neighbours(dtype)):,} neighbouring numbers"]
+    notes = [narrow.what]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         into = f"{quoted(table.op)} makes the table from the result"
-        notes.append(f"{quoted(culprit.shown)} is an operand at {short(run.place(op))}, and {into}")
+        notes.append(f"{dtype} {quoted(culprit.shown)} comes in at {short(run.place(op))}, and {into}")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",
@@ -248,7 +256,9 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
         why = f"leave the integers out of the cast: {short(place)} makes integers of them again"
         return Fix("dtype", at, (), False, why, ())
     if shared:
-        return Fix("dtype", at, (), False, "keep the table out of the cast: make it here, in float32", ())
+        shown, cast = quoted(culprit.shown), f"the cast at {short(origin.place)} is right for the weights, but rounds"
+        why = f"keep {shown} in float32, and make the table from that: {cast} {shown}, too"
+        return Fix("dtype", at, (), False, why, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     why = "make the table in float32, and cast it when it is ready"
     fix = Fix("dtype", at, one(edit), edit is not None, why, ())

@@ -118,8 +118,8 @@ def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> 
 _REASONS = {
     "detach": "{op} cuts the graph: no gradient comes back through it",
     "no graph": "{op} records no graph here, as under torch.no_grad()",
-    "no way": "nothing that backward() started from was computed from it",
-    "unused": "no op of the watched forward passes took it",
+    "no way": "backward() started from tensors that were not computed from it",
+    "unused": "no op of the watched forward passes used it",
 }
 
 
@@ -156,7 +156,8 @@ def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, cou
     culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, at.site, True))
     said = f"{source} becomes {to}, and no gradient passes through {to}"
     through = (
-        "keep a floating dtype (torch.round), and pass the gradient straight through: x + (x.round() - x).detach()"
+        f"round with torch.round instead of a cast to {to}, and let the gradient pass: for the value `v` that is cast "
+        "here, compute `v + (v.round() - v).detach()`"
     )
     return silent_finding(
         "DT305",

@@ -76,7 +76,7 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
             "DT402", "error", (Parameter(first, "int8", 0),),
             title=f"the quantised weights of {names} cannot be trained, and the model has no adapter",
         ),
-        "integers get no gradient, and no adapter next to them gets one instead",
+        "integers get no gradient",
         "put LoRA adapters on the quantised modules", _adapters(recording, plan),
         "load the model without quantisation",
     )  # fmt: skip
@@ -99,11 +99,26 @@ def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterat
             recording, plan,
             _Case(
                 "DT403", "error", tuple(trained[:1]),
-                title=f"the optimizer updates old weights, which {plan.model} has replaced",
+                title=f"the optimizer updates old weights, which {plan.model} no longer uses",
             ),
             f"the optimizer still holds the old weights ({shapes}); {plan.model} uses new ones",
             "build the optimizer after the weights have been cast or replaced",
+            _below_the_new(recording, plan, trained[0]) if trained else (),
         )  # fmt: skip
+
+
+def _below_the_new(recording: Recording, plan: Plan, new: Parameter) -> tuple[str, ...]:
+    """The line that makes the optimizer and where it belongs, if both lines are in one function."""
+    place = graph.place_of(recording, plan.place)
+    made = optimizers.training(recording.text, place)
+    replaced = graph.origin(recording, new.event, new.dtype, new.name).place.user_frame
+    step = place.user_frame
+    if made is None or replaced is None or step is None or made.made.line >= replaced.line:
+        return ()
+    if (replaced.file, replaced.function) != (step.file, step.function):
+        return ()
+    line = f"the line that makes {quoted(made.optimizer)} ({made.at(made.made.line)})"
+    return (f"move {line} below {optimizers.short(replaced.file, replaced.line)}",)
 
 
 def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -125,8 +140,10 @@ def _unscaled_autocast(recording: Recording, plan: Plan, trained: list[Parameter
     if plan.asked and plan.autocast == "float16" and not plan.scaler and chosen:
         yield _finding(
             recording, plan,
-            _Case("DT404", "warning", chosen, title="autocast computes in float16 without a loss scaler"),
-            f"the gradients of {_many(chosen)} pass through float16: below 6e-08 they become zero",
+            _Case(
+                "DT404", "warning", chosen, title="autocast computes in float16 without a loss scaler", at_birth=False
+            ),
+            f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero",
             _SCALE_LOSS,
         )  # fmt: skip
 
@@ -148,7 +165,7 @@ def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         title = _REHEARSED.get(trial.outcome, _CANNOT_TRAIN).format(f"{trial.dtype} {_many(chosen)}")
         yield _finding(
             recording, plan, _Case("DT503", "warning", chosen, facts[1:], title),
-            f"trial steps with a copy of {quoted(chosen[0].name)}: {facts[0]}",
+            f"trial steps on numbers copied from {quoted(chosen[0].name)}: {facts[0]}",
             f"keep the trained weights in float32, and let autocast compute in {trial.dtype}",
         )  # fmt: skip
 
@@ -177,11 +194,19 @@ def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Para
     if scaled or not computes and shared.reduces != "float16":
         return
     does = "computes" if computes else "averages gradients"
-    scale = "scale the loss (ShardedGradScaler under FSDP)"
-    change = "set param_dtype to bfloat16" if computes else "reduce gradients in bfloat16 or float32"
-    case = _Case("DT404", "warning", tuple(below), title=f"{shared.by} {does} in float16 without a loss scaler")
-    said = f"{_whose(shared)} passes gradients through float16: below 6e-08 they become zero"
-    yield _finding(recording, plan, case, said, f"{change}, or {scale}")
+    by_ddp = bool(shared.built)
+    scale = "scale the loss" if by_ddp else "scale the loss with ShardedGradScaler"
+    change = "set reduce_dtype to bfloat16 or float32"
+    if computes:
+        change = "set param_dtype to bfloat16"
+    elif by_ddp:
+        change = "let DDP average gradients in bfloat16 (bf16_compress_hook) or float32 (no hook)"
+    title = f"{shared.by} {does} in float16 without a loss scaler"
+    case = _Case("DT404", "warning", tuple(below), title=title, at_birth=False)
+    said = f"{_whose(shared)} passes gradients through float16: below 3e-08 they become zero"
+    site = graph.place_of(recording, plan.place)
+    seen = f" (seen at {optimizers.short(site.file, site.line)})" if site.stack else ""
+    yield _finding(recording, plan, case, said, f"{change}, or {scale}{seen}")
 
 
 def _cast_twice(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
@@ -322,6 +347,8 @@ class _Case:
     facts: tuple[str, ...] = ()
     title: str = ""
     """With the names of this plan; empty where ``titles`` can make one from the finding."""
+    at_birth: bool = True
+    """Whether the parameters' births matter, and not only a setting."""
 
 
 def _many(chosen: tuple[Parameter, ...]) -> str:
@@ -346,14 +373,15 @@ def _finding(
         for n, p in enumerate(case.chosen[:MOST_SHOWN])
     )
     origin = operands[0].origin if operands else Origin("input", None, None, site)
-    born = graph.flow(recording, first.event, first.dtype)[:1] if first is not None and first.event >= 0 else ()
+    known = case.at_birth and first is not None and first.event >= 0
+    born = graph.flow(recording, first.event, first.dtype)[:1] if known and first is not None else ()
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
     no_scaler = change is _NO_SCALER
     if no_scaler and (edit := optimizers.without_scaler(recording.text, site)):
         lines = (optimizers.in_words(edit),)
     if change is _WIDE_WEIGHTS and first is not None:
         change, lines = wide_weights.advice(recording, origin, first.dtype, site)
-    at_birth = origin.place.stack and not no_scaler and change is not _SCALE_LOSS
+    at_birth = origin.place.stack and case.at_birth and not no_scaler
     return Finding(
         code=case.code,
         kind="plan",

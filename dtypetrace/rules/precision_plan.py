@@ -29,8 +29,8 @@ RUNS = 24
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """The difference between a run and its reference, as relative root mean squares; infinite where a number that
-    counts became infinite."""
+    """The difference between a run and its reference, as relative root mean squares; infinite where one of the
+    compared numbers became infinite."""
 
     results: float
     """The worst among the losses and outputs of the program."""

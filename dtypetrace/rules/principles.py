@@ -57,12 +57,12 @@ def changed_later(case: Collision) -> Verdict | None:
         return None
     kept = next(w for w in case.sides if w.dtype not in changed)
     new = changed.pop()
-    reason = f"{kept.name or 'the other operand'} was made in {kept.dtype}, before this cast to {new}"
+    reason = f"{kept.name or 'the other operand'} was made earlier, in {kept.dtype}"
     return Verdict(case.other(new), reason)
 
 
 def named_by_exception(case: Collision) -> Verdict | None:
-    """Where only one side was seen, the exception's text names the dtype that it met."""
+    """Where only one operand was seen, the other dtype that the exception's text names is right."""
     named = {dtype for _, dtype in case.refused.dtypes}
     if case.refused.wants != "agree" or len(case.present) != 1 or len(named) != 2 or not case.present < named:
         return None
@@ -70,8 +70,8 @@ def named_by_exception(case: Collision) -> Verdict | None:
 
 
 def autocast_narrowed(case: Collision) -> Verdict | None:
-    """If autocast narrowed only one side, and the other side still has its parameter's dtype, the parameter's dtype is
-    right.
+    """If autocast narrowed only one operand, and the other one still has the dtype of the parameter that it comes
+    from, that dtype is right.
 
     An Embedding is not on autocast's list, and a Linear is: the region's policy made them differ.
     """
@@ -169,7 +169,7 @@ def library_argument(case: Collision) -> Verdict | None:
 
 
 def float64_from_numpy(case: Collision) -> Verdict | None:
-    """Parameters that are float64 only because numpy made them so do not count."""
+    """Parameters that are float64 only because numpy made them so are wrong where they meet another dtype."""
     most = case.majority
     if most is None or most.dtype != "float64" or len(case.present) != 2:
         return None
@@ -258,7 +258,8 @@ def _decisions(case: Collision, dtype: str) -> set[tuple[object, ...]]:
 
 
 def most_parameters(case: Collision) -> Verdict | None:
-    """A model agrees with itself: the dtype of most of its other parameters is right, else that of the run's."""
+    """A model agrees with itself: the dtype of most of its other parameters is right, or else the dtype of most
+    parameters of the run."""
     most = case.majority
     if most is None:
         return None
@@ -315,8 +316,8 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 
 def sum_of_widened(case: Collision) -> Verdict | None:
-    """Outside any module: where values that were widened on purpose are added to a sum with the dtype of a narrow
-    tensor, the sum is wrong.
+    """Outside any module: where values that were widened on purpose are added to a running total that has the dtype of
+    a narrow tensor, the total is wrong.
     """
     if case.refused.module or len(case.present) != 2:
         return None
@@ -335,8 +336,8 @@ def sum_of_widened(case: Collision) -> Verdict | None:
 
 
 def not_cast_back(case: Collision) -> Verdict | None:
-    """A value is wrong if it was cast and then meets a tensor of the origin that it had before: it was not cast
-    back."""
+    """A value is wrong if it was cast, and then meets a tensor that has the origin which the value had before its
+    cast: it was not cast back."""
     if len(case.present) != 2 or len(case.sides) != 2:
         return None
     for one, other in (case.sides, case.sides[::-1]):

@@ -440,7 +440,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     starved = _starved(run, worst) if backward else ""
     dtype = op.outputs[0]
     lost = f"{worst.lost_rows:,} of {worst.rows:,} numbers become zero in {dtype}"
-    lost = f"in the gradient of this result, {lost}" if backward else lost
+    lost = f"in the gradient of this line's result, {lost}" if backward else lost
     source = op.inputs[0].dtype if op.inputs else ""
     said = f"{lost}, whose smallest number is {DTYPES[dtype].smallest:.0e}"
     ends = FlowStep(site, op.op, op.module, source, dtype, "cast", said=said)

@@ -17,7 +17,8 @@ from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
-from .case import one
+from . import titles
+from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run, quantity
 
@@ -168,7 +169,7 @@ def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> F
         edit = editing.uncast(run.recording, here)
     theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
     if edit is not None and not writes(begin):
-        why = f"leave this cast out: the value stays {low}, and the cast back does nothing"
+        why = f"leave this cast out: then the value stays {low}, and the later cast to {low} does nothing"
     else:
         why = f"leave it in {low}: neither cast is needed"
         if theirs:
@@ -199,6 +200,11 @@ class _Casts:
         return max(self.ops, key=result_bytes)
 
     @property
+    def trained(self) -> bool:
+        """Whether an optimizer steps one of these weights, which then has to stay as wide as it is."""
+        return bool({u.event for u in self.run.recording.updates} & {o.inputs[0].event for o in self.ops})
+
+    @property
     def reach(self) -> Reach:
         return Reach(sum(o.count for o in self.ops), 0, sum(result_bytes(o) * o.count for o in self.ops))
 
@@ -208,6 +214,7 @@ class _Casts:
         weight = run.operand(op, 0, to)
         source = weight.dtype if how == "autocast" else to
         ends = FlowStep(place, op.op, op.module, source, to, how, said=said)
+        named = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
         return silent_finding(
             "DT205",
             "round-trip",
@@ -216,6 +223,7 @@ class _Casts:
             operands=(weight,),
             flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
             fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()),
+            title=f"{named} cast to {to} again at each call, to the same numbers",
             count=self.reach.ops,
             notes=notes,
             reach=self.reach,
@@ -253,10 +261,17 @@ def _multiplied(run: Run, number: int) -> bool:
 def _again(casts: _Casts, chances: int) -> Finding:
     steps = f"in {chances} optimizer step{'s' if chances != 1 else ''}"
     changed = steps if casts.run.recording.meta.get("steps") else "with no optimizer step between"
-    parameters = f"{len(casts.ops)} parameter{'s were' if len(casts.ops) != 1 else ' was'}"
+    parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
     reach, to = casts.reach, casts.largest.outputs[0]
-    notes = (f"{parameters} cast {reach.ops} times {changed}: {quantity(reach.bytes, 'B')} written again",)
-    return casts.finding("warning", "cast", "", f"cast it to {to} once, before the loop", notes)
+    notes = (f"{reach.ops:,} casts of {parameters} {changed}: {quantity(reach.bytes, 'B')} written again",)
+    weights = "these weights" if len(casts.ops) > 1 else "this weight"
+    if casts.trained:
+        wide = casts.largest.inputs[0].dtype
+        made = casts.run.operand(casts.largest, 0, to).origin.place
+        where = f" ({short(made)})" if made.stack else ""
+        change = f"nothing to change: the optimizer trains {weights}{where}, so keep the dtype {wide}"
+        return casts.finding("note", "cast", "", change, notes)
+    return casts.finding("warning", "cast", "", f"cast {weights} to {to} once, before these calls", notes)
 
 
 def _uncached(run: Run) -> list[Finding]:
@@ -282,17 +297,16 @@ def _uncached(run: Run) -> list[Finding]:
 def _by_autocast(casts: _Casts, steps: int) -> Finding:
     run, op, reach = casts.run, casts.largest, casts.reach
     weight, to, given = op.inputs[0], op.outputs[0], run.given(op.module)
-    updated = {u.event for u in run.recording.updates} & {o.inputs[0].event for o in casts.ops}
-    trained = bool(updated) and op.uncached == "inference"
+    trained = casts.trained and op.uncached == "inference"
     serious = not trained and reach.bytes > given and op.count >= _OFTEN * max(steps, 1)
     why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"
     parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
     notes = (
-        f"{parameters} cast {reach.ops:,} times: {quantity(reach.bytes, 'B')} written, "
-        f"while the results of the model's arithmetic have {quantity(given, 'B')}",
+        f"{reach.ops:,} casts of {parameters}: {quantity(reach.bytes, 'B')} written; "
+        f"the results of all other operations of the model take {quantity(given, 'B')}",
         f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
     )
-    change = f"cast the model's matrices to {to} once, before the loop, and leave autocast on for the rest"
+    change = f"cast the model's matrices to {to} once, before these calls, and leave autocast on for the rest"
     if trained:
         change = (
             f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"

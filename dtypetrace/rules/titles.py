@@ -172,13 +172,6 @@ def _narrowed(f: Finding) -> str | None:
     return f"{quoted(f.op)} stores {end.source} values as {end.to} in {_named(f.operands[0])}"
 
 
-def _cast_anew(f: Finding) -> str | None:
-    end = f.flow[-1] if f.flow else None
-    if f.culprit is None or end is None or f.culprit.holder is None:
-        return None
-    return f"{_named(f.culprit)} is cast to {end.to} again at each call, to the same numbers"
-
-
 def _coarse_table(f: Finding) -> str | None:
     dtype = f.culprit.dtype if f.culprit else ""
     return f"{quoted(f.op)} makes a table from {dtype} numbers, too coarse for its entries" if dtype and f.op else None
@@ -278,7 +271,6 @@ _MADE: dict[str, Callable[[Finding], str | None]] = {
     "DT202": _round_trip,
     "DT203": _narrowed,
     "DT204": _coarse_table,
-    "DT205": _cast_anew,
     "DT301": _overflowed,
     "DT302": _flushed,
     "DT305": _no_gradient,

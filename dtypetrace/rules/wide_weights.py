@@ -124,7 +124,8 @@ def scaling_lines(recording: Recording, step: Place) -> tuple[str, ...]:
     training = _training(recording, step)
     if training is None or not training.loss or _has_scaler(recording):
         return ()
-    return tuple(_scaling(_device(recording), training))
+    made_scaler, scaled = _scaling(_device(recording), training)
+    return (*made_scaler, *scaled)
 
 
 def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
@@ -188,33 +189,32 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
         return found
-    if not any(op.autocast for op in forward):
-        call = _model_call(recording)
-        found.append(_under(recording, call, dtype))
-    if dtype == "float16" and not _has_scaler(recording):
-        found += _scaling(_device(recording), training)
-    return found
+    wants_scaler = dtype == "float16" and not _has_scaler(recording)
+    made_scaler, scaled = _scaling(_device(recording), training) if wants_scaler else ([], [])
+    under = [] if any(op.autocast for op in forward) else [_under(recording, _model_call(recording), dtype)]
+    return [*found, *made_scaler, *under, *scaled]
 
 
 def _has_scaler(recording: Recording) -> bool:
     return graph.has_scaler(recording) or any(r.code == "DT116" for r in recording.refused)
 
 
-def _scaling(device: str, training: optimizers.Training | None) -> list[str]:
+def _scaling(device: str, training: optimizers.Training | None) -> tuple[list[str], list[str]]:
+    """The line that makes a loss scaler, beside the optimizer's, and those that use it, in the program's order."""
     made = f'torch.amp.GradScaler("{device}")'
     if training is None or not training.loss:
-        return [f"scale the loss by {made}"]
+        return [], [f"scale the loss by {made}"]
     makes = f"the line that makes {quoted(training.optimizer)} ({training.at(training.made.line)})"
     found = [
-        f"after {makes}: add `scaler = {made}`",
         f"{training.at(training.loss_line)}: replace `{training.loss}.backward()` "
-        f"with `scaler.scale({training.loss}).backward()`",
+        f"with `scaler.scale({training.loss}).backward()`"
     ]
     if training.clip_line:
         at = training.at(training.clip_line)
         found.append(f"before the line that clips gradients ({at}): add `scaler.unscale_({training.optimizer})`")
     stepped = f"scaler.step({training.optimizer}); scaler.update()"
-    return [*found, f"{training.at(training.step_line)}: replace `{training.step}` with `{stepped}`"]
+    found.append(f"{training.at(training.step_line)}: replace `{training.step}` with `{stepped}`")
+    return [f"after {makes}: add `scaler = {made}`"], found
 
 
 def _model_call(recording: Recording) -> Frame | None:

@@ -44,7 +44,7 @@ TITLES: dict[str, str] = {
     "DT308": "one operation loses most of the precision",
     "DT401": "autocast computes in float16 and the weights are bfloat16, or the reverse",
     "DT402": "quantised weights cannot be trained, and the model has no adapter",
-    "DT403": "an optimizer updates old weights, which the model has replaced",
+    "DT403": "an optimizer updates old weights, which the model no longer uses",
     "DT404": "gradients pass through float16 without a loss scaler, so small ones become zero",
     "DT405": "gradients have another dtype than the buckets that DDP made for them",
     "DT501": "a loss scaler is used where nothing is float16",

@@ -29,13 +29,13 @@ def capitalised(text: str) -> str:
 
 def quoted(name: str) -> str:
     """A name or an expression of the program's as it stands in a sentence: in backticks where it could be read as words
-    of it.
+    or a number of it.
 
     >>> quoted("up"), quoted("proj_in"), quoted("0.weight"), quoted("self.up(x)"), quoted("100 * x")
     ('`up`', 'proj_in', '0.weight', 'self.up(x)', '`100 * x`')
     """
     expression = " " in name and _OPERATOR.search(name) is not None and "`" not in name
-    return f"`{name}`" if name.isalpha() or expression else name
+    return f"`{name}`" if name.isalpha() or name.isdecimal() or expression else name
 
 
 _OPERATOR = re.compile(r"[-+*/@%&|^~<>=(\[]")

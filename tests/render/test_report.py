@@ -170,7 +170,7 @@ def test_the_last_line_says_what_to_type_next():
     left = Refused("linear", None, "forward", "", 0, (), "RuntimeError", "no", "p", "DT101", "agree", left=True)
     assert last((left,)) == [
         "What it means: dtypetrace explain DT101",
-        "More may follow: dtypetrace run --autofix train.py --lr 1  # goes on after this error; changes no file",
+        "More may follow: dtypetrace run --autofix train.py --lr 1  # shows the errors after this one, too; changes no file",
         "Fix it: dtypetrace fix train.py --lr 1",
     ]
     silent = last((), code="DT201", kind="promotion", severity="warning", exception=None)

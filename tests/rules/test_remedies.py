@@ -456,7 +456,7 @@ def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(t
     _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
     assert f.fix.why == "cast to float16 here instead, or remove this cast"
     _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
-    assert "float32 was chosen on purpose" in f.fix.why and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
+    assert "is in float32 on purpose" in f.fix.why and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
 
 
 def test_each_further_remedy_says_what_sets_it_back(tmp_path):
@@ -702,7 +702,7 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
         ),
     )
     assert f.fix.why.startswith(
-        "cast the value to bfloat16 where it becomes 1.weight: float32 was chosen on purpose at program.py:4, where it is"
+        "cast only the value that becomes 1.weight to bfloat16: it is updated in float32 on purpose (program.py:4)"
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
@@ -729,7 +729,7 @@ def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_pat
     torch.func.functional_call(net, kept, (x,))  <passed>
     """
     _, f = found(tmp_path, text.replace("<passed>", "#!").replace("<birth>", ""))
-    assert "float32 was chosen on purpose" in f.fix.why and f.fix.safe
+    assert "it is updated in float32 on purpose" in f.fix.why and f.fix.safe
     assert [(e.before, e.after) for e in f.fix.edits] == [
         (
             "kept",
@@ -759,7 +759,8 @@ def test_a_library_s_call_that_gives_nothing_is_not_cast(tmp_path):
     [
         (
             40,
-            ": the cast to float16 rounded no index, because all are below 40 and float16 is exact up to 2,048",
+            ": this is safe, because the cast at program.py:4 changed no index (all are below 40, and float16 holds every "
+            "integer up to 2,048)",
             "leave integers out of the cast at program.py:4",
         ),
         (3000, "", "if there can be numbers above 2,048, leave integers out of the cast at program.py:4 instead,"),

@@ -226,6 +226,20 @@ def test_weights_that_a_run_trains_stay_wide(tmp_path):
     )
     f = found(run(tmp_path, evaluated), "DT205", "note")
     assert f.count == 20 and "stays float32" in f.fix.why
+    # the program's own casts, in each of several batches between two steps
+    cast_by_hand = """
+    class Cast(nn.Linear):
+        def forward(self, x):
+            return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+    net = Cast(8, 8)  #!
+    optimizer = torch.optim.SGD(net.parameters(), 0.5)
+    for _ in range(3):
+        for _ in range(4):
+            net(torch.ones(2, 8).bfloat16()).float().sum().backward()
+        optimizer.step()
+    """
+    f = found(run(tmp_path, cast_by_hand), "DT205", "note")
+    assert f.fix.why.startswith("nothing to change: the optimizer trains") and not f.fix.edits
 
 
 def test_weights_of_one_shape_in_one_place_are_counted_each_by_itself(tmp_path):

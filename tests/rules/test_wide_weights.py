@@ -52,8 +52,8 @@ def test_the_lines_name_the_programs_own_optimizer_loss_and_model():
     _, said = advice(b.recording, origin, "float16", b.recording.places[place])
     assert said == (
         "before the line that makes `opt` (train.py:3): add `for p in net.parameters(): p.data = p.data.float()`",
-        'train.py:5: call `net(...)` under `torch.autocast("cpu", dtype=torch.float16)`',
         'after the line that makes `opt` (train.py:3): add `scaler = torch.amp.GradScaler("cpu")`',
+        'train.py:5: call `net(...)` under `torch.autocast("cpu", dtype=torch.float16)`',
         "train.py:6: replace `error.backward()` with `scaler.scale(error).backward()`",
         "train.py:7: replace `opt.step()` with `scaler.step(opt); scaler.update()`",
     )

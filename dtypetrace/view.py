@@ -107,8 +107,8 @@ class View(ABC):
         the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
         the script itself.
 
-        ``narrow`` ("bfloat16", "float16") asks what of a float32 program may be narrowed: the step, which is then
-        needed, runs under autocast in that dtype, and the plan names the modules that must stay in float32.
+        ``narrow`` ("bfloat16", "float16") asks what of a float32 program may be narrowed. It needs ``step``, which runs
+        under autocast in that dtype; the plan names the modules that must stay in float32.
 
         Raises ValueError for a trace without a reference (``narrow`` needs none), and for ``narrow`` without ``step``.
 
@@ -253,7 +253,7 @@ class Slice:
 
 
 class Why:
-    """The answer of ``why``: ``chains``, one for each tensor; its repr is the text."""
+    """The answer of ``why``. Its repr is the text, ``chains`` has one chain for each tensor."""
 
     def __init__(self, recording: Recording, chains: tuple[Chain, ...]) -> None:
         self._recording = recording
@@ -273,7 +273,7 @@ class Why:
 
 
 class WhatIf:
-    """The answer of ``what_if``: ``forecast`` is the data (``dtypetrace.foresight.Forecast``); its repr is the text."""
+    """The answer of ``what_if``. Its repr is the text, ``forecast`` the data (``dtypetrace.foresight.Forecast``)."""
 
     def __init__(self, forecast: Forecast) -> None:
         self.forecast = forecast
@@ -290,7 +290,7 @@ class WhatIf:
 
 
 class SavedTrace(View):
-    """A trace that was loaded from a file; torch is not needed to look at it."""
+    """A finished trace, loaded from a file or made by ``preflight``; torch is not needed to look at it."""
 
     def __init__(self, results: Results) -> None:
         self._results = results

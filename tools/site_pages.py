@@ -315,8 +315,8 @@ def _listed(paragraph: str, arguments: Sequence[str]) -> str:
     names = "|".join(map(re.escape, arguments))
     if not names or not re.match(rf"(?:{names}): ", paragraph):
         return paragraph
-    parts = re.split(rf"(?<=[.)])\s+(?=(?:{names}): |Returns |Raises )", paragraph)
-    shown = [" ".join(re.sub(rf"^({names}): ", r"`\1`: ", part).split()) for part in parts]
+    parts = re.split(rf"(?<=[.)])\s+(?=(?:{names}):\s|Returns |Raises )", paragraph)
+    shown = [re.sub(rf"^({names}): ", r"`\1`: ", " ".join(part.split())) for part in parts]
     of_arguments = [part for part in shown if part.startswith("`")]
     return "\n\n".join(["\n".join(f"- {part}" for part in of_arguments), *shown[len(of_arguments) :]])
 
@@ -330,7 +330,7 @@ def schema() -> str:
     blocks = [
         "# JSON report",
         f"What `dtypetrace run --json F` and `to_json` write, as schema {written['properties']['schema']['const']}. "
-        f"{written['description']} The same as a JSON Schema for a program: "
+        f"{written['description']} Programs can read the same as a JSON Schema: "
         "[report.schema.json](files/dtypetrace/tables/report.schema.json).",
         "## The report",
         _table(written),

@@ -20,8 +20,9 @@ _ABANDONED = 100
 class Windows:
     """Counts the steps of one thread, and attaches and detaches its watch.
 
-    first: how many steps are watched from the beginning. every: after that, each step whose number is a multiple of it
-    is watched; None for none. over: called when nothing more will be watched.
+    ``first``: how many steps are watched from the beginning. ``every``: after that, each step whose number is a
+    multiple of it is watched; with None no further step is watched. ``over``: a function that is called when nothing
+    more will be watched.
     A program may have several optimizers: the first one sets the pace, and a step of the others belongs to its step.
     """
 

@@ -58,7 +58,7 @@ def test_every_command_prints_what_the_page_says(page, tmp_path, monkeypatch):
 def printed(language: str, block: str, folder: Path) -> str:
     """The block with what its commands print now; a program is written to the file that its first line names."""
     if language == "python" and (named := re.match(r"# (\w+\.py)\n", block)):
-        (folder / named[1]).write_text(block.partition("\n")[2], "utf-8")
+        (folder / named[1]).write_text(block, "utf-8")
     if block.startswith("$ "):
         return "".join(f"$ {command}\n{shell(command, folder)}" for command in re.findall(r"^\$ (.+)$", block, re.M))
     if block.startswith("In [1]: "):

@@ -44,11 +44,11 @@ class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
     model, autofix, numerics, reference and watch_every are as in :func:`trace`. The others are for the command line.
-    whole_script: traces in the program become views of this one. script and source: where the user's own files are.
-    ignore: codes to leave out. steps: the program ends after so many optimizer steps. trace_steps: watching ends after
-    so many; with ``watch_every=n``, each n-th step after them is still watched. dry: large tensors have no values, and
-    every refusal is a prediction. compare_steps: how many optimizer steps are compared with the same steps in higher
-    precision; no finding depends on that.
+    whole_script: a trace that the program opens does not watch by itself, but shows what this one recorded. script and
+    source: where the user's own files are. ignore: codes to leave out. steps: the program ends after so many optimizer
+    steps. trace_steps: watching ends after so many; with ``watch_every=n``, later steps whose number is a multiple of n
+    are still watched. dry: large tensors have no values, and every refusal is a prediction. compare_steps: how many
+    optimizer steps are compared with the same steps in higher precision; no finding depends on that.
 
     Raises TypeError for a model that is not a module, ValueError for a ``watch_every`` that is not a number of steps or
     cannot go with the other options, RuntimeError for a second open trace in one thread.
@@ -275,7 +275,7 @@ class Trace(View):
 
     @property
     def unjudged(self) -> Recording:
-        """The recording with facts that were read from the source, which it holds until the findings are made."""
+        """The recording before the findings are made, with facts from the program's source code."""
         recorded = self._recorded
         if recorded is None:
             recorded = snapshot(self._watch.recorder)

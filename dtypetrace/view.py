@@ -135,8 +135,9 @@ class View(ABC):
 
         changes: names to dtypes, ``{"vae": "bfloat16", "mask": "float16"}``. A name is a module's, a parameter's, that
         of a variable on the line that gave a tensor its dtype, or ``file.py:12``. autocast: the dtype that autocast
-        computes in, ``"off"`` for no autocast, None for what was recorded. Nothing is run: the dtypes are carried
-        through the recorded ops by the measured rules of the operators. Raises
+        computes in, ``"off"`` for no autocast, None for what was recorded.
+
+        Nothing is run: the dtypes are carried through the recorded ops by the measured rules of the operators. Raises
         ``dtypetrace.foresight.UnknownNameError`` (a ValueError) for a name that was not recorded and for what is no
         floating dtype.
 

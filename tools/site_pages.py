@@ -330,7 +330,7 @@ def schema() -> str:
     blocks = [
         "# JSON report",
         f"What `dtypetrace run --json F` and `to_json` write, as schema {written['properties']['schema']['const']}. "
-        f"{written['description']} Programs can read the same as a JSON Schema: "
+        f"{written['description']} The same description for programs, as a JSON Schema: "
         "[report.schema.json](files/dtypetrace/tables/report.schema.json).",
         "## The report",
         _table(written),

@@ -12,16 +12,17 @@ from . import arguments
 class FixCommand:
     """Repair a script: patch its source, prove the patch by running it, and show it as a diff.
 
-    The script runs at least twice, each time in a process of its own and with its random numbers seeded: once with
-    casts inserted, to find every dtype that is refused, and once with the patch. What it prints is shown once, on
-    stderr; stdout gets the diff. Nothing is written without --write.
+    The script runs several times, each time in a process of its own and with its random numbers seeded: first with
+    casts inserted, to find every dtype that is refused, and then with patches, if there are any to try. What it prints
+    is shown once, on stderr; stdout gets the diff. Nothing is written without --write.
 
     If adapters (LoRA and the like) in float16 or bfloat16 do not learn, the script runs twice more, with the adapters
     in float32. The comparison shows what kept each adapter from learning, and whether it learns in float32. Then fix
     tries edits that keep trained weights in float32, until one is proven.
 
-    Exit status: 0 if the patch is proven and the adapters learn, or if there is nothing to fix; 1 if not; 2 for wrong
-    usage."""
+    Exit status: 0 if the patch is proven and the adapters are updated, or if there is nothing that fix can change; 1 if
+    not; 2 for wrong usage.
+    """
 
     name = "fix"
     usage = "dtypetrace fix [options] (script.py | -m module) [args ...]"

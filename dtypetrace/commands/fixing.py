@@ -193,7 +193,7 @@ def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:
     if trained is not None and trained.proof.proven and trained.adapters and retraining.no_worse:
         _say(
             "float32 alone was not enough for these adapters; with this patch each of them is updated "
-            "(its effect on the loss was not measured)"
+            "(whether the loss falls was not measured: that takes more steps)"
         )
         return True
     if advice := adapters_again.advice(retraining):

@@ -107,7 +107,7 @@ class RunCommand:
             "--watch",
             type=arguments.every,
             metavar="every=N",
-            help="watch the first 3 steps (or --trace-steps N), then one step in N; the others are only counted",
+            help="watch the first 3 steps (--trace-steps changes the 3), then one step in N; others are only counted",
         )
         arguments.add_format(parser)
         arguments.add_fail_on(parser, "exit with 1 instead of 0 if a finding is this severe or more")

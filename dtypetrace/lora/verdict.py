@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..records import State, Update
 from ..rules.mechanisms import LEAST_STEPS, MECHANISMS, Mechanism, compared, mechanism, of_adapter
 from ..tables.dtypes import DTYPES, bytes_of
+from ..tables.english import quoted
 
 STANDARD_ERRORS = 2.0
 ROUNDINGS = 4.0
@@ -240,9 +241,9 @@ def some_of(members: Sequence[AdapterVerdict], everyone: Sequence[AdapterVerdict
     """Which adapters: one by its name, several by their number and the first one's name."""
     if len(members) == len(everyone):
         if len(members) == 1:
-            return f"the adapter {members[0].name}"
-        return f"all {len(members)} adapters (such as {members[0].name})"
-    return f"{len(members)} of {len(everyone)} adapters (such as {members[0].name})"
+            return f"the adapter {quoted(members[0].name)}"
+        return f"all {len(members)} adapters (such as {quoted(members[0].name)})"
+    return f"{len(members)} of {len(everyone)} adapters (such as {quoted(members[0].name)})"
 
 
 def with_facts(name: str, facts: tuple[str, ...]) -> str:

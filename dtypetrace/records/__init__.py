@@ -62,7 +62,7 @@ class Event:
     An event is an origin if its ``how`` is ``factory``, ``cast``, ``conversion``, ``parameter``, ``load``, ``input``,
     ``worker``, ``autocast``, ``reinterpret``, or ``promotion`` without parents. A ``promotion`` with parents widens a
     dtype on its way. ``form`` turns real into complex or complex into real, in the same precision. ``attribute``: a
-    ``.to(x.dtype)`` changed nothing, because the tensor already had x's dtype; it still depends on x from there on.
+    ``.to(x.dtype)`` of a tensor that already had x's dtype; from there on it depends on x, too.
     """
 
     how: str
@@ -355,8 +355,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class FlowStep:
-    """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``,
-    ``promotion``, ``autocast`` or ``copy``."""
+    """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``
+    (to the dtype that was read from another tensor), ``promotion``, ``autocast`` or ``copy``."""
 
     place: Place
     op: str
@@ -413,7 +413,7 @@ class Fix:
 
     @property
     def words(self) -> str:
-        """The change and its lines in one sentence, for outputs that cannot show a list."""
+        """The change with what is to be typed by hand (``lines``), in one sentence, for outputs that show no list."""
         return f"{self.why}: {'; '.join(self.lines)}" if self.lines else self.why
 
 
@@ -459,7 +459,8 @@ class Finding:
     """Facts that led to the verdict, one sentence each."""
     reach: Reach | None = None
     principle: str = ""
-    """Name of the principle that judged a collision (``rules.principles``); empty where nothing was refused."""
+    """Name of the rule that decided which of the dtypes is wrong (``rules.principles``); empty where nothing was
+    refused."""
     sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
     """The sources of its recording, so that a finding can show its lines by itself. Not in the JSON report."""
 

@@ -161,7 +161,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings that decide the dtypes a run will compute in, read before it computes."""
+    """The settings that decide the dtypes a run will compute in, read before it computes. This is not a
+    ``PrecisionPlan``, which says what to keep in float32."""
 
     place: int
     model: str

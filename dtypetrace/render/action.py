@@ -203,8 +203,14 @@ def _otherwise(f: Finding) -> str:
     if not f.flow:
         return ""
     last = f.flow[-1]
-    at = f"at {_short(f.site)}, " if f.site.user_frame is not None else ""
-    return sentence(at + wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)) if last.said else ""
+    if not last.said:
+        return ""
+    label = wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)
+    if f.site.user_frame is None:
+        return sentence(label)
+    if "this line's" in label:
+        return sentence(label.replace("this line's", f"{_short(f.site)}'s"))
+    return sentence(f"at {_short(f.site)}, {label}")
 
 
 def _short(place: Place) -> str:

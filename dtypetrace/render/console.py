@@ -249,7 +249,11 @@ def notes_for(finding: Finding) -> list[str]:
         read = next((step for step in finding.flow if step.how == "attribute"), None)
         if read is not None:
             casts = wording.like_attribute(read).partition(", which is ")[0]
-            born = f": {casts}, which is {read.to} because of {wording.at(origin.place)}"
+            because = f"{casts}, which is {read.to} because of {wording.at(origin.place)}"
+            if casts.startswith("in "):  # the library's names for tensors are not the program's: one is enough
+                notes.append(f"dtypetrace: the {finding.culprit.dtype} comes from here: {because}")
+                return _with_help(finding, notes)
+            born = f": {because}"
         if origin.op == UNWATCHED:
             born = f", {wording.UNSEEN_BIRTH}"
         # a promotion after the birth made the dtype that is refused
@@ -260,6 +264,10 @@ def notes_for(finding: Finding) -> list[str]:
             met = next((dtype for dtype in both if dtype != finding.flow[0].to), "another dtype")
             born = f", because {finding.flow[0].to} (born at {wording.at(origin.place)}) meets {met} at {at}"
         notes.append(f"dtypetrace: {name} is {finding.culprit.dtype}{born}")
+    return _with_help(finding, notes)
+
+
+def _with_help(finding: Finding, notes: list[str]) -> list[str]:
     if finding.fix is not None:
         notes.append(f"dtypetrace help: {wording.with_place(finding.fix, finding.fix.words)}")
     return [seen(note) for note in notes]

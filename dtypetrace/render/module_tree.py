@@ -158,14 +158,20 @@ _HELD = ("parameter", "buffer")
 
 
 def _count(op: Op, own: Sequence[Module]) -> None:
-    """Counts an op, and the floating dtypes that it made, in the modules that it ran in."""
-    floats = [d for d in op.outputs if d in FLOATING]
-    made = op.count * result_bytes(op) if op.outputs[:1] == tuple(floats[:1]) and op.effect != "view" else 0
+    """Counts an op, and the floating dtype that it made, in the modules that it ran in."""
+    dtype = _result(op)
+    made = op.count * result_bytes(op) if op.outputs[:1] == (dtype,) and op.effect != "view" else 0
     for module in own:
         module.ops += op.count
-        module.makes.update(floats)
-        for number, dtype in enumerate(floats):
-            (module.gradients if op.phase == "backward" else module.computed)[dtype] += 0 if number else made
+        if dtype:
+            module.makes.add(dtype)
+            (module.gradients if op.phase == "backward" else module.computed)[dtype] += made
+
+
+def _result(op: Op) -> str:
+    """The dtype of an op's first floating result, empty where it has none. Others, such as the statistics that a norm
+    saves for its backward pass, stay inside."""
+    return next((d for d in op.outputs if d in FLOATING), "")
 
 
 @dataclass
@@ -207,8 +213,8 @@ def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[s
     for number, op in enumerate(recording.ops):
         # no watched op used it, so it left the model
         if op.phase == "forward" and number not in streams.used and (op.place, op.op, op.module) not in broken:
-            for full in set(around.get(op.module, ())) - ended:
-                known[full].gives.update(d for d in op.outputs if d in FLOATING)
+            for full in set(around.get(op.module, ())) - ended if _result(op) else ():
+                known[full].gives.add(_result(op))
 
 
 def _ended(refused: Sequence[Refused], around: dict[str, tuple[str, ...]]) -> set[str]:

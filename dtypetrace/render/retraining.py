@@ -129,6 +129,8 @@ def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
 _LEGEND = (
     "An adapter's numbers are those of both its matrices, its verdict is that of the worse one.",
     "zeros, subnormal: shares of the gradient; float16 holds subnormal numbers (below 6e-05) with fewer digits.",
+    "moved: share of the numbers whose gradient is not zero.",
+    "Of more than eight steps, the first eight are measured, then every second one, from the 32nd on every sixteenth.",
 )
 
 
@@ -139,7 +141,7 @@ def text(r: Retraining) -> str:
     for sentence in why(r):
         lines += textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     header = ("gradient", "zeros", "subnormal", "moved", "update", "resolution")
-    lines += ["", f"{'':42}" + "".join(f"{h:>12}" for h in header)]
+    lines += ["", f"  {'run':<12}{'dtype':<10}{'verdict':<18}" + "".join(f"{h:>12}" for h in header)]
     for row in map(_row, _alike(r)):
         lines.append(row.name + (f", and {row.more} more like it" if row.more else ""))
         for run in row.runs:

@@ -215,7 +215,7 @@ def operand_notes(f: Finding) -> list[str]:
             return [f"{name} is {other.dtype}: {_unseen_birth(other)}"]
         if other.holder is not None:
             return [f"{name} was {other.dtype} before tracing started"]
-        return [f"{name} is {other.dtype}: it existed before tracing started, or was computed from what did"]
+        return [f"{name} is {other.dtype}: it, or a tensor from which it was computed, existed before tracing started"]
     return [f"{name} is {other.dtype} because of {event(other.origin)}"]
 
 

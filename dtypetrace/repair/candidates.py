@@ -96,7 +96,8 @@ class Problem:
         """What a candidate does, and on which line."""
         fix = self.fixes[name]
         place = short(fix.place)
-        return fix.why if not place or place in fix.why else f"{fix.why} ({place})"
+        change, colon, reason = fix.why.partition(": ")
+        return fix.why if not place or place in change else f"{change} ({place}){colon}{reason}"
 
 
 def _line(fix: Fix) -> tuple[str, int]:

@@ -355,7 +355,8 @@ class Repair:
             before = f"run 1 stopped where no cast helps; up to there, {'; '.join(map(_agree, found))}"
             return Proof(True, f"nothing is refused; {before}{self._steps(patched)}", rounds)
         if count := finite(patched):
-            why = f"no healed run reached its end, so nothing was compared, but its {count} values are finite"
+            finite_ones = f"its module outputs, losses and gradients ({count} in all) are finite"
+            why = f"no healed run reached its end, so nothing was compared; the patched one did, and {finite_ones}"
             return Proof(True, f"nothing is refused; {why}{self._steps(patched)}", rounds)
         return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
 

@@ -50,7 +50,7 @@ def said(recording: Recording, own: Recording | None = None) -> str:
         share, before = _share(updates), ""
         if own is not None and _updates(own):
             others = _share(_updates(own))
-            before = " (the same without the patch)" if others == share else f" (without the patch: {others})"
+            before = " (in the healed run, too)" if others == share else f" (in the healed run: {others})"
         return f"the updates of {many} in {steps} are {share} as large as in higher precision{before}"
     if any(u.steps for u in recording.updates) and _in_16_bits(recording):
         return "what its steps do to the weights was not compared with higher precision"

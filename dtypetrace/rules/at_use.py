@@ -214,7 +214,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
-        on_purpose = f"the computation before it is in {case.culprit.dtype} on purpose ({short(case.here)})"
+        on_purpose = f"the {case.culprit.dtype} of {short(case.here)} is there on purpose"
         why = f"cast only what is returned to {wanted}: {on_purpose}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
         return
@@ -231,7 +231,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
 
 
 _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
-    (lambda case: case.island, "the computation before it is in {dtype} on purpose ({at})"),
+    (lambda case: case.island, "the {dtype} of {at} is there on purpose"),
     (lambda case: case.from_trained, "it comes from weights that are trained in {dtype} ({at})"),
     (lambda case: case.narrowed_elsewhere, "the program keeps {dtype} from {at} on, and casts other results of it"),
 )

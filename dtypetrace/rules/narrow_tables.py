@@ -208,7 +208,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     place = run.place(table)
     culprit = _culprit(run, narrow, dtype)
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
-    makes = f"{quoted(table.op)} makes a table of {dtype} numbers"
+    makes = f"{quoted(table.op)} makes the table from {dtype} numbers"
     if narrow.back:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
     notes = [narrow.what]

@@ -100,7 +100,7 @@ class PrecisionPlan:
         return keeping.keep_wide(model, [c.module for c in self.keep])
 
     def to_dataframe(self) -> Any:
-        """A ``pandas.DataFrame``, one row for each module, those to keep first."""
+        """A ``pandas.DataFrame``, one row for each module; the modules to keep come first."""
         import pandas
 
         kept = {c.module for c in self.keep}

@@ -272,7 +272,8 @@ def most_parameters(case: Collision) -> Verdict | None:
 
 
 def float8_multiplied(case: Collision) -> Verdict | None:
-    """Where an operation does not promote float8, the only other dtype is right."""
+    """Where an operation mixes float8 with exactly one other dtype and does not promote float8, the other dtype is
+    right."""
     wide = case.present - (STORAGE_ONLY & FLOATING)
     if case.refused.code != "DT112" or len(wide) != 1:
         return None
@@ -336,8 +337,8 @@ def sum_of_widened(case: Collision) -> Verdict | None:
 
 
 def not_cast_back(case: Collision) -> Verdict | None:
-    """A value is wrong if it was cast, and then meets a tensor that has the origin which the value had before its
-    cast: it was not cast back."""
+    """Where two tensors come from the same origin and only one of them was cast, the cast one is wrong: it was not cast
+    back."""
     if len(case.present) != 2 or len(case.sides) != 2:
         return None
     for one, other in (case.sides, case.sides[::-1]):

@@ -270,7 +270,8 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         end = run.ops[cause.ends]
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
         until = f", until {end.op}() cast back{where}"
-    ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''} ({work}{quantity(reach.bytes, 'B')} of results)"
+    both = " in forward and backward" if any(run.ops[n].phase == "backward" for n in cause.ran) else ""
+    ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{both} ({work}{quantity(reach.bytes, 'B')} of results)"
     yield f"because of {quoted(culprit.shown)}, {ops} ran in {made}{until}"
     if not cause.chosen:
         yield f"{quoted(culprit.shown)} is {culprit.dtype}; {_whose(run, cause)} {cause.expected}"

@@ -174,7 +174,7 @@ def _narrowed(f: Finding) -> str | None:
 
 def _coarse_table(f: Finding) -> str | None:
     dtype = f.culprit.dtype if f.culprit else ""
-    return f"{quoted(f.op)} makes a table from {dtype} numbers, too coarse for its entries" if dtype and f.op else None
+    return f"{quoted(f.op)} makes a table from {dtype} numbers, which are too coarse for it" if dtype and f.op else None
 
 
 def _rounded_away(f: Finding) -> str | None:
@@ -215,8 +215,9 @@ def training(code: str, members: list[Update], still: bool, ran: int) -> str:
     weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
     many = f"{len(members)} {weights}s" if len(members) > 1 else f"{weights} {shared([first.name], 1)}"
     steps = max(u.steps or u.zero for u in members)
-    measured = "measured " if 1 < steps < ran else ""
-    took = f"{steps} {measured}{first.optimizer} step{'s' if steps != 1 else ''}"
+    took = f"{steps} {first.optimizer} step{'s' if steps != 1 else ''}"
+    if 1 < steps < ran:
+        took = f"{steps} measured {first.optimizer} steps (of {ran})"
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
     if code == "DT304" and still:

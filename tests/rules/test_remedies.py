@@ -456,7 +456,7 @@ def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(t
     _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
     assert f.fix.why == "cast to float16 here instead, or remove this cast"
     _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
-    assert "is in float32 on purpose" in f.fix.why and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
+    assert "is there on purpose" in f.fix.why and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
 
 
 def test_each_further_remedy_says_what_sets_it_back(tmp_path):

@@ -199,7 +199,7 @@ class Trace(View):
             first = f"the first {windows.first} were" if windows.first > 1 else "the first was"
             self.not_seen(f"{left:,} of {windows.rounds:,} steps: {first} watched, then one in {windows.every}")
         if windows.missed:
-            self.not_seen("later steps: an optimizer's step inside a backward pass cannot begin to be watched")
+            self.not_seen("later steps: watching cannot begin again in an optimizer's step inside a backward pass")
 
     def _close(self, error: BaseException | None) -> None:
         """Removes everything. May be called again where an interrupt ended it."""
@@ -275,7 +275,7 @@ class Trace(View):
 
     @property
     def unjudged(self) -> Recording:
-        """The recording before the findings are made, with facts from the program's source code."""
+        """``recording`` with the facts from the program's source code that the findings are made from."""
         recorded = self._recorded
         if recorded is None:
             recorded = snapshot(self._watch.recorder)
@@ -387,7 +387,7 @@ def trace(
     could move. ``reference`` runs each operator a second time in higher precision and measures the error of each; the
     program's own values do not change. ``watch_every=200`` watches the first three optimizer steps, then each whose
     number is a multiple of 200; between them nothing is installed but a count of the steps, so that it can stay on.
-    Raises ValueError where it is below 1 or with ``autofix`` or ``reference``.
+    Raises ValueError if ``watch_every`` is below 1 or is combined with ``autofix`` or ``reference``.
 
     >>> import torch, dtypetrace
     >>> model = torch.nn.Linear(2, 2)

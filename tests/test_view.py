@@ -37,7 +37,7 @@ def test_why_of_a_module_shows_its_parameters_and_its_inputs():
     assert chains["head.inner.weight"].origin.line == line_of("model is cast")
     assert chains["input of head.inner"].origin.line == line_of("input is made")
     assert repr(t.why("inner.weight")).startswith(
-        "head.inner.weight: bfloat16\n  born: cast by bfloat16, float32 -> bfloat16"
+        "head.inner.weight: bfloat16\n  born: cast by bfloat16(), float32 -> bfloat16"
     )
 
 

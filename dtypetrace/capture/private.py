@@ -409,7 +409,7 @@ class unseen:
 
 
 _SUSPENDED = {f.__code__ for f in (_GeneratorContextManager.__enter__, _GeneratorContextManager.__exit__)}
-_aside = offered("torch.overrides", "_pop_mode_temporarily", "modes that an interrupt puts aside", None)
+_aside = offered("torch.overrides", "_pop_mode_temporarily", "restoring torch's modes after Ctrl-C", None)
 _SET_ASIDE = {inspect.unwrap(_aside).__code__} if _aside else set()
 
 

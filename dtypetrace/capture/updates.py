@@ -407,7 +407,9 @@ class _Samples:
             here = hit[some]
             zeros = ((values == 0) & here).sum(1) / here.sum(1).clamp(min=1)
             seen = torch.zeros(3, len(self.tracked), dtype=torch.float32, device=self.device)
-            seen[:, some] = torch.stack([zeros, (~torch.isfinite(values)).any(1).float(), torch.ones_like(zeros)])
+            broken = (~torch.isfinite(values)).any(1)
+            # a quotient of counts has the program's default dtype
+            seen[:, some] = torch.stack([part.to(seen.dtype) for part in (zeros, broken, torch.ones_like(zeros))])
             # keep the worst of all steps: after the first NaN everything is NaN
             self.states[key] = torch.maximum(self.states[key], seen) if key in self.states else seen
 

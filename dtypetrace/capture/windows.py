@@ -91,7 +91,7 @@ class Windows:
         self.settle(wanted)
 
     def settle(self, wanted: bool = False) -> None:
-        """Attaches or detaches now."""
+        """Attaches if ``wanted``, else detaches; for good where no later step is watched."""
         self.waiting = False
         if wanted:
             self.attach()

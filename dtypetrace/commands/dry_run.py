@@ -40,7 +40,7 @@ def stopped(error: Exception, trace: Any) -> Stopped | None:
     text = " ".join(str(error).split())
     said, at = f"{type(error).__name__}: {_short(text)}", _where(error, trace)
     if trace.dry_run.passes.emptied:
-        return Stopped(0, f"dtypetrace: the dry run ended{at}: it leaves the third pass over the data empty ({said})")
+        return Stopped(0, f"dtypetrace: the dry run ended{at}: its third pass over the data has no batches ({said})")
     why, hint = _why(error)
     if not hint:
         asked = [f"{_relative(f, trace.root)}:{n}" for f, n, *_ in trace.dry_run.values.lines() if trace.is_users(f)]
@@ -57,7 +57,7 @@ def _why(error: Exception) -> tuple[str, str]:
 
     chain = list(_chain(error))
     if any(isinstance(e, NeedsValueError) for e in chain):
-        return "the program needs values", "Let it skip this part, or run it with --steps before it"
+        return "the program needs values", "Let the program skip this part, or end the run before it with --steps N"
     if any(isinstance(e, NotPretendedError) for e in chain):
         return "a dry run cannot load this", "Leave the quantization out for the dry run"
     found = next((m for e in chain if (m := _NO_KERNEL.search(str(e)))), None)

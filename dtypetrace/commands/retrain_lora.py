@@ -34,15 +34,15 @@ def retrain_lora(
     model: the module that holds the adapters: PEFT's, any with ``lora_down`` and ``lora_up`` or ``lora_A`` and
     ``lora_B``, or trainable weights next to frozen ones; ``nn.ModuleList([base, adapters])`` if they are outside the
     base. compute_loss: ``compute_loss(model)`` returns the scalar loss of one step. It is called ``3 * steps`` times
-    (in both runs, and once more with untrained weights), each time with random numbers seeded by the step, and should
-    draw the same batch for the same seed. make_optimizer: ``make_optimizer(parameters)`` returns an optimizer for a
-    list of trainable parameters; any object with ``param_groups``, ``state`` and ``step()``. Both functions can also be
-    written without a parameter. steps: at least 2, because in the first step a LoRA's down matrix rightly gets no
-    gradient. autocast_dtype: the dtype that the program's autocast computes in, for both runs. Without it, the first
-    run, with the adapters as they are, has no autocast, and the float32 run computes in the base's dtype by autocast.
-    scaler: the program's GradScaler; each run gets a copy. Without it, the float32 run gets one if it computes in
-    float16. keep: leave the adapters in float32 and trained, instead of restoring everything (weights, dtypes,
-    gradients, buffers, modes, random numbers).
+    (for each step in both runs, and for each step again with untrained weights), each time with random numbers seeded
+    by the step, and should draw the same batch for the same seed. make_optimizer: ``make_optimizer(parameters)``
+    returns an optimizer for a list of trainable parameters; any object with ``param_groups``, ``state`` and ``step()``.
+    Both functions can also be written without a parameter. steps: at least 2, because in the first step a LoRA's down
+    matrix rightly gets no gradient. autocast_dtype: the dtype that the program's autocast computes in, for both runs.
+    Without it, the first run, with the adapters as they are, has no autocast, and the float32 run computes in the
+    base's dtype by autocast. scaler: the program's GradScaler; each run gets a copy. Without it, the float32 run gets
+    one if it computes in float16. keep: leave the adapters in float32 and trained, instead of restoring everything
+    (weights, dtypes, gradients, buffers, modes, random numbers).
 
     Returns a ``RetrainingResult``: ``confirmed``, ``why``, ``adapters`` with their verdicts ``before`` and ``after``,
     ``to_dataframe()``. An error that ends only one of the runs is reported in the result; one that ends both is raised,

@@ -356,7 +356,8 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class FlowStep:
     """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``
-    (to the dtype that was read from another tensor), ``promotion``, ``autocast`` or ``copy``."""
+    (a cast to a dtype that was read from another tensor, whether or not it changed anything), ``promotion``,
+    ``autocast`` or ``copy``."""
 
     place: Place
     op: str
@@ -459,8 +460,7 @@ class Finding:
     """Facts that led to the verdict, one sentence each."""
     reach: Reach | None = None
     principle: str = ""
-    """Name of the rule that decided which of the dtypes is wrong (``rules.principles``); empty where nothing was
-    refused."""
+    """The rule that decided which of the dtypes is wrong (``rules.principles``); empty where nothing was refused."""
     sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
     """The sources of its recording, so that a finding can show its lines by itself. Not in the JSON report."""
 

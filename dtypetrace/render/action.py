@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Place, Recording
-from ..tables.english import capitalised, listed
+from ..tables.english import capitalised, listed, split_reason
 from . import wording
 from .cards import DiffBlock, changes_of, file_of
 from .worded_edits import edits_of
@@ -109,8 +109,8 @@ def _headline(
     title = sentence(f.title)
     if f.fix is None:
         return [(title, False)], [], []
-    change, _, why = f.fix.why.partition(": ")
-    reason = [sentence(why)] if why else []
+    change, why = split_reason(f.fix.why)
+    reason = [sentence(why.removeprefix(": "))] if why else []
     if edits := edits_of(recording, f):
         edit = edits[0]
         lead: list[_Piece] = [

@@ -177,7 +177,11 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
     frame = other.origin.place.user_frame if other is not None else None
     if not labels or other is None or frame is None or not frame.user or frame in [shown for shown, _ in labels]:
         return labels
-    return [*labels[:-1], (frame, f"{subject(other, f.op, f.phase, f.site)} is {other.dtype} since here"), labels[-1]]
+    return [
+        *labels[:-1],
+        (frame, f"{subject(other, f.op, f.phase, f.site)} is {other.dtype} because of this line"),
+        labels[-1],
+    ]
 
 
 def changes_of(recording: Recording, f: Finding) -> list[DiffBlock]:

@@ -250,7 +250,7 @@ def notes_for(finding: Finding) -> list[str]:
         if read is not None:
             casts = wording.like_attribute(read).partition(", which is ")[0]
             because = f"{casts}, which is {read.to} because of {wording.at(origin.place)}"
-            if casts.startswith("in "):  # the library's names for tensors are not the program's: one is enough
+            if not read.place.stack[0].user:  # the library's names for tensors are not the program's: one is enough
                 notes.append(f"dtypetrace: the {finding.culprit.dtype} comes from here: {because}")
                 return _with_help(finding, notes)
             born = f": {because}"

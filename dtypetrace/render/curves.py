@@ -162,7 +162,8 @@ def _differences(result: Retraining, x: int) -> str:
     if not any(math.isfinite(v) for one in series for v in one.numbers):
         return ""
     zero = [Level("no difference", 0.0, "")]
-    return _panel(x, "loss in float32, difference (below 0 is better)", series, zero, result.steps, logarithmic=False)
+    title = "loss in float32 minus the other one (below 0 is better)"
+    return _panel(x, title, series, zero, result.steps, logarithmic=False)
 
 
 def _inked(dtype: str, what: str = "stroke") -> str:

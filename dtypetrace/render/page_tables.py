@@ -146,7 +146,7 @@ def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
         _group(kinds, entries),
         _group([("module", "text")], [_module(r.module) for r in rows]),
         _group([("your line", "text")], [short(r.place)[0] for r in rows], _line),
-        _group([("in", "text")], [short(r.place)[1] for r in rows], _line),
+        _group([("library line", "text")], [short(r.place)[1] for r in rows], _line),
         _numbers("calls", [r.count for r in rows]),
     ]
     return _table(
@@ -186,7 +186,7 @@ def _casts(recording: Recording, rows: Sequence[listings.OpRow], short: _Short) 
         _group([("op", "text"), ("phase", "text")], [(c.op, c.phase) for c in casts]),
         _group([("module", "text")], [_module(c.module) for c in casts]),
         _group([("your line", "text")], [short(c.place)[0] for c in casts], _line),
-        _group([("in", "text")], [short(c.place)[1] for c in casts], _line),
+        _group([("library line", "text")], [short(c.place)[1] for c in casts], _line),
         _group([("round trip", "flag")], [(int(c.round_trip),) for c in casts]),
         _numbers("times", [c.count for c in casts]),
         *([_numbers("bytes", [c.bytes for c in casts], "bytes")] if any(c.bytes for c in casts) else ()),

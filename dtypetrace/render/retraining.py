@@ -36,6 +36,9 @@ def headline(r: Retraining) -> str:
         return "Confirmed: in float32 the adapters learn"
     if r.confirmed:
         return f"In float32 the adapters' weights move; over {r.steps} steps that hardly lowers the loss"
+    healthy = sum(v.after.verdict == "healthy" for v in r.adapters)
+    if 0 < healthy < len(r.adapters):
+        return f"Not confirmed: in float32 only {healthy} of {len(r.adapters)} adapters were seen to learn"
     return "Not confirmed: in float32 the adapters were not seen to learn"
 
 
@@ -128,8 +131,8 @@ def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
 
 _LEGEND = (
     "An adapter's numbers are those of both its matrices, its verdict is that of the worse one.",
-    "zeros, subnormal: shares of the gradient; float16 holds subnormal numbers (below 6e-05) with fewer digits.",
-    "moved: share of the numbers whose gradient is not zero.",
+    "zeros: share of the gradient that is exactly zero; subnormal: share below 6e-05, where float16 has fewer digits.",
+    "moved: of the numbers whose gradient is not zero, the share that changed.",
     "Of more than eight steps, the first eight are measured, then every second one, from the 32nd on every sixteenth.",
 )
 

@@ -7,7 +7,7 @@ import re
 
 from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
 from ..tables.dtypes import FLOATING
-from ..tables.english import called, quoted, subject
+from ..tables.english import called, quoted, split_reason, subject
 from ..tables.operators import TAKES_DTYPE
 
 
@@ -56,12 +56,11 @@ def like_attribute(step: FlowStep) -> str:
     frame = step.place.stack[0] if step.place.stack else None
     if frame is None or frame == step.place.user_frame:
         cast = quoted(step.receiver) if step.receiver else "a tensor"
+        if step.op in TAKES_DTYPE:
+            return f"{step.op}() takes the dtype of {step.via or 'an attribute'}, which is {step.to} here"
         return f"{step.op}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} here"
-    owner, _, attribute = step.via.rpartition(".")
-    there = f"the {quoted(owner)} there" if owner.isidentifier() and owner != "self" else quoted(owner)
-    read = f"the dtype of {there}" if attribute == "dtype" and owner else step.via or "an attribute"
     cast, where = quoted(step.receiver) if step.receiver else "a tensor", f"in {relative(frame.file)}:{frame.line}"
-    return f"in {frame.function}(), {cast} is cast to {read}, which is {step.to} here ({where})"
+    return f"{frame.function}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} in this call ({where})"
 
 
 def _mixed(step: FlowStep) -> str:
@@ -101,8 +100,8 @@ def fix_at(fix: Fix) -> str:
 def with_place(fix: Fix, words: str) -> str:
     """The words of a fix with its place, which follows what to do and stands before the reason for it."""
     at = fix_at(fix)
-    change, colon, reason = words.partition(": ")
-    return f"{change} ({at}){colon}{reason}" if at else words
+    change, reason = split_reason(words)
+    return f"{change} ({at}){reason}" if at else words
 
 
 _NAMES_A_LINE = re.compile(r"\w\.\w+:\d+")

@@ -16,6 +16,7 @@ from ..records import Finding, Fix, Place, Recording, Refused
 from ..rules import checks, elsewhere, remedies
 from ..rules.case import SHARED, Case, short
 from ..source.patch import Change, Patch
+from ..tables.english import split_reason
 from ..tables.operators import RANDOM
 
 BEST = "remedy"
@@ -87,6 +88,8 @@ class Problem:
         lines = [_line(self.fixes[self.chosen])] if self.chosen else []
         found = []
         for name in self.remaining():
+            if name == _UNCHECKED:
+                continue
             if (line := _line(self.fixes[name])) not in lines:
                 lines.append(line)
                 found.append(self.described(name))
@@ -96,8 +99,12 @@ class Problem:
         """What a candidate does, and on which line."""
         fix = self.fixes[name]
         place = short(fix.place)
-        change, colon, reason = fix.why.partition(": ")
-        return fix.why if not place or place in change else f"{change} ({place}){colon}{reason}"
+        change, reason = split_reason(fix.why)
+        return fix.why if not place or place in change else f"{change} ({place}){reason}"
+
+
+_UNCHECKED = "own lines"
+"""What a call of the program's own gives may hold the tensor and be none: only a run shows whether it can be cast."""
 
 
 def _line(fix: Fix) -> tuple[str, int]:

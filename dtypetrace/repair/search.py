@@ -356,7 +356,7 @@ class Repair:
             return Proof(True, f"nothing is refused; {before}{self._steps(patched)}", rounds)
         if count := finite(patched):
             finite_ones = f"its module outputs, losses and gradients ({count} in all) are finite"
-            why = f"no healed run reached its end, so nothing was compared; the patched one did, and {finite_ones}"
+            why = f"the patched run reaches its end, and {finite_ones}; no healed run did, so nothing could be compared"
             return Proof(True, f"nothing is refused; {why}{self._steps(patched)}", rounds)
         return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
 

@@ -46,10 +46,8 @@ def default_dtype(case: Case) -> Iterator[Fix]:
     edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
     if edits:
         taken = short(made.place) if made else "this"
-        words = (
-            f"the default dtype was set to {case.culprit.dtype} at {short(case.here)} and not set back before {taken}"
-        )
-        why = f"{words}: set it back there, or cast {quoted(case.culprit.shown)} to {case.born} here"
+        words = f"{short(case.here)} set it to {case.culprit.dtype}, and it was not set back before {taken}"
+        why = f"set the default dtype back, or cast {quoted(case.culprit.shown)} to {case.born} here: {words}"
         yield Fix("cast", case.site, edits, True, why, alone)
     yield from _set_back(case, made.place if made else case.site, alone)
     if not edits:
@@ -154,4 +152,6 @@ def birth(case: Case) -> Iterator[Fix]:
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(kind, case.born, case.origin.op)
+    if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
+        words = cast_words(edit, case.born)  # the factory is a library's, and its call takes no dtype
     yield Fix("dtype", case.here, one(edit), True, words, case.others)

@@ -196,8 +196,8 @@ def leaves_part(case: Case) -> Iterator[Fix]:
         return
     if case.culprit.holder is not None or case.writes_into:
         return
-    made = f"{quoted(case.culprit.shown)} comes from a part that was cast to {case.culprit.dtype}"
-    why = f"{made}: cast it back to {wanted} here"
+    made = f"it comes from a part that was cast to {case.culprit.dtype}"
+    why = f"cast {quoted(case.culprit.shown)} back to {wanted} here: {made}"
     whole = f"keep that part in {wanted}, {short(case.here)}"
     yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, (whole,))
 
@@ -225,6 +225,8 @@ def wide_island(case: Case) -> Iterator[Fix]:
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
             what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
+            if len(edits) > 1:
+                what = f"{what} and what goes with it"
             reason = purpose.format(dtype=case.culprit.dtype, at=short(case.here))
             why = f"cast only {what} back to {wanted} {where}: {reason}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())

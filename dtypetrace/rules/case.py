@@ -234,7 +234,7 @@ def _at_site(case: Case) -> str:
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
         stays = f"keep {quoted(culprit.shown)} in {culprit.dtype}"
         return f"{stays}, and cast the written value to {culprit.dtype} ({short(case.site)})"
-    if refused.code == "DT117" and case.writes_into:
+    if case.writes_into:  # what the call writes would go into the cast copy
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:
         to = f" to {case.wanted}" if case.wanted else ""
@@ -256,7 +256,8 @@ def _under_autocast(case: Case) -> str:
         return ""
     region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={spell(half)})'
     if weight.dtype == half:
-        return f"keep trained weights in float32 and run the forward under {region}: {weight.dtype} loses small updates"
+        why = f"because {weight.dtype} weights lose small updates"
+        return f"keep the weights that are trained in float32, {why}, and run the forward under {region}"
     if _half_elsewhere(case, half):
         return ""
     body = case.in_region

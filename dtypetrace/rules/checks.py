@@ -200,7 +200,7 @@ def refused_in(run: Replay) -> str:
     """The first call of a forward pass that a change makes fail, as an objection; empty where there is none."""
     for op, carried in zip(run.recording.ops, run.ops):
         if carried.code and op.phase in FORWARD:
-            return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it then"
+            return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it"
     return ""
 
 

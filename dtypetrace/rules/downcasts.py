@@ -217,7 +217,7 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
         made = target.dtype
         return f"{op.count:,} calls add to the {made} tensor: {made} rounds away small additions to a large sum"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
-        return f"the rest computes in {expected} and keeps the digits that are lost here"
+        return f"everything else computes in {expected}: the digits are lost only here"
     loaded = target.holder == "parameter" and not op.module and not master
     again = _widened_again(run, number, target.dtype) if loaded else None
     if again is not None:

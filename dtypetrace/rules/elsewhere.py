@@ -154,9 +154,7 @@ def own_lines(case: Case) -> Iterator[Fix]:
 
 def _result(edit: Edit | None, place: Place) -> str:
     """What an edit casts: its text where that is short, else its line's result."""
-    return (
-        quoted(edit.before) if edit is not None and 0 < len(edit.before) <= _SHORT else f"the result of {short(place)}"
-    )
+    return quoted(edit.before) if edit is not None and 0 < len(edit.before) <= _SHORT else f"what {short(place)} gives"
 
 
 _SHORT = 40

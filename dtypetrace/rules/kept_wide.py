@@ -57,9 +57,12 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     """One op in float32, in whose dtype numbers become zero that something divides by."""
     site, casts = run.place(run.ops[number]), is_cast(run.ops[number])
     edits = _shown(run, number, [_of_cast(run, number)] if casts else _of_operands(run, number))
+    op = run.ops[number]
+    this = f"keep {quoted(run.operand(op, 0, None).shown)}" if casts and op.inputs else f"compute {quoted(op.op)}"
     if edits:
-        return Fix("dtype", site, edits, True, "compute this in float32", alternatives, CHECKED)
-    return Fix("dtype", site, (), False, "compute this in float32 and cast the result back", alternatives)
+        return Fix("dtype", site, edits, True, f"{this} in float32", alternatives, CHECKED)
+    back = "" if casts else " and cast the result back"
+    return Fix("dtype", site, (), False, f"{this} in float32{back}", alternatives)
 
 
 def cast_wide(run: Run, number: int) -> Fix:

@@ -102,7 +102,8 @@ def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Fin
         f"{2 ** DTYPES[dtype].digits:,}"
     )
     wide = "float32" if dtype in HALF else "int64 or float64"
-    ends = FlowStep(place, op.op, op.module, dtype, dtype, "value", said=f"{quoted(op.op)} takes equal numbers for one")
+    said = f"{quoted(op.op)} treats equal numbers as one number"
+    ends = FlowStep(place, op.op, op.module, dtype, dtype, "value", said=said)
     code, kind = ("DT204", "downcast") if dtype in HALF else ("DT308", "precision-loss")
     return silent_finding(
         code,

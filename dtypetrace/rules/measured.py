@@ -443,9 +443,8 @@ def _of_parameters(
     does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)
     facts = [f"{many}: a step should change it by {worst.size:.1g}, but {does}" if worst.steps else f"{many}: {_STILL}"]
     for s in states.get(worst.name, []):
-        facts.append(
-            f"{s.what} is zero for {s.flushed:.0%} of the numbers that higher precision keeps, {s.size:.1g} on average"
-        )
+        there = f"in higher precision they are not ({s.size:.1g} on average)"
+        facts.append(f"{s.what}: {s.flushed:.0%} of the numbers are zero; {there}")
     origin = operands[0].origin
     birth = training.birth(
         recording, worst.event, origin, f"{worst.dtype} weights, such as {worst.name}, are made here"

@@ -235,7 +235,9 @@ def _resolution(u: Update) -> tuple[str, ...]:
         return (f"a {u.dtype} weight of 0 cannot change by less than {DTYPES[u.dtype].smallest / 2:.1g}",)
     least = u.magnitude * DTYPES[u.dtype].rounding
     hold = f"a {u.dtype} weight near {u.magnitude:.2g} cannot change by less than {least:.1g}"
-    return (f"{hold}; the learning rate is only {u.lr:g}" if u.lr > 0 else hold,)
+    if u.lr <= 0:
+        return (hold,)
+    return (f"{hold}; the learning rate is only {u.lr:g}" if u.lr <= least else f"{hold}, and a step is smaller",)
 
 
 def _share(count: int, u: Update) -> str:

@@ -214,7 +214,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     notes = [narrow.what]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
         into = f"{quoted(table.op)} makes the table from the result"
-        notes.append(f"{dtype} {quoted(culprit.shown)} comes in at {short(run.place(op))}, and {into}")
+        notes.append(f"this is because {dtype} {quoted(culprit.shown)} comes in at {short(run.place(op))}; {into}")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",
@@ -260,6 +260,6 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
         why = f"keep {shown} in float32, and make the table from that: {cast} {shown}, too"
         return Fix("dtype", at, (), False, why, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
-    why = "make the table in float32, and cast it when it is ready"
+    why = "make the table in float32: cast it only when it is ready"
     fix = Fix("dtype", at, one(edit), edit is not None, why, ())
     return born_otherwise(run.recording, fix, {event: "float32"})

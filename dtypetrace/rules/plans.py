@@ -204,9 +204,7 @@ def _unscaled(recording: Recording, plan: Plan, shared: Shared, below: list[Para
     title = f"{shared.by} {does} in float16 without a loss scaler"
     case = _Case("DT404", "warning", tuple(below), title=title, at_birth=False)
     said = f"{_whose(shared)} passes gradients through float16: below 3e-08 they become zero"
-    site = graph.place_of(recording, plan.place)
-    seen = f" (seen at {optimizers.short(site.file, site.line)})" if site.stack else ""
-    yield _finding(recording, plan, case, said, f"{change}, or {scale}{seen}")
+    yield _finding(recording, plan, case, said, f"{change}, or {scale}")
 
 
 def _cast_twice(recording: Recording, plan: Plan, shared: Shared, below: list[Parameter]) -> Iterator[Finding]:
@@ -382,6 +380,8 @@ def _finding(
     if change is _WIDE_WEIGHTS and first is not None:
         change, lines = wide_weights.advice(recording, origin, first.dtype, site)
     at_birth = origin.place.stack and case.at_birth and not no_scaler
+    # what is to be set elsewhere has no line that is known; the site only shows it
+    place = origin.place if at_birth else site if case.at_birth or lines else graph.NOWHERE
     return Finding(
         code=case.code,
         kind="plan",
@@ -397,7 +397,7 @@ def _finding(
         operands=operands,
         culprit=operands[0] if operands else None,
         flow=(*born, ends),
-        fix=Fix("plan", origin.place if at_birth else site, (), False, change, (other,) if other else (), lines=lines),
+        fix=Fix("plan", place, (), False, change, (other,) if other else (), lines=lines),
         exception=None,
         notes=case.facts,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
@@ -270,7 +270,7 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     culprit = made_operand(run, op, made, event)
     culprit = at_op(run, op, culprit) if here else culprit
     peak = max((measured.values[i.producer].peak for i in op.inputs if i.producer in measured.values), default=0.0)
-    upto = f" (up to {peak:.3g})" if peak else ""
+    upto = f" (up to {peak:.3g})" if 0 < peak < inf else ""
     said = f"finite {source} goes in{upto}, infinity comes out: the largest {made} is {DTYPES[made].largest:.5g}"
     ends = FlowStep(site, op.op, op.module, source, made, "cast" if cast else "value", said=said)
     return silent_finding(

@@ -106,7 +106,8 @@ def _best(case: Case) -> Fix | None:
                 break  # words on purpose
     if best is None or not doubt:
         return best
-    return replace(best, edits=(), safe=False, why=f"{best.why}. Not sure how: {doubt}")
+    why = f"{best.why}. No diff is shown, because with this change alone {doubt}"
+    return replace(best, edits=(), safe=False, why=why)
 
 
 def _shown(case: Case) -> Iterator[Candidate]:

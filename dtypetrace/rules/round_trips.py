@@ -306,7 +306,8 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
         f"the results of all other operations of the model take {quantity(given, 'B')}",
         f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
     )
-    change = f"cast the model's matrices to {to} once, before these calls, and leave autocast on for the rest"
+    layers = "the model's Linear and convolution layers"
+    change = f"cast the weights of {layers} to {to} once, before these calls, and leave autocast on"
     if trained:
         change = (
             f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"

@@ -189,6 +189,9 @@ class Run:
             name = argument_of(op, index)
             text, frame = self.recording.text, place.stack[0] if place.stack else None
             written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
+            if i.holder is not None:  # the call's text names what a module gets, not what it holds
+                holder = self._within(op, "").rstrip(".")
+                name, written = f"a {i.holder} of {holder}" if holder else f"a {i.holder}", ""
         origin = self.origin(i.event, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
 
@@ -251,6 +254,8 @@ def argument_of(op: Op, index: int) -> str:
     """The name of an operand in the operator's signature."""
     if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
         return f"tensors[{index}]"
+    if index and index == destination(op):
+        return "out"
     arguments = _ARGUMENTS.get(name_of(op), ("input", "other", "third"))
     return arguments[index] if index < len(arguments) else f"operand {index}"
 

@@ -49,4 +49,4 @@ def born_otherwise(recording: Recording, fix: Fix, births: Mapping[int, str]) ->
 
 
 def _in_words(fix: Fix, why: str) -> Fix:
-    return replace(fix, edits=(), safe=False, why=f"{fix.why}. Not sure how: {why}")
+    return replace(fix, edits=(), safe=False, why=f"{fix.why}. No diff is shown, because with this change alone {why}")

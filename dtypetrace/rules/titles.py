@@ -138,6 +138,8 @@ def _unscaled(f: Finding) -> str | None:
 
 
 def _bucket(f: Finding) -> str | None:
+    if f.op not in ("backward", "grad"):
+        return _disagree(f)  # a collective that the program calls
     dtypes = list(dict.fromkeys(o.dtype for o in f.operands))
     return f"DDP cannot put {' and '.join(dtypes)} gradients into one bucket" if len(dtypes) > 1 else None
 

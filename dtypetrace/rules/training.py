@@ -223,7 +223,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             fix=Fix("dtype", gradient.origin.place, one(edit), True, change, (instead,) if u.dtype in HALF else ()),
             count=len(members),
             notes=(
-                f"{many}: the step rounds the gradient to {u.dtype} again; "
+                f"{many}: the step casts the gradient to {u.dtype} again; "
                 f"DDP or another optimizer would refuse a {u.gradient_dtype} gradient",
             ),
         )

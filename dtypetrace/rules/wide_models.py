@@ -123,7 +123,7 @@ def _of_modules(run: Run, op: Op, weight: Input, made: Place, ran: list[Op], nar
         culprit,
         (FlowStep(made, "", op.module, weight.dtype, weight.dtype, "parameter"), end),
         ran,
-        f"modules that {root} does not register compute in {weight.dtype}",
+        f"modules that are not registered in {root} compute in {weight.dtype}",
         "put them into a ModuleList or ModuleDict, so that casts and moves of the model reach them",
         f"the cast of {root} to {narrow} did not reach them: they are not among its modules",
     )

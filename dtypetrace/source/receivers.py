@@ -24,12 +24,12 @@ def no_tensor(file: ParsedFile, node: ast.expr) -> str:
         return f"{shown} is no tensor"
     above = file.parents.get(node)
     if isinstance(above, (ast.Attribute, ast.Subscript)) and (why := _foreign(above)):
-        return f"{shown} holds tensors and is none: {why}"
+        return f"{shown} holds tensors but is not one: {why}"
     name = expressions.dotted(node)
     bound = file.start(node)
     if name is None and isinstance(above, ast.Assign) and above.value is node and len(above.targets) == 1:
         if isinstance(above.targets[0], (ast.Tuple, ast.List)):
-            return f"{shown} holds tensors and is none: it is unpacked"
+            return f"{shown} holds tensors but is not one: it is unpacked"
         name, bound = expressions.dotted(above.targets[0]), file.end(above)
     if name is None:
         return ""
@@ -38,7 +38,7 @@ def no_tensor(file: ParsedFile, node: ast.expr) -> str:
         return ""
     found = (_foreign(above) for use in uses if (above := file.parents.get(use)) is not None)
     why = next(filter(None, found), "")
-    return f"{name} holds tensors and is none: {why}" if why else ""
+    return f"{name} holds tensors but is not one: {why}" if why else ""
 
 
 def _uses(file: ParsedFile, node: ast.expr, name: str, at: Position) -> Iterator[ast.expr]:

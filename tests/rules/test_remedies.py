@@ -484,7 +484,7 @@ def test_a_changed_default_is_reported_with_both_lines(tmp_path):
         import torch
 
         torch.set_default_dtype(torch.float32)
-    assert "was set to float64 at program.py:3 and not set back before program.py:4" in f.fix.why
+    assert "program.py:3 set it to float64, and it was not set back before program.py:4" in f.fix.why
     assert [e.after for e in f.fix.edits] == ["x.to(torch.float32)"]
     assert f.fix.alternatives[0] == "give it dtype=torch.float32 where it is made, program.py:4"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import textwrap
 import types
 import weakref
 
@@ -447,3 +448,22 @@ def test_an_average_is_known_by_its_memory_whatever_view_reaches_it(tmp_path):
         program = programs.run(tmp_path, text.replace("VIEW", view), numerics=True)
         assert [f.code for f in program.findings] == ["DT307"], (view, program.trace)
     assert programs.run(tmp_path, text.replace("VIEW", "(kept * 1)"), numerics=True).findings == ()
+
+
+def test_the_state_is_measured_where_the_default_dtype_is_float64(tmp_path):
+    """A quotient of counts has the default dtype; only a part of the weights has a state after the first step."""
+    text = """
+    torch.set_default_dtype(torch.float64)
+    early, late = nn.Linear(3, 3), nn.Linear(3, 2)
+    optimizer = torch.optim.Adam([*early.parameters(), *late.parameters()], lr=1e-2)
+    for step in range(3):
+        x = torch.ones(2, 3)
+        late(early(x) if step else x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    try:
+        trace = programs.run(tmp_path, textwrap.dedent(text)).trace
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not trace.recording.not_seen and {u.steps for u in trace.recording.updates} == {2, 3}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import textwrap
 import types
 import weakref
 
@@ -463,7 +462,7 @@ def test_the_state_is_measured_where_the_default_dtype_is_float64(tmp_path):
         optimizer.zero_grad()
     """
     try:
-        trace = programs.run(tmp_path, textwrap.dedent(text)).trace
+        trace = programs.run(tmp_path, text, numerics=True).trace
     finally:
         torch.set_default_dtype(torch.float32)
     assert not trace.recording.not_seen and {u.steps for u in trace.recording.updates} == {2, 3}

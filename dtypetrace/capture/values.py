@@ -410,7 +410,7 @@ def _version(tensor: Tensor) -> int:
 
 def _vanishes(sums: Sums, number: int, inputs: Sequence[Tensor], result: Tensor) -> None:
     """Counts numbers that a product, a power or an exponential made zero although none of its factors was zero."""
-    factors = [t for t in inputs if t.dtype.is_floating_point and t.shape == result.shape and _plain(t)]
+    factors = [t for t in inputs if t.dtype.is_floating_point and _spreads(t, result) and _plain(t)]
     if len(inputs) == 1 and result.numel() < inputs[0].numel() and _plain(inputs[0]):
         # a product over an axis, of which torch does not say which: it counts where no factor at all is zero
         sums.vanished(number, (inputs[0] != 0).all().expand(result.shape), result)
@@ -421,7 +421,13 @@ def _vanishes(sums: Sums, number: int, inputs: Sequence[Tensor], result: Tensor)
     for factor in factors[1:]:
         alive = alive & (factor != 0)
     alive = alive & torch.isfinite(factors[0])  # the exponential of minus infinity is rightly zero
-    sums.vanished(number, alive, result)
+    sums.vanished(number, alive.expand(result.shape), result)
+
+
+def _spreads(factor: Tensor, result: Tensor) -> bool:
+    """Whether a factor can be broadcast to the shape of an elementwise result."""
+    sizes = zip(reversed(factor.shape), reversed(result.shape))
+    return factor.dim() <= result.dim() and all(size in (1, wanted) for size, wanted in sizes)
 
 
 def _joined(a: Value, b: Value) -> Value:

@@ -95,6 +95,8 @@ def _repaired(request: Request, run: Runner) -> int:
     # one kind of change at a time: how a program trains is changed only where it runs as it is
     if verdict is None and (retraining is not None or learns):
         trained = attempt("which edit lets the weights learn", partial(_trained, repair, healed), None)
+        if retraining is not None and retraining.confirmed and (trained is None or not trained.changes):
+            _say_remedy(healed)
     elif verdict is not None and verdict.proven:
         attempt("what the patched program still warns of", partial(_say_what_is_left, repair), None)
     if retraining is not None and not learns:
@@ -165,11 +167,19 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
         _say(f"could not check whether the adapters learn in float32: {failure}")
         return False, None
     _say(retraining_views.text(retraining))
-    if retraining.confirmed:
-        remedy = adapters_again.remedy(outcome.recording, measured, failing)
-        if advice := adapters_again.advice(retraining) if already else remedy:
+    if retraining.confirmed and already:
+        if advice := adapters_again.advice(retraining):
             _say(f"help: {advice}")
+    elif retraining.confirmed and repair.problems:
+        _say_remedy(outcome)
     return retraining.confirmed, retraining
+
+
+def _say_remedy(outcome: Outcome) -> None:
+    """Says in words what lets the adapters learn, where no edit of the program does it."""
+    if outcome.adapters is not None:
+        failing = adapters_again.failing(outcome.adapters)
+        _say(f"help: {adapters_again.remedy(outcome.recording, outcome.adapters, failing)}")
 
 
 def _trained(repair: Repair, healed: Outcome) -> Learning | None:

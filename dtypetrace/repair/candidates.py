@@ -88,7 +88,7 @@ class Problem:
         lines = [_line(self.fixes[self.chosen])] if self.chosen else []
         found = []
         for name in self.remaining():
-            if name == _UNCHECKED:
+            if name.startswith(_UNCHECKED):
                 continue
             if (line := _line(self.fixes[name])) not in lines:
                 lines.append(line)

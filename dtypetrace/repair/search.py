@@ -352,11 +352,11 @@ class Repair:
         allowed = tolerance(patched.recording)
         found = evidence(self.found, patched) if self.found is not None else []
         if found and _worst(found) <= allowed:
-            before = f"run 1 stopped where no cast helps; up to there, {'; '.join(map(_agree, found))}"
+            before = f"the healed run stopped where no cast helps; up to there, {'; '.join(map(_agree, found))}"
             return Proof(True, f"nothing is refused; {before}{self._steps(patched)}", rounds)
         if count := finite(patched):
-            finite_ones = f"its module outputs, losses and gradients ({count} in all) are finite"
-            why = f"the patched run reaches its end, and {finite_ones}; no healed run did, so nothing could be compared"
+            ended = f"the patched run reaches its end with finite values ({count} checked)"
+            why = f"{ended}; the healed run stopped earlier, so nothing could be compared"
             return Proof(True, f"nothing is refused; {why}{self._steps(patched)}", rounds)
         return Proof(False, f"nothing is refused, and there is {NOTHING}", rounds)
 

@@ -9,7 +9,7 @@ from ..records import Edit, Fix, Place
 from ..source import defaults, editing, expressions, operands, regions
 from ..tables.english import quoted
 from .at_use import birth_words
-from .case import Case, cast_words, one, short, spell
+from .case import SHORT, Case, cast_words, one, short, spell
 
 
 def unknown(case: Case) -> Iterator[Fix]:
@@ -152,6 +152,8 @@ def birth(case: Case) -> Iterator[Fix]:
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(kind, case.born, case.origin.op)
+    if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
+        words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
         words = cast_words(edit, case.born)  # the factory is a library's, and its call takes no dtype
     yield Fix("dtype", case.here, one(edit), True, words, case.others)

@@ -19,7 +19,7 @@ from .principles import Verdict
 
 SHARED = frozenset({"parameter", "load", "autocast"})
 """Kinds of origin that decide the dtype of more than one value: a module's parameters, a checkpoint."""
-_SHORT = 48
+SHORT = 48
 """Characters of an expression that is repeated in words."""
 
 
@@ -288,7 +288,7 @@ def one(edit: Edit | None) -> tuple[Edit, ...]:
 def cast_words(edit: Edit, dtype: str) -> str:
     """An edit that casts an expression where its wide part is complete, in words."""
     text = " ".join(edit.before.split())
-    return f"cast {text if len(text) <= _SHORT else 'the finished result'} to {dtype} here"
+    return f"cast {quoted(text) if len(text) <= SHORT else 'the finished result'} to {dtype} here"
 
 
 def spell(dtype: str) -> str:

@@ -87,9 +87,11 @@ def _of_broken_weights(f: Finding, others: _Others) -> bool:
 
 
 def _of_the_setting(f: Finding, others: _Others) -> bool:
-    """What autocast widens because it computes in another dtype than the weights have."""
+    """What autocast widens, or casts again and again, because it computes in another dtype than the weights have."""
     by_autocast = f.culprit is not None and f.culprit.origin.kind == "autocast"
-    return f.code == "DT201" and f.severity == "note" and by_autocast and others.harmful("DT401")
+    widened = f.code == "DT201" and by_autocast
+    cast = f.code == "DT205" and bool(f.flow) and f.flow[-1].how == "autocast"
+    return f.severity == "note" and (widened or cast) and others.harmful("DT401")
 
 
 _LEFT_OUT: tuple[_Rule, ...] = (

@@ -63,7 +63,7 @@ def on_its_path(case: Case) -> Iterator[Fix]:
     steps = [s.place for s in case.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
     for place in reversed(steps):
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("cast", place, one(edit), True, f"cast {_result(edit, place)} to {wanted}")
+        yield Fix("cast", place, one(edit), True, _cast(edit, place, wanted))
 
 
 def written_value(case: Case) -> Iterator[Fix]:
@@ -149,12 +149,14 @@ def own_lines(case: Case) -> Iterator[Fix]:
     places = [Place(stack[i:]) for i, frame in enumerate(stack) if frame.user][:MOST_FRAMES]
     for place in places:
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("dtype", place, one(edit), False, f"cast {_result(edit, place)} to {wanted}")
+        yield Fix("dtype", place, one(edit), False, _cast(edit, place, wanted))
 
 
-def _result(edit: Edit | None, place: Place) -> str:
+def _cast(edit: Edit | None, place: Place, wanted: str) -> str:
     """What an edit casts: its text where that is short, else its line's result."""
-    return quoted(edit.before) if edit is not None and 0 < len(edit.before) <= _SHORT else f"what {short(place)} gives"
+    if edit is not None and 0 < len(edit.before) <= _SHORT:
+        return f"cast {quoted(edit.before)} to {wanted}"
+    return f"at {short(place)}, cast the result to {wanted}"
 
 
 _SHORT = 40

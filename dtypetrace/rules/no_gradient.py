@@ -144,7 +144,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         severity="note",
         operands=parameters,
         flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=reason),),
-        fix=Fix("gradient", site, (), False, "leave it out of the optimizer, if that is meant"),
+        fix=Fix("gradient", site, (), False, "leave it out of the optimizer, if it is not to be trained"),
         count=len(members),
         notes=(absent,),
     )

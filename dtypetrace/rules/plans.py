@@ -258,7 +258,10 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
             f"{len(chosen)} of {len(plan.parameters)} parameters are {dtype}, such as {chosen[0].name}; "
             f"autocast computes in {computes}"
         )
-        case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],))
+        every = len(chosen) == len(plan.parameters)
+        weights = "the weights are" if every else f"{len(chosen)} of {len(plan.parameters)} weights are"
+        title = f"autocast computes in {computes}, and {weights} {dtype}"
+        case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],), title)
         edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
         lines = (optimizers.in_words(edit),) if edit is not None else ()
         change, other = f"let autocast compute in {dtype}", "load the weights in float32"

@@ -14,7 +14,8 @@ from .. import graph
 from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording, Value
 from ..source import operands
 from ..tables.dtypes import REAL
-from ..tables.operators import LIKES, destination, is_cast, is_move, name_of, result_bytes, writes
+from ..tables.english import quoted
+from ..tables.operators import LIKES, NAMED_CASTS, destination, is_cast, is_move, name_of, result_bytes, writes
 
 
 def quantity(amount: int, unit: str) -> str:
@@ -189,9 +190,13 @@ class Run:
             name = argument_of(op, index)
             text, frame = self.recording.text, place.stack[0] if place.stack else None
             written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
-            if i.holder is not None:  # the call's text names what a module gets, not what it holds
+            if not written:
+                name = _ROLES.get(name, name)
+            if (
+                i.holder is not None and is_cast(op) and op.op not in NAMED_CASTS
+            ):  # by autocast: the call's text names what a module gets, not what it holds
                 holder = self._within(op, "").rstrip(".")
-                name, written = f"a {i.holder} of {holder}" if holder else f"a {i.holder}", ""
+                name, written = f"a {i.holder} of {quoted(holder)}" if holder else f"a {i.holder}", ""
         origin = self.origin(i.event, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
 
@@ -260,6 +265,8 @@ def argument_of(op: Op, index: int) -> str:
     return arguments[index] if index < len(arguments) else f"operand {index}"
 
 
+_ROLES = {"self": "the destination", "source": "the value", "values": "the value"}
+"""What an operand of a write is, where the program's text does not name it."""
 _ARGUMENTS = {
     "where": ("condition", "input", "other"),
     "copy": ("self", "source"),

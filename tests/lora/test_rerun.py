@@ -73,10 +73,7 @@ def test_what_does_not_learn_is_run_again_in_float32(tmp_path):
         and rows[0][3:6] == ["float16", "state", "underflow"]
         and rows[1][2:4] == ["float32", "healthy"]
     )
-    assert (
-        "help: keep the adapters in float32 (program.py:" in printed
-        and "under autocast they still compute in float16" in printed
-    )
+    assert "help: keep the adapters" not in printed, "the patch does it"
     assert printed.count("adapters in torch.float16") == 1, "what the re-runs print goes nowhere"
     assert (tmp_path / "program.py").read_text() == SCRIPT
     assert '+    with torch.autocast("cpu", dtype=torch.float16): loss = (model(x.half())' in done.stdout

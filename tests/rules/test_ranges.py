@@ -155,3 +155,14 @@ def test_the_state_of_an_optimizer_that_is_cast_for_a_checkpoint(tmp_path):
     (f,) = (f for f in program.findings if f.severity != "note")
     assert (f.code, f.kind) == ("DT302", "underflow") and program.at(f.culprit.origin.place).endswith("# cast")
     assert reported(tmp_path, text.replace("SIZE", "1.0")) == []
+
+
+def test_a_product_with_a_factor_that_is_zero_and_broadcast_has_not_underflowed(tmp_path):
+    """The inverse root of an infinity is rightly zero, and so is what it multiplies; the overflow is the finding."""
+    text = """
+    x = torch.full((16, 32), 600.0).half() * torch.ones(16, 32).half()
+    y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)  #!
+    print(y.sum())
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert [f.code for f in program.findings if f.severity != "note"] == ["DT301"]

@@ -44,11 +44,12 @@ class Trace(View):
     """Watches a block of code. Made by :func:`dtypetrace.trace` or by ``dtypetrace run``.
 
     model, autofix, numerics, reference and watch_every are as in :func:`trace`. The others are for the command line.
-    whole_script: a trace that the program opens does not watch by itself, but shows what this one recorded. script and
-    source: where the user's own files are. ignore: codes to leave out. steps: the program ends after so many optimizer
-    steps. trace_steps: watching ends after so many; with ``watch_every=n``, later steps whose number is a multiple of n
-    are still watched. dry: large tensors have no values, and every refusal is a prediction. compare_steps: how many
-    optimizer steps are compared with the same steps in higher precision; no finding depends on that.
+    whole_script: this trace watches a whole script; a trace that the script opens shows what this one recorded. script
+    and source: where the user's own files are. ignore: codes to leave out. steps: the program ends after so many
+    optimizer steps. trace_steps: watching ends after so many; with ``watch_every=n``, later steps whose number is a
+    multiple of n are still watched. dry: large tensors have no values, and every refusal is a prediction.
+    compare_steps: how many optimizer steps are compared with the same steps in higher precision, to prove a patch;
+    findings do not use it.
 
     Raises TypeError for a model that is not a module, ValueError for a ``watch_every`` that is not a number of steps or
     cannot go with the other options, RuntimeError for a second open trace in one thread.

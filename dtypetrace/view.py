@@ -48,7 +48,10 @@ class View(ABC):
         return results.recording, results.findings
 
     def diff(self) -> str:
-        """The source patch for what was healed, as a unified diff. It is not proven; ``dtypetrace fix`` proves one."""
+        """The source patch for the casts that autofix inserted, as a unified diff.
+
+        It is not proven; ``dtypetrace fix`` proves one.
+        """
         return self.results.diff
 
     def to_networkx(self) -> Any:

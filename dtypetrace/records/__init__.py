@@ -356,8 +356,8 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class FlowStep:
     """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``
-    (a cast to a dtype that was read from another tensor, whether or not it changed anything), ``promotion``,
-    ``autocast`` or ``copy``."""
+    (a cast to a dtype that was read from another tensor; unlike in :class:`Event`, also one that changed it),
+    ``promotion``, ``autocast`` or ``copy``."""
 
     place: Place
     op: str
@@ -414,13 +414,13 @@ class Fix:
 
     @property
     def words(self) -> str:
-        """The change with what is to be typed by hand (``lines``), in one sentence, for outputs that show no list."""
+        """The fix and its steps by hand (``lines``) as one sentence, for outputs that cannot show a list."""
         return f"{self.why}: {'; '.join(self.lines)}" if self.lines else self.why
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The exception of a collision, as text."""
+    """The exception that a refused call raised, as text."""
 
     type: str
     message: str
@@ -497,4 +497,4 @@ class Results:
     fixes: tuple[Inserted, ...] = ()
     """What healing inserted, in the order in which it was first needed."""
     diff: str = ""
-    """The source patch for what was healed, as a unified diff."""
+    """The source patch for the casts that autofix inserted, as a unified diff."""

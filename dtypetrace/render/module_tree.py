@@ -186,16 +186,37 @@ class _Streams:
 
     def passed(self, operand: Input | Witness, own: tuple[str, ...]) -> None:
         """An operand of an op in these modules came in from where it was made."""
-        if operand.dtype not in FLOATING or operand.holder is not None:
+        if operand.dtype not in FLOATING or operand.holder is not None or self.stays(operand):
             return
-        ops = self.recording.ops
-        there = self.around.get(ops[operand.producer].module, ()) if 0 <= operand.producer < len(ops) else ()
+        made = self.maker(operand)
+        there = self.around.get(made.module, ()) if made else ()
         shared = _common(own, there)
         for full in own[: len(own) - shared]:
             self.known[full].takes.add(operand.dtype)
         for full in there[: len(there) - shared]:
             self.known[full].gives.add(operand.dtype)
         self.used.add(operand.producer)
+
+    def stays(self, operand: Input | Witness) -> bool:
+        """Whether a module has an operand of its own: a statistic that a norm saves for its backward pass, or a buffer
+        from its constructor."""
+        made = self.maker(operand)
+        if made is None or not made.outputs:
+            return False
+        events = self.recording.events
+        born = events[operand.event].how if 0 <= operand.event < len(events) else ""
+        return operand.dtype != _result(made) or made.phase == "other" and born == "parameter"
+
+    def left(self, number: int) -> bool:
+        """Whether the result of an op left the model: no watched op used it."""
+        op = self.recording.ops[number]
+        kept = op.effect == "view" and any(map(self.stays, op.inputs))
+        return op.phase == "forward" and number not in self.used and not kept
+
+    def maker(self, operand: Input | Witness) -> Op | None:
+        """The op that made an operand."""
+        ops = self.recording.ops
+        return ops[operand.producer] if 0 <= operand.producer < len(ops) else None
 
 
 def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
@@ -211,8 +232,7 @@ def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[s
     ended = _ended(refused, around)
     broken = {(r.place, r.op, r.module) for r in refused}
     for number, op in enumerate(recording.ops):
-        # no watched op used it, so it left the model
-        if op.phase == "forward" and number not in streams.used and (op.place, op.op, op.module) not in broken:
+        if streams.left(number) and (op.place, op.op, op.module) not in broken:
             for full in set(around.get(op.module, ())) - ended if _result(op) else ():
                 known[full].gives.add(_result(op))
 

@@ -257,7 +257,7 @@ def _under_autocast(case: Case) -> str:
     region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={spell(half)})'
     if weight.dtype == half:
         why = f"because {weight.dtype} weights lose small updates"
-        return f"keep the weights that are trained in float32, {why}, and run the forward under {region}"
+        return f"use float32 for the weights that you train, {why}, and run the forward under {region}"
     if _half_elsewhere(case, half):
         return ""
     body = case.in_region

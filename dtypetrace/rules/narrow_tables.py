@@ -213,8 +213,8 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
     notes = [narrow.what]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        into = f"{quoted(table.op)} makes the table from the result"
-        notes.append(f"this is because {dtype} {quoted(culprit.shown)} comes in at {short(run.place(op))}; {into}")
+        into = f"so its result is {dtype}, and {quoted(table.op)} makes the table from that"
+        notes.append(f"{short(run.place(op))} computes with {dtype} {quoted(culprit.shown)}, {into}")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",

@@ -40,7 +40,8 @@ Principle = Callable[[Collision], Verdict | None]
 
 
 def storage_format(case: Collision) -> Verdict | None:
-    """A dtype to store numbers in (float8, unsigned integers) is wrong where it meets one to compute in."""
+    """A dtype to store numbers in (float8, unsigned integers) is wrong where all operands must have one dtype, and
+    exactly one dtype to compute in is among them."""
     computing = case.present - STORAGE_ONLY
     if case.refused.wants != "agree" or len(computing) != 1 or computing == case.present:
         return None
@@ -214,7 +215,8 @@ def _weights_above(case: Collision, producer: int, dtype: str) -> set[int]:
 
 
 def default_yields(case: Collision) -> Verdict | None:
-    """Parameters that are float32 only by default yield to a half dtype that the run decided on in several places.
+    """Parameters that are float32 only by default are wrong where they meet a half dtype that the run decided on in
+    several places.
 
     One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and
     weights that are trained in float32 next to frozen half ones are so on purpose.
@@ -272,8 +274,8 @@ def most_parameters(case: Collision) -> Verdict | None:
 
 
 def float8_multiplied(case: Collision) -> Verdict | None:
-    """Where an operation mixes float8 with exactly one other dtype and does not promote float8, the other dtype is
-    right."""
+    """Where an operation refuses float8 itself, because float8 is never promoted, and its operands have exactly one
+    other dtype, that one is right."""
     wide = case.present - (STORAGE_ONLY & FLOATING)
     if case.refused.code != "DT112" or len(wide) != 1:
         return None

@@ -59,6 +59,22 @@ def test_a_line_says_what_its_module_holds_takes_gives_and_makes(tmp_path):
     assert not first.changes and third.changes and first.takes == first.gives == {"bfloat16"}
 
 
+def test_what_a_norm_keeps_to_itself_does_not_pass(tmp_path):
+    """A norm's buffers are float32, and so are the statistics that it saves for its backward pass."""
+    recording = programs.run(
+        tmp_path,
+        """
+        net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.SiLU())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            net(torch.rand(2, 1, 8, 8))
+        """,
+    ).recording
+    (net,) = module_tree.tree(recording)
+    convolution, *norms = net.children
+    assert (net.takes, net.gives, convolution.takes) == ({"float32"}, {"bfloat16"}, {"float32"})
+    assert norms and all(m.takes == m.gives == {"bfloat16"} for m in norms)
+
+
 def test_what_does_not_change_is_folded_and_what_does_is_open(tmp_path):
     (net,) = tree(tmp_path)
     first, third, last = net.children[0].children

@@ -20,7 +20,7 @@ from .tables.english import quoted
 
 
 def fixes(recording: Recording) -> tuple[Inserted, ...]:
-    """The casts that healing inserted: what, where, why and how often, in the order in which they were first needed."""
+    """The casts that autofix inserted: what, where, why and how often, in the order in which they were first needed."""
     found = []
     for refused in recording.refused:
         if refused.healed:

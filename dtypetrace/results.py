@@ -45,7 +45,7 @@ def _findings(recording: Recording, ignore: frozenset[str]) -> tuple[Finding, ..
 
 
 def _repairs(recording: Recording) -> tuple[tuple[Inserted, ...], str]:
-    """What healing inserted into refused calls, and the patch for it."""
+    """What autofix inserted into refused calls, and the patch for it."""
     from . import autofix
 
     fixes: tuple[Inserted, ...] = attempt("the list of fixes", lambda: autofix.fixes(recording), ())

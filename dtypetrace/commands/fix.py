@@ -16,10 +16,10 @@ class FixCommand:
     casts inserted, to find every dtype that is refused, and then with patches, if there are any to try. What it prints
     is shown once, on stderr; stdout gets the diff. Nothing is written without --write.
 
-    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, the script runs twice more with the
-    adapters in float32: once they are trained, once they stay as they were. Comparing these runs with the first one
-    shows what kept each adapter from learning, and whether it learns in float32. Then fix tries edits that keep trained
-    weights in float32, until one is proven.
+    If adapters (LoRA and the like) in float16 or bfloat16 do not learn, the script runs twice more with the adapters
+    in float32: in one run they are trained, in the other they keep their first values. Comparing these runs with the
+    first one shows what kept each adapter from learning, and whether it learns in float32. Then fix tries edits that
+    keep trained weights in float32, until one is proven.
 
     Exit status: 0 if the patch is proven, and all adapters learn with it; or if there is nothing that fix can change.
     1 if not; 2 for wrong usage.

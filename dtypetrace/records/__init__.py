@@ -184,7 +184,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """One operand that was cast to heal a call, and how often. ``back``: the call's results were cast back to
+    """One operand of a refused call that autofix cast, and how often. ``back``: the call's results were cast back to
     ``source``."""
 
     argument: str
@@ -355,9 +355,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class FlowStep:
-    """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``
-    (a cast to a dtype that was read from another tensor; unlike in :class:`Event`, also one that changed it),
-    ``promotion``, ``autocast`` or ``copy``."""
+    """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``,
+    ``promotion``, ``autocast`` or ``copy``. ``attribute``: a cast to a dtype that was read from another tensor, also if
+    that cast changed nothing."""
 
     place: Place
     op: str
@@ -467,7 +467,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """One cast that healing inserted: ``count`` times, into calls of ``op`` at ``place``."""
+    """One cast that autofix inserted: ``count`` times, into calls of ``op`` at ``place``."""
 
     place: Place
     op: str
@@ -495,6 +495,6 @@ class Results:
     recording: Recording
     findings: tuple[Finding, ...] = ()
     fixes: tuple[Inserted, ...] = ()
-    """What healing inserted, in the order in which it was first needed."""
+    """What autofix inserted, in the order in which it was first needed."""
     diff: str = ""
     """The source patch for the casts that autofix inserted, as a unified diff."""

@@ -467,8 +467,7 @@ class Recorder:
         """Number of the module whose backward runs although its forward was not watched, -1 where unknown."""
         variable, before = self.nodes.variable()
         if before:
-            why = "a forward pass that ran outside the block: its backward ops only have the names of autograd"
-            self.not_seen[why] = None
+            self.not_seen["a forward pass outside the block: its backward ops only have the names of autograd"] = None
         return self.modules.holder_of(variable) if variable is not None else -1
 
     # ------------------------------------------------------------ refusals

@@ -23,7 +23,8 @@ class Windows:
     ``first``: how many steps are watched from the beginning. ``every``: after that, each step whose number is a
     multiple of it is watched; with None no further step is watched. ``over``: a function that is called when nothing
     more will be watched.
-    A program may have several optimizers: the first one sets the pace, and a step of the others belongs to its step.
+    Of several optimizers, only the first one's steps are counted; a step of another one has the number of the first
+    one's current step.
     """
 
     def __init__(self, first: int, every: int | None, over: Callable[[], None]) -> None:
@@ -45,7 +46,7 @@ class Windows:
         self.steps = 0
         """Steps of any optimizer."""
         self.rounds = 0
-        """Steps of the optimizer that sets the pace."""
+        """Steps of the first optimizer, the only one that is counted."""
         self.watched = 0
         """How many of those were watched."""
         self._pace: weakref.ref[Any] = weakref.ref(Windows)
@@ -91,7 +92,7 @@ class Windows:
         self.settle(wanted)
 
     def settle(self, wanted: bool = False) -> None:
-        """Attaches if ``wanted``, else detaches; for good where no later step is watched."""
+        """Attaches if ``wanted``, else detaches. If no later step is watched, it detaches permanently."""
         self.waiting = False
         if wanted:
             self.attach()

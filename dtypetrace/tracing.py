@@ -385,7 +385,7 @@ def trace(
     ``model`` is only used to name the modules; all code that runs in the block is watched. ``autofix``: each call that
     would fail because of a dtype is repeated with the right cast, and the block goes on; see ``fixes`` and ``diff``.
     ``numerics`` measures values too: what became infinite or was flushed to zero, and which weights no optimizer step
-    could move. ``reference`` runs each operator a second time in higher precision and measures the error of each; the
+    could move. ``reference`` runs each operator again in higher precision and measures the error of each; the
     program's own values do not change. ``watch_every=200`` watches the first three optimizer steps, then each whose
     number is a multiple of 200; between them nothing is installed but a count of the steps, so that it can stay on.
     Raises ValueError if ``watch_every`` is below 1 or is combined with ``autofix`` or ``reference``.

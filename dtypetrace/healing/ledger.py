@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,13 +88,16 @@ def variables(namespace: Mapping[str, Any]) -> dict[str, Numbers]:
     return found
 
 
-def _held(value: Any, deep: int = 4) -> Iterator[torch.Tensor]:
-    """The tensors in a variable. Only plain containers are opened: asking another object may run the program's code."""
-    if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
-        yield value
-    parts = list(value.values()) if type(value) is dict else value if type(value) in (list, tuple) else ()
-    for part in parts if deep else ():
-        yield from _held(part, deep - 1)
+def _held(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among the first ``MOST_VALUES`` parts of a variable. Only plain containers are opened: asking another
+    object may run the program's code."""
+    parts = [value]
+    for part in parts:  # grows as containers are opened
+        if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
+            yield part
+        elif type(part) in (dict, list, tuple):
+            inner = part.values() if type(part) is dict else part
+            parts.extend(islice(inner, MOST_VALUES - len(parts)))
 
 
 def numbers_of(tensor: torch.Tensor) -> Numbers | None:

@@ -208,8 +208,6 @@ def _otherwise(f: Finding) -> str:
     label = wording.label(f, last, len(f.flow) - 1, len(f.flow) - 1)
     if f.site.user_frame is None:
         return sentence(label)
-    if "this line's" in label:
-        return sentence(label.replace("this line's", f"{_short(f.site)}'s"))
     return sentence(f"at {_short(f.site)}, {label}")
 
 

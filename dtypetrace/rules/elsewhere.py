@@ -15,7 +15,7 @@ from ..source import editing
 from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
 from ..tables.operators import PICKS
-from .case import SHARED, Case, one, short
+from .case import SHARED, SHORT, Case, one, short
 
 MOST_FRAMES = 4
 """How many of the program's own calls around a library's value are tried: further out, the value is only a part of
@@ -154,9 +154,6 @@ def own_lines(case: Case) -> Iterator[Fix]:
 
 def _cast(edit: Edit | None, place: Place, wanted: str) -> str:
     """What an edit casts: its text where that is short, else its line's result."""
-    if edit is not None and 0 < len(edit.before) <= _SHORT:
+    if edit is not None and 0 < len(edit.before) <= SHORT:
         return f"cast {quoted(edit.before)} to {wanted}"
     return f"at {short(place)}, cast the result to {wanted}"
-
-
-_SHORT = 40

@@ -184,19 +184,17 @@ class Run:
     def operand(self, op: Op, index: int, expected: str | None) -> Operand:
         """An op's operand as a finding shows it, by the name that the program writes."""
         i, place = op.inputs[index], self.place(op)
+        by_autocast = is_cast(op) and op.op not in NAMED_CASTS
         if i.name:
             name, written = self._within(op, i.name), ""
+        elif i.holder is not None and by_autocast:  # the call's text names what a module gets, not what it holds
+            module = self._within(op, "").rstrip(".")
+            name, written = f"a {i.holder} of {quoted(module)}" if module else f"a {i.holder}", ""
         else:
             name = argument_of(op, index)
             text, frame = self.recording.text, place.stack[0] if place.stack else None
             written = operands.argument(text, frame, op.op, op.module, name, index) if frame is not None else ""
-            if not written:
-                name = _ROLES.get(name, name)
-            if (
-                i.holder is not None and is_cast(op) and op.op not in NAMED_CASTS
-            ):  # by autocast: the call's text names what a module gets, not what it holds
-                holder = self._within(op, "").rstrip(".")
-                name, written = f"a {i.holder} of {quoted(holder)}" if holder else f"a {i.holder}", ""
+            name = name if written else _ROLES.get(name, name)
         origin = self.origin(i.event, expected, i.name or None)
         return Operand(index, name, i.dtype, i.shape, op.device, i.holder, origin, written)
 

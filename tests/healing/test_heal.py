@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dtypetrace
+from dtypetrace.healing import ledger
 
 HALF = torch.bfloat16
 
@@ -409,3 +410,13 @@ def test_a_checkpoint_under_healing_keeps_nothing_alive(refused):
     gc.collect()
     assert bool(t.fixes) == refused
     assert [r() for r in references if r() is not None] == []
+
+
+def test_tensors_of_a_variable_are_found_in_plain_containers_of_any_size():
+    """A list may hold itself, and nested lists of numbers may be huge: only their first parts are looked at."""
+    endless = [torch.ones(2), {"mean": torch.zeros(3)}]
+    endless.append(endless)
+    huge = [[0.0] * 10_000] * 10_000
+    found = ledger.variables({"kept": endless, "huge": huge, "weight": torch.nn.Parameter(torch.ones(1))})
+    assert {name.partition(" ")[0] for name in found} == {"kept"} and len(found) <= ledger.MOST_VALUES
+    assert "kept 0" in found and "kept 1" in found

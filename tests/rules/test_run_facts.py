@@ -160,20 +160,28 @@ def test_the_fix_of_a_round_trip_takes_the_cast_away(tmp_path):
     assert (edit.before, edit.after) == ("net(x).float()", "net(x)")
 
 
-def test_a_weight_that_is_cast_at_each_call_and_one_that_changes_between(tmp_path):
-    text = """
-    class Cast(nn.Linear):
-        def forward(self, x):
-            return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+CAST_BY_HAND = """
+class Cast(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
 
-    net = Cast(8, 8)  #!
-    optimizer = torch.optim.SGD(net.parameters(), 0.5)
-    for _ in range(4):
+net = Cast(8, 8)  #!
+optimizer = torch.optim.SGD(net.parameters(), 0.5)
+for _ in range(ROUNDS):
+    for _ in range(BATCHES):
         net(torch.ones(2, 8).half()).float().sum().backward()
-        STEP
-    """
-    assert found(run(tmp_path, text.replace("STEP", "pass")), "DT205", "warning").count == 8
-    assert run(tmp_path, text.replace("STEP", "optimizer.step()")).findings == ()
+    STEP
+"""
+
+
+def cast_by_hand(tmp_path, rounds, batches, step="optimizer.step()"):
+    text = CAST_BY_HAND.replace("ROUNDS", str(rounds)).replace("BATCHES", str(batches))
+    return run(tmp_path, text.replace("STEP", step))
+
+
+def test_a_weight_that_is_cast_at_each_call_and_one_that_changes_between(tmp_path):
+    assert found(cast_by_hand(tmp_path, 1, 4, "pass"), "DT205", "warning").count == 8
+    assert cast_by_hand(tmp_path, 4, 1).findings == ()
 
 
 AUTOCAST = """
@@ -227,18 +235,7 @@ def test_weights_that_a_run_trains_stay_wide(tmp_path):
     f = found(run(tmp_path, evaluated), "DT205", "note")
     assert f.count == 20 and "stays float32" in f.fix.why
     # the program's own casts, in each of several batches between two steps
-    cast_by_hand = """
-    class Cast(nn.Linear):
-        def forward(self, x):
-            return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
-    net = Cast(8, 8)  #!
-    optimizer = torch.optim.SGD(net.parameters(), 0.5)
-    for _ in range(3):
-        for _ in range(4):
-            net(torch.ones(2, 8).bfloat16()).float().sum().backward()
-        optimizer.step()
-    """
-    f = found(run(tmp_path, cast_by_hand), "DT205", "note")
+    f = found(cast_by_hand(tmp_path, 3, 4), "DT205", "note")
     assert f.fix.why.startswith("nothing to change: the optimizer trains") and not f.fix.edits
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -303,7 +303,7 @@ def keeps(recording: Recording, producer: int, event: int, wanted: str) -> bool:
     """Whether a value could be created as an integer or a boolean and stay one until its use: all ops between are moves
     or casts, or, for integers, return integers for integers."""
     roots = events_above(recording, event)
-    way = _upstream(recording, producer, roots)
+    way = upstream(recording, producer, roots)
     return all(
         is_move(op)
         or is_cast(op)
@@ -367,72 +367,8 @@ def _input_chains(recording: Recording, name: str) -> Iterator[Chain]:
             yield chain(recording, label, operand.dtype, operand.event)
 
 
-_PRECISE = frozenset(
-    [
-        "cumprod",
-        "cumsum",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log1p",
-        "logsumexp",
-        "pow",
-        "rpow",
-        "rsqrt",
-        "sqrt",
-        "sin",
-        "cos",
-        "tan",
-        "erfinv",
-        "softmax",
-    ]
-)
-
-
-def table(recording: Recording, origin: Place, dtype: str) -> Place:
-    """The place where a table made from an origin is complete: the last op that all uses of it share.
-
-    NOWHERE unless an op on the way needs the precision of the wide dtype, such as a schedule's ``cumprod`` or an
-    angle's ``cos``. Such a table should be cast when it is complete, not where it begins.
-    """
-    passed = _common_way(recording, origin, dtype, -1)
-    return (
-        place_of(recording, recording.ops[passed[0]].place)
-        if any(recording.ops[n].op in _PRECISE for n in passed)
-        else NOWHERE
-    )
-
-
-def handed_out(recording: Recording, origin: Place, dtype: str, producer: int) -> Place:
-    """The last user line that every use of a library's value passes through; NOWHERE if there is none.
-
-    producer: the op that made the refused operand; used where the value met no other tensor before the refusal.
-    """
-    own = (place_of(recording, recording.ops[n].place) for n in _common_way(recording, origin, dtype, producer))
-    return next((place for place in own if place.stack and place.stack[0].user), NOWHERE)
-
-
-def _common_way(recording: Recording, origin: Place, dtype: str, producer: int) -> list[int]:
-    """The ops that every use of an origin went through before it met another floating tensor, the last of them
-    first."""
-    roots = {
-        n
-        for n, s in enumerate(recording.events)
-        if not s.parents and s.to == dtype and place_of(recording, s.place) == origin
-    }
-    ways: list[list[int]] = []
-    for op in recording.ops:
-        own = [i for i in op.inputs if i.event in roots]
-        if own and any(i.event not in roots and i.dtype in FLOATING for i in op.inputs):
-            ways += [_upstream(recording, i.producer, roots) for i in own]
-    ways = ways or [_upstream(recording, producer, roots)]
-    ready = next((n for n in ways[0] if all(n in way for way in ways)), None)
-    return ways[0][ways[0].index(ready) :] if ready is not None else []
-
-
-def _upstream(recording: Recording, op: int, roots: set[int]) -> list[int]:
-    """The ops that a value went through, the nearest first, along operands of the given origins."""
+def upstream(recording: Recording, op: int, roots: Collection[int]) -> list[int]:
+    """The ops that a value went through, the last one first, along operands with the given events."""
     way: list[int] = []
     while op >= 0 and op not in way:
         way.append(op)

@@ -139,6 +139,8 @@ class Births:
     def _floating_of_others(self, outcome: Made) -> int:
         """A floating output whose dtype no operand has."""
         made, floating, source = outcome.made, outcome.floating, outcome.source
+        if outcome.explicit and outcome.name in LIKES:  # ones_like(x, dtype=...) takes only the shape of x
+            return self.origins.event(outcome.event("factory", (), explicit=True))
         if outcome.explicit:
             return self.origins.event(outcome.event("cast", source or outcome.distinct, explicit=True))
         if not floating:

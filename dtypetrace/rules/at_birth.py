@@ -8,6 +8,7 @@ from .. import graph
 from ..records import Edit, Fix, Place
 from ..source import defaults, editing, expressions, operands, regions
 from ..tables.english import quoted
+from . import ways
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, one, short, spell
 
@@ -100,7 +101,7 @@ def library_value(case: Case) -> Iterator[Fix]:
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
     """The place where the program gets a library's value, and the edit that casts it there."""
-    out = graph.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
+    out = ways.handed_out(case.recording, case.origin.place, case.culprit.dtype, case.witness.producer)
     if not out.stack and own.stack and any(editing.assigns(case.recording, own, name) for name in _names(case)):
         out = own
     edit = editing.at_widening(case.recording, out, wanted) if out.stack else None
@@ -134,12 +135,11 @@ def ready_table(case: Case) -> Iterator[Fix]:
     tensors."""
     if not case.disagrees or not case.narrows or case.born is None:
         return
-    ready = graph.table(case.recording, case.origin.place, case.culprit.dtype)
-    edit = editing.at_widening(case.recording, ready, case.born) if ready.stack else None
-    if edit is not None:
-        why = cast_words(edit, case.born)
+    ready = ways.tables(case.recording, case.origin.place, case.culprit.dtype)
+    edits = editing.at_widenings(case.recording, ready, case.born)
+    if edits:
         narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"
-        yield Fix("cast", ready, (edit,), True, why, (narrow,))
+        yield Fix("cast", ready[0], edits, True, cast_words(edits, case.born), (narrow,))
 
 
 def birth(case: Case) -> Iterator[Fix]:
@@ -155,5 +155,5 @@ def birth(case: Case) -> Iterator[Fix]:
     if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
-        words = cast_words(edit, case.born)  # the factory is a library's, and its call takes no dtype
+        words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     yield Fix("dtype", case.here, one(edit), True, words, case.others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from ..foresight import refused_with
 from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
 from ..source import editing, expressions, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
-from ..tables.english import quoted
+from ..tables.english import listed, quoted
 from ..tables.operators import is_destination
 from ..tables.rule_language import Gives, Refuses
 from .principles import Verdict
@@ -285,10 +285,12 @@ def one(edit: Edit | None) -> tuple[Edit, ...]:
     return (edit,) if edit is not None else ()
 
 
-def cast_words(edit: Edit, dtype: str) -> str:
-    """An edit that casts an expression where its wide part is complete, in words."""
-    text = " ".join(edit.before.split())
-    return f"cast {quoted(text) if len(text) <= SHORT else 'the finished result'} to {dtype} here"
+def cast_words(edits: Sequence[Edit], dtype: str) -> str:
+    """Edits that cast expressions where their wide part is complete, in words."""
+    texts = [" ".join(edit.before.split()) for edit in edits]
+    if max(map(len, texts)) <= SHORT:
+        return f"cast {listed([quoted(text) for text in texts])} to {dtype} here"
+    return f"cast the finished result{'s' if len(edits) > 1 else ''} to {dtype} here"
 
 
 def spell(dtype: str) -> str:

@@ -22,6 +22,7 @@ from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
+from . import ways
 from .at_use import birth_words
 from .case import cast_words, short
 from .making import At, silent_finding
@@ -291,10 +292,9 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     """Cast the wide operand where it was born; if it must be computed wide, cast its result where it joins the
     stream."""
     origin = culprit.origin
-    ready = graph.table(recording, origin.place, culprit.dtype)
-    if ready.stack and (edit := editing.at_widening(recording, ready, expected)) is not None:
-        why = cast_words(edit, expected)
-        return Fix("cast", ready, (edit,), True, why)
+    ready = ways.tables(recording, origin.place, culprit.dtype)
+    if edits := editing.at_widenings(recording, ready, expected):
+        return Fix("cast", ready[0], edits, True, cast_words(edits, expected))
     at_use = f"cast {quoted(culprit.shown)} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:

@@ -15,7 +15,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
-from ..tables.english import quoted
+from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
 from . import titles
 from .case import one, short
@@ -160,6 +160,20 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     )
 
 
+def _parameters(casts: _Casts) -> str:
+    """What is cast, by the modules that hold it; where these are many, by the last parts of their names."""
+    weights = [casts.run.operand(op, 0, None).name for op in casts.ops]
+    full = list(dict.fromkeys(name.rpartition(".")[0] for name in weights))
+    last = list(dict.fromkeys(name.rpartition(".")[2] for name in full))
+    if "" in full or any(" " in name for name in weights):
+        return ""
+    if len(full) <= _NAMES:
+        return f"the parameters of {listed(list(map(quoted, full)))}"
+    if len(last) > _NAMES or any(name.isdecimal() for name in last):
+        return ""
+    return f"the parameters of the modules called {listed(list(map(quoted, last)))}"
+
+
 def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> Fix:
     """Both casts removed: the wide tensor is made narrow, or the widening cast is removed."""
     low, wide = end.outputs[0], begin.outputs[0]
@@ -186,6 +200,10 @@ def _package(place: Place) -> str:
 
 
 # ---------------------------------------------------------------- the same weight, again
+
+
+_NAMES = 4
+"""Names of modules that a sentence can list."""
 
 
 @dataclass(frozen=True)
@@ -300,14 +318,15 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
     trained = casts.trained and op.uncached == "inference"
     serious = not trained and reach.bytes > given and op.count >= _OFTEN * max(steps, 1)
     why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"
-    parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
+    parameters = f"these {len(casts.ops)} parameters" if len(casts.ops) > 1 else "this parameter"
     notes = (
         f"{reach.ops:,} casts of {parameters}: {quantity(reach.bytes, 'B')} written; "
         f"the results of all other operations of the model take {quantity(given, 'B')}",
         f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
     )
-    layers = "the model's Linear and convolution layers"
-    change = f"cast the weights of {layers} to {to} once, before these calls, and leave autocast on"
+    made = run.operand(op, 0, to).origin.place
+    once = f"after {short(made)}" if made.stack else "before these calls"
+    change = f"cast {_parameters(casts) or parameters} to {to} once, {once}, and leave autocast on"
     if trained:
         change = (
             f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"

@@ -8,7 +8,7 @@ the recording has no text for a place, or the right change does not follow from 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..records import Edit, Frame, Place, Recording
@@ -60,6 +60,13 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts a result back to the wanted dtype, in the expression that widened it."""
     return at_birth(recording, "promotion", place, wanted)
+
+
+def at_widenings(recording: Recording, places: Sequence[Place], wanted: str) -> tuple[Edit, ...]:
+    """The edits that cast the results of several expressions; none where one of them cannot be edited."""
+    edits = [at_widening(recording, place, wanted) if place.stack else None for place in places]
+    found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
+    return found if None not in edits else ()
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:

@@ -17,7 +17,7 @@ from ..records import Event, Frame, Place, Read, Recording
 from ..records.text import ProgramText
 from ..tables.dtypes import FLOATING
 from . import regions
-from .expressions import arguments, assignments, call_at, dotted, dtype_argument, expression_at
+from .expressions import arguments, assignments, call_at, callee, dotted, dtype_argument, expression_at
 
 _ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
 _MOST_FRAMES = 6
@@ -64,6 +64,8 @@ class _Finder:
             event = replace(event, assigned=self._assigned(event.place))
         if event.how in ("input", "worker"):
             return replace(event, name=self._name(event))
+        if event.op == "from_numpy" and (made := self._constructor(event.place)):
+            return replace(event, how="factory", op=made)
         if event.how == "autocast":
             return replace(event, region=self._region(event))
         return event
@@ -79,6 +81,13 @@ class _Finder:
             names = (_ASSIGNMENT.match(self.text.line(*frame)) for frame in frames)
             found = self.known.assigned[number] = tuple(match[1] for match in names if match)
         return found
+
+    def _constructor(self, number: int) -> str:
+        """The constructor that the line called, such as ``Tensor`` or ``FloatTensor``, else empty: torch runs the same
+        operator for ``from_numpy`` and for ``torch.Tensor`` of a list."""
+        frame = next(iter(self._place(number).stack), None)
+        name = (callee(self.text, frame) or "").rpartition(".")[2] if frame is not None else ""
+        return name if name.endswith("Tensor") else ""
 
     def _reads(self, event: Event) -> tuple[Read, ...]:
         found = self.known.reads.get((event.place, event.reads))

@@ -73,7 +73,7 @@ def _positional(given: list[ast.expr], position: int) -> ast.expr | None:
 
 def plain(node: ast.AST | None) -> str:
     """An expression's text; empty where it is not a name for a tensor or is long. Of a long call, only its end:
-    ``(...).softmax(-1)``."""
+    ``(...).softmax(-1)``; of a long product, only what is short: ``x / (...)``."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = ast.unparse(node)
@@ -84,7 +84,15 @@ def plain(node: ast.AST | None) -> str:
             text = f"{name}(...)"
         elif isinstance(node.func, ast.Attribute):
             text = f"(...).{node.func.attr}({given})"
+    if isinstance(node, ast.BinOp) and len(text) > LONGEST:
+        kept = ast.BinOp(_shortened(node.left), node.op, _shortened(node.right))
+        text = ast.unparse(kept).replace("...", "(...)") if kept.left is node.left or kept.right is node.right else ""
     return text if len(text) <= LONGEST and "\n" not in text else ""
+
+
+def _shortened(node: ast.expr) -> ast.expr:
+    """A side of an operator, or dots where it is no short name."""
+    return node if dotted(node) and len(ast.unparse(node)) <= LONGEST // 2 else ast.Constant(...)
 
 
 # ---------------------------------------------------------------- the operand of an op
@@ -104,6 +112,8 @@ def operand_node(text: ProgramText, frame: Frame, op: str, module: str, name: st
     if isinstance(node, ast.BinOp):
         sides = (node.right, node.left) if op in _REFLECTED else (node.left, node.right)
         return sides[index] if index < 2 else None
+    if isinstance(node, (ast.Subscript, ast.Attribute)):  # x[:, None], x.mT
+        return node.value if index == 0 else None
     return _of_call(file, node, op, module, name, index) if isinstance(node, ast.Call) else None
 
 

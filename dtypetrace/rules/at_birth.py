@@ -136,10 +136,11 @@ def ready_table(case: Case) -> Iterator[Fix]:
     if not case.disagrees or not case.narrows or case.born is None:
         return
     ready = ways.tables(case.recording, case.origin.place, case.culprit.dtype)
-    edits = editing.at_widenings(case.recording, ready, case.born)
+    edits = editing.at_results(case.recording, ready, case.born)
     if edits:
         narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"
-        yield Fix("cast", ready[0], edits, True, cast_words(edits, case.born), (narrow,))
+        place = graph.place_of(case.recording, case.recording.ops[ready[0]].place)
+        yield Fix("cast", place, edits, True, cast_words(edits, case.born), (narrow,))
 
 
 def birth(case: Case) -> Iterator[Fix]:
@@ -152,8 +153,17 @@ def birth(case: Case) -> Iterator[Fix]:
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(kind, case.born, case.origin.op)
+    if kind == "load" and case.culprit.holder not in ("parameter", "buffer"):
+        words = _loaded(case)
     if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     yield Fix("dtype", case.here, one(edit), True, words, case.others)
+
+
+def _loaded(case: Case) -> str:
+    """What to do with a loaded tensor that no module holds."""
+    if case.refused.phase == "optimizer":
+        return f"cast the loaded state of the optimizer to {case.born}: its load_state_dict() does that by itself"
+    return f"cast the loaded tensors to {case.born}"

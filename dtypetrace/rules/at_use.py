@@ -11,7 +11,7 @@ from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
 from . import wide_weights
-from .case import Case, one, short, spell
+from .case import Case, cast_what, one, short, spell
 
 
 def half_gradients(case: Case) -> Iterator[Fix]:
@@ -226,7 +226,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
         if edits or case.passed and widened is None:
             what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
             if len(edits) > 1:
-                what = f"{what} and what goes with it"
+                what = cast_what(edits) or f"{what} and what goes with it"
             reason = purpose.format(dtype=case.culprit.dtype, at=short(case.here))
             why = f"cast only {what} back to {wanted} {where}: {reason}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())

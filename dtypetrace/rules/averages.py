@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Origin, Recording, Value
-from ..source import editing
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
+from ..source import editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
 from ..tables.operators import name_of
+from . import wide_weights
 from .case import one
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
@@ -100,14 +101,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     site, dtype = run.place(op), target.dtype
     like = run.made_like(target, run.dominant(op))
     origin = like or run.origin(target.event, dtype, target.name or None)
-    kept = (
-        "running_mean"
-        if "batch_norm" in op.aten
-        else "the gradient"
-        if op.phase == "backward"
-        else f"what {quoted(op.op)} changes"
-    )
-    name = target.name or origin.name or kept
+    name = target.name or origin.name or _kept(run, op, target)
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = (
         f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
@@ -126,7 +120,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         if _merges(run, op)
         else _fix_of_gradient(run, op)
         if op.phase == "backward"
-        else _fix(run, target, origin, made_like=like is not None),
+        else _fix(run, target, culprit, made_like=like is not None),
         title=f"gradients that add up in {dtype} lose the later ones" if op.phase == "backward" else "",
         count=op.count,
         notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
@@ -146,17 +140,44 @@ def _fix_of_gradient(run: Run, op: Op) -> Fix:
     return Fix("dtype", run.place(op), (), False, why, ("keep the trained weights in float32, under autocast",))
 
 
-def _fix(run: Run, target: Input, origin: Origin, *, made_like: bool) -> Fix:
+def _kept(run: Run, op: Op, target: Input) -> str:
+    """What a tensor without a name is called: as the program writes it, else by the call that changes it."""
+    if "batch_norm" in op.aten:
+        return "running_mean"
+    if op.phase == "backward":
+        return "the gradient"
+    site = run.place(op).user_frame
+    call = expressions.callee(run.recording.text, site) if site is not None else None
+    return run.operand(op, op.inputs.index(target), None).written or f"what {call or op.op}() changes"
+
+
+def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
     """The tensor is made wide where its dtype was decided, if that decides no weight that is trained."""
+    origin, why = culprit.origin, _advice(culprit)
     trained = any(p.trained and p.event == target.event for p in run.recording.parameters)
+    if trained and target.dtype in HALF:
+        return _fix_of_weights(run, culprit)
     if made_like or trained or target.dtype == _COUNTER or not origin.place.stack:
-        return Fix("dtype", origin.place, (), False, _advice(target.dtype), ())
+        return Fix("dtype", origin.place, (), False, why, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32")
-    fix = Fix("dtype", origin.place, one(edit), edit is not None, _advice(target.dtype), ())
+    fix = Fix("dtype", origin.place, one(edit), edit is not None, why, ())
     return born_otherwise(run.recording, fix, {target.event: "float32"})
 
 
-def _advice(dtype: str) -> str:
-    if dtype == _COUNTER:
-        return "count in torch.int64, or keep this tensor in float64"
-    return "keep this tensor in float32: it is changed a little at a time"
+def _fix_of_weights(run: Run, kept: Operand) -> Fix:
+    """For what took its dtype from the trained weights, or is one of them."""
+    step = next((graph.place_of(run.recording, u.place) for u in run.recording.updates), None)
+    change, lines = wide_weights.advice(run.recording, kept.origin, kept.dtype, step)
+    takes = "" if kept.holder == "parameter" else f": {_called(kept)} takes their dtype"
+    return Fix("plan", kept.origin.place, (), False, f"{change}{takes}", (), lines=lines)
+
+
+def _advice(kept: Operand) -> str:
+    if kept.dtype == _COUNTER:
+        return f"count in torch.int64, or keep {_called(kept)} in float64"
+    return f"keep {_called(kept)} in float32: it is changed a little at a time"
+
+
+def _called(kept: Operand) -> str:
+    """A name, or the words of :func:`_kept`, in a sentence."""
+    return kept.shown if kept.shown.startswith("what ") else quoted(kept.shown)

@@ -287,10 +287,14 @@ def one(edit: Edit | None) -> tuple[Edit, ...]:
 
 def cast_words(edits: Sequence[Edit], dtype: str) -> str:
     """Edits that cast expressions where their wide part is complete, in words."""
+    finished = "the finished result" if len(edits) == 1 else "the finished results"
+    return f"cast {cast_what(edits) or finished} to {dtype} here"
+
+
+def cast_what(edits: Sequence[Edit]) -> str:
+    """The expressions that edits cast; empty where one of them is long."""
     texts = [" ".join(edit.before.split()) for edit in edits]
-    if max(map(len, texts)) <= SHORT:
-        return f"cast {listed([quoted(text) for text in texts])} to {dtype} here"
-    return f"cast the finished result{'s' if len(edits) > 1 else ''} to {dtype} here"
+    return listed([quoted(text) for text in texts]) if max(map(len, texts)) <= SHORT else ""
 
 
 def spell(dtype: str) -> str:

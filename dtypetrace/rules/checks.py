@@ -196,12 +196,15 @@ def nothing_else_is_refused(proposal: Proposal) -> str:
     return refused_in(proposal.run) if proposal.run is not None else ""
 
 
+def refusing(run: Replay) -> Op | None:
+    """The first call of a forward pass that a change makes fail."""
+    return next((op for op, now in zip(run.recording.ops, run.ops) if now.code and op.phase in FORWARD), None)
+
+
 def refused_in(run: Replay) -> str:
-    """The first call of a forward pass that a change makes fail, as an objection; empty where there is none."""
-    for op, carried in zip(run.recording.ops, run.ops):
-        if carried.code and op.phase in FORWARD:
-            return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it"
-    return ""
+    """What :func:`refusing` finds, as an objection; empty where there is nothing."""
+    op = refusing(run)
+    return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it" if op else ""
 
 
 CHECKS: tuple[Check, ...] = (

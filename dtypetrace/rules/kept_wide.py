@@ -58,7 +58,8 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     site, casts = run.place(run.ops[number]), is_cast(run.ops[number])
     edits = _shown(run, number, [_of_cast(run, number)] if casts else _of_operands(run, number))
     op = run.ops[number]
-    this = f"keep {quoted(run.operand(op, 0, None).shown)}" if casts and op.inputs else f"compute {quoted(op.op)}"
+    kept = run.used_as(number) or run.operand(op, 0, None).shown if casts and op.inputs else ""
+    this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
         return Fix("dtype", site, edits, True, f"{this} in float32", alternatives, CHECKED)
     back = "" if casts else " and cast the result back"
@@ -67,10 +68,12 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
 
 def cast_wide(run: Run, number: int) -> Fix:
     """A cast that makes small values zero."""
-    site, scale = run.place(run.ops[number]), "scale them up before they are cast"
+    site, kept = run.place(run.ops[number]), run.used_as(number)
+    what, them = (quoted(kept), "it") if kept else ("these values", "them")
+    scale = f"scale {them} up before the cast"
     if edits := _shown(run, number, [_of_cast(run, number)], far=True):
-        return Fix("dtype", site, edits, True, "keep these values in float32", (scale,), CHECKED)
-    return Fix("dtype", site, (), False, f"keep these values in float32, or {scale}")
+        return Fix("dtype", site, edits, True, f"keep {what} in float32", (scale,), CHECKED)
+    return Fix("dtype", site, (), False, f"keep {what} in float32, or {scale}")
 
 
 def scale_loss(run: Run, site: Place, culprit: Operand) -> Fix:

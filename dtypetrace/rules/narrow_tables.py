@@ -17,15 +17,17 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..foresight import DtypeChange, Replay
+from ..records import FORWARD, Edit, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import quoted
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
+from . import checks, ways
 from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run
-from .silent_checks import born_otherwise
+from .silent_checks import CHECKED, born_otherwise, objection_of_text
 
 _ANGLES = frozenset({"sin", "cos", "polar"})
 _GRIDS = frozenset({"affine_grid_generator"})
@@ -257,9 +259,29 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
         return Fix("dtype", at, (), False, why, ())
     if shared:
         shown, cast = quoted(culprit.shown), f"the cast at {short(origin.place)} is right for the weights, but rounds"
-        why = f"keep {shown} in float32, and make the table from that: {cast} {shown}, too"
+        why = f"compute {shown} again in float32 where the table is made ({short(place)}): {cast} {shown}, too"
         return Fix("dtype", at, (), False, why, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     why = "make the table in float32: cast it only when it is ready"
-    fix = Fix("dtype", at, one(edit), edit is not None, why, ())
-    return born_otherwise(run.recording, fix, {event: "float32"})
+    fix = born_otherwise(run.recording, Fix("dtype", at, one(edit), edit is not None, why, ()), {event: "float32"})
+    return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
+
+
+def _cast_when_ready(run: Run, culprit: Operand, event: int, edit: Edit) -> Fix | None:
+    """The table made wide, with a second edit that casts it when it is complete; None where that does not serve."""
+    recording, dtype = run.recording, culprit.dtype
+    ready = ways.tables(recording, culprit.origin.place, dtype)
+    back = editing.at_results(recording, ready, dtype)
+    change = DtypeChange(births={event: "float32"}, results=dict.fromkeys(ready, dtype))
+    fix = Fix(
+        "dtype",
+        culprit.origin.place,
+        (edit, *back),
+        True,
+        f"make the table in float32, and cast it to {dtype} when it is ready",
+        (),
+        CHECKED,
+    )
+    if not back or objection_of_text(recording, fix) or checks.refusing(Replay(recording, change)) is not None:
+        return None
+    return fix

@@ -28,7 +28,7 @@ class Cut:
 
     op: int
     how: str
-    """``dtype``, ``detach``, ``no graph``, ``no way`` or ``unused``."""
+    """``dtype``, ``detach``, ``no influence``, ``no graph``, ``no way`` or ``unused``."""
 
 
 def find(recording: Recording) -> Iterator[Finding]:
@@ -67,6 +67,8 @@ def cut_of(recording: Recording, u: Update) -> Cut:
     detached = {n for n in below if ops[n].op in _DETACHING}
     if detached and not _below(recording, mine, without=detached) & differentiated:
         return Cut(min(detached), "detach")
+    if mine & differentiated:  # a last bias has no influence on a loss of forces, which are gradients themselves
+        return Cut(max(mine & differentiated), "no influence")
     return Cut(max(mine), "no graph")
 
 
@@ -118,6 +120,7 @@ def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> 
 _REASONS = {
     "detach": "{op} cuts the graph: no gradient comes back through it",
     "no graph": "{op} records no graph here, as under torch.no_grad()",
+    "no influence": "backward() went through {op} here: the loss does not depend on the parameter",
     "no way": "backward() started from tensors that were not computed from it",
     "unused": "no op of the watched forward passes used it",
 }
@@ -132,7 +135,8 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         Operand(n, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
         for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
-    many = f"{titles.shared([u.name], len(members))} get{'' if len(members) > 1 else 's'}"
+    named, them = titles.shared([u.name], len(members)), "they are" if len(members) > 1 else "it is"
+    many = f"{named} get{'' if len(members) > 1 else 's'}"
     absent = f"{many} no gradient in {u.absent} steps, while other parameters of the optimizer do"
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))
@@ -144,7 +148,9 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         severity="note",
         operands=parameters,
         flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=reason),),
-        fix=Fix("gradient", site, (), False, "leave it out of the optimizer, if it is not to be trained"),
+        fix=Fix(
+            "gradient", graph.NOWHERE, (), False, f"leave {named} out of the optimizer, if {them} not to be trained"
+        ),
         count=len(members),
         notes=(absent,),
     )

@@ -293,8 +293,10 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     stream."""
     origin = culprit.origin
     ready = ways.tables(recording, origin.place, culprit.dtype)
-    if edits := editing.at_widenings(recording, ready, expected):
-        return Fix("cast", ready[0], edits, True, cast_words(edits, expected))
+    if edits := editing.at_results(recording, ready, expected):
+        return Fix(
+            "cast", graph.place_of(recording, recording.ops[ready[0]].place), edits, True, cast_words(edits, expected)
+        )
     at_use = f"cast {quoted(culprit.shown)} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:

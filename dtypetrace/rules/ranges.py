@@ -412,7 +412,8 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     made = op.outputs[0] if op.outputs else dtype
     meets = f"{quoted(op.op)} meets the zero: infinity or NaN comes out"
     steps = [FlowStep(site, op.op, op.module, dtype, made, "value", said=meets)]
-    if where.stack[:1] != site.stack[:1]:
+    elsewhere = where.stack[:1] != site.stack[:1]
+    if elsewhere:
         steps.insert(0, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
     larger = (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()
     return silent_finding(
@@ -424,7 +425,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         flow=flow_to(run, flushing, event, *steps),
         fix=compute_wide(run, zero.op, larger),
         count=max(zero.flushed, 1),
-        notes=(said,),
+        notes=() if elsewhere else (said,),
     )
 
 
@@ -436,6 +437,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     op, event = run.ops[worst.op], event_of_output(run, worst.op)
     backward = op.phase in ("backward", "recompute")
     culprit, site = made_operand(run, op, op.outputs[0], event), run.place(op)
+    culprit = replace(culprit, written=run.used_as(worst.op) if op.phase in FORWARD else "")
     region = _unscaled(run, op, culprit)
     starved = _starved(run, worst) if backward else ""
     dtype = op.outputs[0]

@@ -229,6 +229,14 @@ class Run:
         origin = self.origin(event, expected) if event >= 0 else Origin("factory", None, op.op, self.place(op))
         return Operand(0, op.op, op.outputs[0], op.shape, op.device, None, origin)
 
+    def used_as(self, number: int) -> str:
+        """How the program writes an op's result in the first op that takes it; empty where that is no name."""
+        for user in self.users[number]:
+            taken = next(n for n, i in enumerate(self.ops[user].inputs) if i.producer == number)
+            if (written := self.operand(self.ops[user], taken, None).written).replace(".", "").isidentifier():
+                return written
+        return ""
+
     def computed(self, i: Input) -> bool:
         """Whether an operand is data on its way through the model: the result of arithmetic in its dtype, or an
         input."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from .. import graph
 from ..foresight import DtypeChange, Replay
 from ..records import Finding, Fix, Recording
+from ..tables.english import quoted, split_reason
 from . import checks
+from .case import short
 
 CHECKED = ("text", "dtype rules: nothing else is refused")
 
@@ -44,8 +47,15 @@ def born_otherwise(recording: Recording, fix: Fix, births: Mapping[int, str]) ->
     """A fix whose edits change births, each event to a dtype; without its edits where something objects."""
     if not fix.edits or min(births, default=-1) < 0 or len(recording.ops) > checks.MOST_OPS:
         return fix
-    why = objection_of_text(recording, fix) or checks.refused_in(Replay(recording, DtypeChange(births=births)))
-    return _in_words(fix, why) if why else replace(fix, checked=CHECKED)
+    if why := objection_of_text(recording, fix):
+        return _in_words(fix, why)
+    refused = checks.refusing(Replay(recording, DtypeChange(births=births)))
+    if refused is None:
+        return replace(fix, checked=CHECKED)
+    at, (change, reason) = short(graph.place_of(recording, refused.place)), split_reason(fix.why)
+    too = f"{at} then needs a change, too, because {quoted(refused.op)} there would refuse two dtypes"
+    why = f"{change} ({short(fix.place)}){reason}; {too}"
+    return replace(fix, edits=(), safe=False, why=why)
 
 
 def _in_words(fix: Fix, why: str) -> Fix:

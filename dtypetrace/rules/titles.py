@@ -201,6 +201,8 @@ def _flushed(f: Finding) -> str | None:
     if f.culprit is None:
         return None
     what = "gradients" if f.culprit.holder == "gradient" or f.phase == "backward" else "values"
+    if f.culprit.written and f.code == "DT302":
+        what = f"values of {quoted(f.culprit.written)}"
     return f"{what} become zero in {f.culprit.dtype} in {_where(f)}"
 
 

@@ -35,10 +35,12 @@ _PRECISE = frozenset(
     ]
 )
 
+_MAGNIFIES = frozenset({"cos", "cumprod", "cumsum", "exp", "exp2", "expm1", "sin", "tan"})
+"""Of these, the ops that make a rounding of their operand larger: half a bit of an angle of 1,000 is half a radian."""
 
-def tables(recording: Recording, origin: Place, dtype: str) -> tuple[Place, ...]:
-    """The places where the tables made from an origin are complete: for each table, the last op that all uses of it
-    share.
+
+def tables(recording: Recording, origin: Place, dtype: str) -> tuple[int, ...]:
+    """The ops that complete the tables made from an origin: for each table, the last op that all uses of it share.
 
     Empty unless an op on the way needs the precision of the wide dtype, such as a schedule's ``cumprod`` or an angle's
     ``cos``. Such a table should be cast when it is complete, not where it begins. An angle's ``cos`` and ``sin`` are
@@ -48,7 +50,7 @@ def tables(recording: Recording, origin: Place, dtype: str) -> tuple[Place, ...]
     if not any(recording.ops[n].op in _PRECISE for way in ways for n in way):
         return ()
     found = list(_complete(recording, ways))
-    return tuple(dict.fromkeys(place_of(recording, recording.ops[n].place) for n in found)) if -1 not in found else ()
+    return tuple(found) if -1 not in found else ()
 
 
 def _complete(recording: Recording, ways: list[Way]) -> Iterator[int]:
@@ -58,7 +60,7 @@ def _complete(recording: Recording, ways: list[Way]) -> Iterator[int]:
         yield -1
         return
     ahead = [way[: way.index(shared)] for way in ways]
-    if not any(recording.ops[n].op in _PRECISE for way in ahead for n in way):
+    if not any(recording.ops[n].op in _MAGNIFIES for way in ahead for n in way):
         yield shared
         return
     branches: dict[int, list[Way]] = {}

@@ -62,8 +62,9 @@ def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     return at_birth(recording, "promotion", place, wanted)
 
 
-def at_widenings(recording: Recording, places: Sequence[Place], wanted: str) -> tuple[Edit, ...]:
-    """The edits that cast the results of several expressions; none where one of them cannot be edited."""
+def at_results(recording: Recording, ops: Sequence[int], wanted: str) -> tuple[Edit, ...]:
+    """The edits that cast the results of ops in their expressions; none where one of them cannot be edited."""
+    places = [recording.places[recording.ops[n].place] for n in ops if recording.ops[n].place >= 0]
     edits = [at_widening(recording, place, wanted) if place.stack else None for place in places]
     found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
     return found if None not in edits else ()

@@ -100,7 +100,9 @@ PICKS = frozenset({"index", "gather", "embedding", "index_select", "take"})
 _WRITING_CALLS = frozenset(
     "setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
 )
-_DESTINATION_ARGUMENTS = frozenset({"out", "output_tensor", "output_tensor_list", "gather_list"})
+_DESTINATION_ARGUMENTS = frozenset(
+    "out output output_tensor output_tensor_list output_tensor_lists tensor_list gather_list".split()
+)
 
 
 def is_destination(call: str, argument: str, index: int) -> bool:

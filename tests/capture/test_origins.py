@@ -41,8 +41,8 @@ BIRTHS = {
     "tensor of an array": ("conversion tensor", "import numpy as np\nx = torch.tensor(np.ones((2, 4)))  #!"),
     "as_tensor": ("conversion as_tensor", "import numpy as np\nx = torch.as_tensor(np.ones((2, 4)))  #!"),
     "asarray": ("conversion asarray", "import numpy as np\nx = torch.asarray(np.ones((2, 4)))  #!"),
-    "Tensor of a list": ("conversion -", "x = torch.Tensor([[1.0, 2, 3, 4]])  #!"),
-    "FloatTensor of a list": ("conversion -", "x = torch.FloatTensor([[1.0, 2, 3, 4]])  #!"),
+    "Tensor of a list": ("factory Tensor", "x = torch.Tensor([[1.0, 2, 3, 4]])  #!"),
+    "FloatTensor of a list": ("factory FloatTensor", "x = torch.FloatTensor([[1.0, 2, 3, 4]])  #!"),
     # ---- views that no mode sees made
     "another class over the same numbers": (
         "factory ones",

@@ -276,7 +276,7 @@ class Trace(View):
 
     @property
     def unjudged(self) -> Recording:
-        """``recording`` with the facts from the program's source code that the findings are made from."""
+        """What the findings are made from: ``recording``, and facts from the program's source code."""
         recorded = self._recorded
         if recorded is None:
             recorded = snapshot(self._watch.recorder)

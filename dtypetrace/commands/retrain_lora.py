@@ -44,8 +44,8 @@ def retrain_lora(
     one if it computes in float16. keep: leave the adapters in float32 and trained, instead of restoring everything
     (weights, dtypes, gradients, buffers, modes, random numbers).
 
-    Returns a ``RetrainingResult``: ``confirmed``, ``why``, ``adapters`` with their verdicts ``before`` and ``after``,
-    ``to_dataframe()``. An error that ends only one of the runs is reported in the result; one that ends both is raised,
+    Returns a ``RetrainingResult``: ``confirmed``, ``why``, ``adapters`` (each with its verdict in both runs: ``before``
+    as it is, ``after`` in float32), ``to_dataframe()``. An error that ends only one of the runs is reported in the result; one that ends both is raised,
     after the state is restored. Raises ValueError where there are no adapters or too few steps, TypeError for what
     cannot be called or is not a loss.
 

@@ -137,6 +137,8 @@ def _of_cast(run: Run, number: int) -> tuple[Edit, ...]:
     place = run.place(op)
     if op.op not in NAMED_CASTS or op.phase not in FORWARD or not op.inputs or run.weight_of(op.inputs[0]):
         return ()
+    if any(o.place == op.place and is_cast(o) and o.inputs and run.weight_of(o.inputs[0]) for o in run.ops):
+        return ()  # a module's cast: it casts the weights, too
     edit = editing.at_birth(run.recording, "cast", place, _made_wide(op))
     return (edit,) if edit is not None and checks.inside(edit, place.stack[0]) else ()
 

@@ -1,0 +1,208 @@
+"""Advice names what the reader has to change: the tensor as the program writes it, its modules, its table."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+TABLES = """
+import torch
+rate = 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+angle = torch.outer(torch.arange(64), rate)
+cos, sin = angle.cos(), angle.sin()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(torch.bfloat16)
+x = model[0](torch.randn(64, 4, dtype=torch.bfloat16))
+model[1]((x * cos + x * sin).to(torch.bfloat16)) if CAST else (x * cos + x * sin) @ (x * cos).T
+"""
+
+AVERAGE = """
+import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+torch.manual_seed(0)
+model = nn.Linear(12, 3).to(torch.bfloat16)
+shadow = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9999))
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+for _ in range(8):
+    model(torch.randn(16, 12, dtype=torch.bfloat16)).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    shadow.update_parameters(model)
+"""
+
+FOREACH = """
+import torch
+torch.manual_seed(0)
+model = nn.Linear(16, 8)
+kept = [p.detach().clone().half() for p in model.parameters()]
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for _ in range(6):
+    model(torch.randn(8, 16)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        torch._foreach_lerp_(kept, [p.detach().half() for p in model.parameters()], 1e-4)
+"""
+
+SCHEDULE = """
+import torch
+rise = torch.linspace(1e-4, 0.02, 1000, dtype=torch.float16)
+kept = (1 - rise).cumprod(dim=0)
+model = nn.Linear(4, 4).half()
+with torch.no_grad():
+    model(kept[torch.tensor([3, 900])][:, None] * torch.randn(2, 4).half())
+"""
+
+DECODED = """
+import torch
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 64), nn.Linear(64, 16)
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+model = nn.Sequential(*(Layer() for _ in range(3))).requires_grad_(False)
+with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    x = torch.randn(1, 16)
+    for _ in range(8):
+        x = model(x)
+"""
+
+BUFFER = """
+import torch
+class Whiten(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("eps", torch.full((24,), 1e-8))
+        self.gain = nn.Parameter(torch.ones(24))
+    def forward(self, x):
+        return self.gain * x / ((x - x.mean(0)).abs().mean(0) + self.eps)
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(10, 24), Whiten()).half()
+with torch.no_grad():
+    net[0].weight[:4] = 0.0
+    net(torch.randn(6, 10).half())
+"""
+
+
+def found(tmp_path, text: str, code: str):
+    program = programs.run(tmp_path, text, numerics=True)
+    assert program.error is None, program.error
+    return next(f for f in program.findings if f.code == code)
+
+
+def afters(finding) -> list[str]:
+    return [edit.after for edit in finding.fix.edits]
+
+
+def test_an_angles_two_tables_are_both_cast_when_they_are_complete(tmp_path):
+    f = found(tmp_path, TABLES.replace("CAST", "False"), "DT201")
+    assert f.fix.why == "cast angle.cos() and angle.sin() to bfloat16 here"
+    assert afters(f) == ["angle.cos().to(torch.bfloat16)", "angle.sin().to(torch.bfloat16)"]
+
+
+def test_a_table_that_would_be_refused_wide_is_cast_when_it_is_complete(tmp_path):
+    f = found(tmp_path, SCHEDULE, "DT204")
+    assert f.fix.why == "make the table in float32, and cast it to float16 when it is ready"
+    assert afters(f)[0] == "torch.float32" and afters(f)[1].endswith(".to(torch.float16)")
+    again = SCHEDULE
+    for edit in sorted(f.fix.edits, key=lambda e: e.start, reverse=True):
+        again = again.replace(edit.before, edit.after, 1)
+    assert programs.run(tmp_path, again, numerics=True, name="again.py").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            AVERAGE,
+            "keep the trained weights in float32, and let autocast compute in bfloat16: "
+            "what shadow.update_parameters() changes takes their dtype",
+        ),
+        (
+            FOREACH,
+            "keep `kept` in float32 (program.py:4): it is changed a little at a time; program.py:11 then needs a "
+            "change, too, because _foreach_lerp_ there would refuse two dtypes",
+        ),
+    ],
+    ids=["of a library's call", "of a list"],
+)
+def test_an_average_is_called_as_the_program_calls_it(text, why, tmp_path):
+    f = found(tmp_path, text, "DT307")
+    assert f.fix.why == why and not f.fix.edits
+    assert bool(f.fix.lines) is (text is AVERAGE)  # two lines to type: float32 weights, and autocast
+
+
+def test_weights_that_autocast_casts_again_are_named_by_their_modules(tmp_path):
+    f = found(tmp_path, DECODED, "DT205")
+    assert "cast the parameters of the modules called up and `down` to bfloat16 once" in f.fix.why.replace("`up`", "up")
+    assert f.fix.why.endswith("and leave autocast on")
+
+
+def test_numbers_that_a_models_cast_makes_zero_are_named_as_they_are_used(tmp_path):
+    f = found(tmp_path, BUFFER, "DT302")
+    assert f.title == "values of self.eps become zero in float16 in half()"
+    assert f.fix.why == "keep self.eps in float32, or scale it up before the cast"
+
+
+LOADED = """
+import io
+import torch
+torch.manual_seed(0)
+model = nn.Linear(6, 6)
+file = io.BytesIO()
+torch.save({"exp_avg": torch.zeros(6, 6).half()}, file)
+file.seek(0)
+optimizer = torch.optim.Adam([model.weight])
+model(torch.randn(2, 6)).sum().backward()
+optimizer.step()
+optimizer.state[model.weight].update(torch.load(file))
+optimizer.step()
+"""
+
+
+def test_loaded_state_of_an_optimizer_is_no_module(tmp_path):
+    f = programs.run(tmp_path, LOADED).findings[0]
+    assert f.code == "DT115"
+    assert f.fix.why == ("cast the loaded state of the optimizer to float32: its load_state_dict() does that by itself")
+
+
+FORCES = """
+import torch
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    place = torch.randn(4, 2, requires_grad=True)
+    force = torch.autograd.grad(model(place).sum(), place, create_graph=True)[0]
+    force.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_parameter_on_which_the_loss_does_not_depend_is_not_said_to_have_no_graph(tmp_path):
+    f = found(tmp_path, FORCES, "DT305")
+    assert f.flow[-1].said == "backward() went through `linear` here: the loss does not depend on the parameter"
+    assert f.fix.why == "leave 2.bias out of the optimizer, if it is not to be trained"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("y = x[:, None] * wide", "x[:, None]"),
+        ("y = x / x.square().mean(dim=-1, keepdim=True).add(1e-5).sqrt() * wide", "x / (...)"),
+    ],
+)
+def test_an_operand_without_a_name_is_called_by_a_part_of_what_is_written(line, name, tmp_path):
+    text = f"""
+import torch
+torch.manual_seed(0)
+model = nn.Linear(4, 4).half()
+wide = torch.ones(4)
+x = model(torch.randn(4, 4).half())
+{line}
+z = (y @ torch.ones(4, 4)).tanh().sigmoid().exp()
+"""
+    f = found(tmp_path, text, "DT201")
+    assert name in [o.shown for o in f.operands]

@@ -242,8 +242,13 @@ def some_of(members: Sequence[AdapterVerdict], everyone: Sequence[AdapterVerdict
     if len(members) == len(everyone):
         if len(members) == 1:
             return f"the adapter {quoted(members[0].name)}"
-        return f"all {len(members)} adapters (such as {quoted(members[0].name)})"
+        return f"{every(members)} adapters (such as {quoted(members[0].name)})"
     return f"{len(members)} of {len(everyone)} adapters (such as {quoted(members[0].name)})"
+
+
+def every(members: Sequence[AdapterVerdict]) -> str:
+    """``both``, or ``all`` with the number."""
+    return "both" if len(members) == 2 else f"all {len(members)}"
 
 
 def with_facts(name: str, facts: tuple[str, ...]) -> str:

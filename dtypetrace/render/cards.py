@@ -12,6 +12,7 @@ from ..parts import attempt
 from ..records import Edit, Finding, Frame, Recording
 from ..tables.english import subject
 from . import wording
+from .excerpt import joined
 from .layout import columns
 from .pictures import Pictures
 from .svg import draw
@@ -185,7 +186,7 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
 
 
 def changes_of(recording: Recording, f: Finding) -> list[DiffBlock]:
-    return [made for edit in edits_of(recording, f) if (made := change(recording, edit))]
+    return [made for edit in joined(recording, edits_of(recording, f)) if (made := change(recording, edit))]
 
 
 def _chain(f: Finding) -> list[tuple[str, str, str]]:

@@ -162,7 +162,7 @@ def _differences(result: Retraining, x: int) -> str:
     if not any(math.isfinite(v) for one in series for v in one.numbers):
         return ""
     zero = [Level("no difference", 0.0, "")]
-    title = "loss in float32 minus the other one (below 0 is better)"
+    title = "float32's loss minus the other (below 0: better)"
     return _panel(x, title, series, zero, result.steps, logarithmic=False)
 
 

@@ -14,6 +14,7 @@ from ..lora.verdict import (
     AdapterInRun,
     AdapterVerdict,
     Retraining,
+    every,
     mean,
     some_of,
     with_facts,
@@ -60,7 +61,7 @@ def why(r: Retraining) -> list[str]:
         moved = min(v.after.moved for v in r.adapters)
         most = "all" if moved == 1 else f"at least {moved:.0%}"
         does = ("learns", "learn") if learning_is_seen(r) else ("is updated", "are updated")
-        who = f"the one adapter {does[0]}" if len(r.adapters) == 1 else f"all {len(r.adapters)} adapters {does[1]}"
+        who = f"the one adapter {does[0]}" if len(r.adapters) == 1 else f"{every(r.adapters)} adapters {does[1]}"
         sentences += [
             f"with the adapters in float32 {who}: {most} of the numbers whose gradient is not zero moved, "
             "and each gradient is finite",

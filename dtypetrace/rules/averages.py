@@ -148,7 +148,7 @@ def _kept(run: Run, op: Op, target: Input) -> str:
         return "the gradient"
     site = run.place(op).user_frame
     call = expressions.callee(run.recording.text, site) if site is not None else None
-    return run.operand(op, op.inputs.index(target), None).written or f"what {call or op.op}() changes"
+    return run.operand(op, op.inputs.index(target), None).written or f"the tensor that {call or op.op}() changes"
 
 
 def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
@@ -168,7 +168,7 @@ def _fix_of_weights(run: Run, kept: Operand) -> Fix:
     """For what took its dtype from the trained weights, or is one of them."""
     step = next((graph.place_of(run.recording, u.place) for u in run.recording.updates), None)
     change, lines = wide_weights.advice(run.recording, kept.origin, kept.dtype, step)
-    takes = "" if kept.holder == "parameter" else f": {_called(kept)} takes their dtype"
+    takes = "" if kept.holder == "parameter" else f": {_called(kept)} has the same dtype"
     return Fix("plan", kept.origin.place, (), False, f"{change}{takes}", (), lines=lines)
 
 
@@ -180,4 +180,4 @@ def _advice(kept: Operand) -> str:
 
 def _called(kept: Operand) -> str:
     """A name, or the words of :func:`_kept`, in a sentence."""
-    return kept.shown if kept.shown.startswith("what ") else quoted(kept.shown)
+    return kept.shown if kept.shown.startswith("the tensor ") else quoted(kept.shown)

@@ -225,7 +225,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*graph.flow(run.recording, event, dtype), ends),
-        fix=_fix(run, culprit, event, place, narrow.back),
+        fix=_fix(run, culprit, event, run.place(op) if index >= 0 else place, narrow.back),
         count=table.count,
         notes=notes,
         reach=Reach(table.count, 0, 0),
@@ -259,10 +259,11 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
         return Fix("dtype", at, (), False, why, ())
     if shared:
         shown, cast = quoted(culprit.shown), f"the cast at {short(origin.place)} is right for the weights, but rounds"
-        why = f"compute {shown} again in float32 where the table is made ({short(place)}): {cast} {shown}, too"
+        why = f"use a {shown} that is computed in float32 ({short(place)}): {cast} {shown}, too"
         return Fix("dtype", at, (), False, why, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
-    why = "make the table in float32: cast it only when it is ready"
+    what = quoted(culprit.written) if culprit.written else "the table"
+    why = f"keep {what} in float32, and cast only the finished table"
     fix = born_otherwise(run.recording, Fix("dtype", at, one(edit), edit is not None, why, ()), {event: "float32"})
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
 

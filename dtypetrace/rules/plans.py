@@ -265,10 +265,9 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
         lines = (optimizers.in_words(edit),) if edit is not None else ()
         change, other = f"let autocast compute in {dtype}", "load the weights in float32"
-        if (
-            plan.scaler or graph.scaler_check(recording) is not None
-        ):  # it is needless after the change, but not after this
-            other += ", and keep autocast and the loss scaler as they are"
+        if plan.scaler or graph.scaler_check(recording) is not None:
+            change += ": then the loss scaler is not needed" if dtype == "bfloat16" else ""
+            other += ": then autocast and the loss scaler can stay as they are"
         yield _finding(recording, plan, case, said, change, lines, other)
 
 

@@ -239,7 +239,7 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
         module = f", {after[0].module}" if after[0].module else ""
         notes = (f"the first NaN comes out of {quoted(after[0].op)}{module}",)
     elif rooted is not None:
-        notes = (f"{quoted(rooted.op)} takes its root, which {op.outputs[0]} could have held",)
+        notes = (f"{op.outputs[0]} can hold the root, which {quoted(rooted.op)} takes, but not the square",)
     elif multiplied is not None:
         notes = (f"{quoted(multiplied.op)} adds it to other products, which are lost beside it",)
     elif summed is not None:
@@ -424,6 +424,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         operands=(culprit,),
         flow=flow_to(run, flushing, event, *steps),
         fix=compute_wide(run, zero.op, larger),
+        title=f"{quoted(op.op)} meets values that became zero in {dtype}" if flushing is not op else "",
         count=max(zero.flushed, 1),
         notes=() if elsewhere else (said,),
     )

@@ -289,7 +289,10 @@ def _again(casts: _Casts, chances: int) -> Finding:
         where = f" ({short(made)})" if made.stack else ""
         change = f"nothing to change: the optimizer trains {weights}{where}, so keep the dtype {wide}"
         return casts.finding("note", "cast", "", change, notes)
-    return casts.finding("warning", "cast", "", f"cast {weights} to {to} once, before these calls", notes)
+    made = casts.run.operand(casts.largest, 0, to).origin.place
+    once = "after they are made" if len(casts.ops) > 1 else "after it is made"
+    where = once if made.stack else "before these calls"
+    return casts.finding("warning", "cast", "", f"cast {weights} to {to} once, {where}", notes)
 
 
 def _uncached(run: Run) -> list[Finding]:

@@ -240,7 +240,10 @@ def _no_gradient(f: Finding) -> str | None:
 
 
 def _needless_scaler(f: Finding) -> str | None:
-    return f"a loss scaler is used, but the gradients are {f.culprit.dtype}" if f.culprit else None
+    if f.culprit is None:
+        return None
+    found = "the gradients are bfloat16" if f.culprit.dtype == "bfloat16" else "nothing is float16"
+    return f"a loss scaler is used, but {found}"
 
 
 def _half_weights(f: Finding) -> str | None:

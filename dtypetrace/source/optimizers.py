@@ -144,9 +144,8 @@ def widened(found: Training, *, only_trained: bool) -> Widened | None:
         groups = f"(p for group in {found.optimizer}.param_groups for p in group['params']{chosen})"
         line = f"for p in {groups}: p.data = p.data.float()"
         return Widened(line, "after", replace(found.whole, after=f"{found.whole.before}\n{at.indent}{line}"))
-    if only_trained and weights.endswith(".parameters()"):
-        weights = f"(p for p in {weights} if p.requires_grad)"
-    line = f"for p in {weights}: p.data = p.data.float()"
+    some = " if p.requires_grad else p.data" if only_trained and weights.endswith(".parameters()") else ""
+    line = f"for p in {weights}: p.data = p.data.float(){some}"
     name = Edit(at.file, (at.line, at.column), (at.line, at.column + len(at.name)), at.name, at.name)
     edit = found.whole or name
     return Widened(line, "before", replace(edit, after=f"{line}\n{at.indent}{edit.before}"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import programs
 import pytest
 
+from dtypetrace.render import cards
+
 TABLES = """
 import torch
 rate = 10000.0 ** (-torch.arange(0, 8, 2) / 8)
@@ -117,7 +119,7 @@ def test_a_table_that_would_be_refused_wide_is_cast_when_it_is_complete(tmp_path
         (
             AVERAGE,
             "keep the trained weights in float32, and let autocast compute in bfloat16: "
-            "what shadow.update_parameters() changes takes their dtype",
+            "the tensor that shadow.update_parameters() changes has the same dtype",
         ),
         (
             FOREACH,
@@ -206,3 +208,11 @@ z = (y @ torch.ones(4, 4)).tanh().sigmoid().exp()
 """
     f = found(tmp_path, text, "DT201")
     assert name in [o.shown for o in f.operands]
+
+
+def test_two_edits_of_one_line_are_one_diff_on_the_page(tmp_path):
+    program = programs.run(tmp_path, TABLES.replace("CAST", "False"))
+    f = next(f for f in program.findings if f.code == "DT201")
+    (block,) = cards.changes_of(program.with_text, f)
+    added = [text for sign, text in block.lines if sign == "+"]
+    assert added == ["cos, sin = angle.cos().to(torch.bfloat16), angle.sin().to(torch.bfloat16)"]

@@ -67,7 +67,7 @@ def test_the_line_goes_before_the_optimizer_in_its_indentation():
     training, lines = found()
     widened = optimizers.widened(training, only_trained=True)
     edit = widened.edit
-    assert widened.line == "for p in (p for p in network.parameters() if p.requires_grad): p.data = p.data.float()"
+    assert widened.line == "for p in network.parameters(): p.data = p.data.float() if p.requires_grad else p.data"
     row = lines[edit.start[0] - 1]
     new = row[: edit.start[1] - 1] + edit.after + row[edit.end[1] - 1 :]
     assert row[edit.start[1] - 1 : edit.end[1] - 1] == edit.before

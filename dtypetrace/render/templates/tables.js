@@ -139,7 +139,7 @@ class Table {
     if (kind in UNITS) return make("td", { class: value ? "number" : "number zero" }, value ? size(value, UNITS[kind]) : "·");
     if (kind === "figure") return make("td", { class: "number" }, Number.isFinite(value) ? String(value) : "");
     if (kind === "flag") return make("td", {}, value ? "yes" : "");
-    if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));
+    if (kind !== "dtypes") return make("td", { class: kind }, ...value.split(/(?<=\/)|(?<=\w_)(?=\w)|(?<=\.)(?!py\b)/).flatMap((part) => [part, make("wbr")]));
     const parts = value.split(DTYPE).map((part, index) => (index % 2 ? make("b", { class: family(part) }, part) : part.replace(/(\d) $/, "$1\u00a0")));
     return make("td", { class: kind }, ...parts);
   }

@@ -55,13 +55,15 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
 
 def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     """One op in float32, in whose dtype numbers become zero that something divides by."""
-    site, casts = run.place(run.ops[number]), is_cast(run.ops[number])
+    op, site = run.ops[number], run.place(run.ops[number])
+    casts, used = is_cast(op), run.used_as(number) if is_cast(op) else ""
     edits = _shown(run, number, [_of_cast(run, number)] if casts else _of_operands(run, number))
-    op = run.ops[number]
-    kept = run.used_as(number) or run.operand(op, 0, None).shown if casts and op.inputs else ""
+    kept = used or run.operand(op, 0, None).shown if casts and op.inputs else ""
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
         return Fix("dtype", site, edits, True, f"{this} in float32", alternatives, CHECKED)
+    if used and (larger := _made_larger(run, number, used)):
+        return larger
     back = "" if casts else " and cast the result back"
     return Fix("dtype", site, (), False, f"{this} in float32{back}", alternatives)
 
@@ -73,7 +75,25 @@ def cast_wide(run: Run, number: int) -> Fix:
     scale = f"scale {them} up before the cast"
     if edits := _shown(run, number, [_of_cast(run, number)], far=True):
         return Fix("dtype", site, edits, True, f"keep {what} in float32", (scale,), CHECKED)
+    if kept and (larger := _made_larger(run, number, kept)):
+        return larger
     return Fix("dtype", site, (), False, f"keep {what} in float32, or {scale}")
+
+
+def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
+    """Other numbers instead of another dtype, where the wide result of a cast would be refused later; else None."""
+    if len(run.ops) > checks.MOST_OPS:
+        return None
+    op, recording = run.ops[number], run.recording
+    refusing = checks.refusing(Replay(recording, DtypeChange(results={number: _made_wide(op)})))
+    if refusing is None:
+        return None
+    dtype, at = op.outputs[0], short(graph.place_of(recording, refusing.place))
+    smallest = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
+    why = f"make the numbers of {quoted(kept)} larger before this cast: {smallest}"
+    back = f"cast what is computed with it to {dtype} before {quoted(refusing.op)} ({at})"
+    wide = f"keep {quoted(kept)} in float32, and {back}"
+    return Fix("dtype", run.place(op), (), False, why, (wide,))
 
 
 def scale_loss(run: Run, site: Place, culprit: Operand) -> Fix:
@@ -137,10 +157,15 @@ def _of_cast(run: Run, number: int) -> tuple[Edit, ...]:
     place = run.place(op)
     if op.op not in NAMED_CASTS or op.phase not in FORWARD or not op.inputs or run.weight_of(op.inputs[0]):
         return ()
-    if any(o.place == op.place and is_cast(o) and o.inputs and run.weight_of(o.inputs[0]) for o in run.ops):
-        return ()  # a module's cast: it casts the weights, too
+    if _of_module(run, op):
+        return ()
     edit = editing.at_birth(run.recording, "cast", place, _made_wide(op))
     return (edit,) if edit is not None and checks.inside(edit, place.stack[0]) else ()
+
+
+def _of_module(run: Run, op: Op) -> bool:
+    """Whether a cast is one of those that a module's cast makes: the same call casts weights."""
+    return any(o.place == op.place and is_cast(o) and o.inputs and run.weight_of(o.inputs[0]) for o in run.ops)
 
 
 def _of_operands(run: Run, number: int) -> Iterator[tuple[Edit, ...]]:

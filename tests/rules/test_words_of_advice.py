@@ -147,6 +147,15 @@ def test_numbers_that_a_models_cast_makes_zero_are_named_as_they_are_used(tmp_pa
     assert f.fix.why == "keep self.eps in float32, or scale it up before the cast"
 
 
+def test_numbers_are_made_larger_where_a_later_call_would_refuse_them_wide(tmp_path):
+    text = BUFFER.replace("Whiten())", "Whiten(), nn.Linear(24, 2))")
+    f = found(tmp_path, text, "DT302")
+    assert f.fix.why == "make the numbers of self.eps larger before this cast: the smallest float16 is 6e-08"
+    assert f.fix.alternatives == (
+        "keep self.eps in float32, and cast what is computed with it to float16 before `linear` (program.py:13)",
+    )
+
+
 LOADED = """
 import io
 import torch

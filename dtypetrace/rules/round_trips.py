@@ -185,7 +185,9 @@ def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> F
     if edit is not None and not writes(begin):
         why = f"leave this cast out: then the value stays {low}, and the later cast to {low} does nothing"
     else:
-        why = f"leave it in {low}: neither cast is needed"
+        why = f"leave the value in {low}: neither cast is needed"
+        if writes(begin):
+            why = f"make this tensor {low}: then nothing is cast when it is written, nor when it is read"
         if theirs:
             automatic = end.op not in NAMED_CASTS
             back = "autocast casts back" if automatic else f"back; it may have an option for {low}"

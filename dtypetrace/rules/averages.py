@@ -168,7 +168,7 @@ def _fix_of_weights(run: Run, kept: Operand) -> Fix:
     """For what took its dtype from the trained weights, or is one of them."""
     step = next((graph.place_of(run.recording, u.place) for u in run.recording.updates), None)
     change, lines = wide_weights.advice(run.recording, kept.origin, kept.dtype, step)
-    takes = "" if kept.holder == "parameter" else f": {_called(kept)} has the same dtype"
+    takes = "" if kept.holder == "parameter" else f": {_called(kept)} has the dtype of these weights"
     return Fix("plan", kept.origin.place, (), False, f"{change}{takes}", (), lines=lines)
 
 

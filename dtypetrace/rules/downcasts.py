@@ -257,7 +257,7 @@ def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
     why = (
         f"give {quoted(target.shown)} dtype=torch.{wanted} where it is made"
         if origin.kind == "factory"
-        else f"make it {wanted} where its dtype is decided"
+        else f"make {quoted(target.shown)} {wanted} where its dtype is decided"
     )
     openly = f"if {target.dtype} is intended, write the cast explicitly ({short(place)})"
     return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (openly,))

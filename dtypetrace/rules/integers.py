@@ -316,7 +316,7 @@ def _integers(dtype: str) -> _Told:
 
 _NUMBERS = _Told(
     "different numbers are equal in float32",
-    "subtract one number or the mean from all of them in float64, and cast the differences",
+    "subtract the first number, or the mean, from all these numbers in float64, and cast the differences",
     "compute with them in float64",
     "float32 keeps 7 decimal digits of a number, float64 keeps 16",
 )

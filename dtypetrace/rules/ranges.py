@@ -239,7 +239,9 @@ def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
         module = f", {after[0].module}" if after[0].module else ""
         notes = (f"the first NaN comes out of {quoted(after[0].op)}{module}",)
     elif rooted is not None:
-        notes = (f"{op.outputs[0]} can hold the root that {quoted(rooted.op)} takes, but not the number under it",)
+        notes = (
+            f"only the number under the root is too large: {op.outputs[0]} can hold what {quoted(rooted.op)} computes",
+        )
     elif multiplied is not None:
         notes = (f"{quoted(multiplied.op)} adds it to other products, which are lost beside it",)
     elif summed is not None:

@@ -119,7 +119,7 @@ def test_a_table_that_would_be_refused_wide_is_cast_when_it_is_complete(tmp_path
         (
             AVERAGE,
             "keep the trained weights in float32, and let autocast compute in bfloat16: "
-            "the tensor that shadow.update_parameters() changes has the same dtype",
+            "the tensor that shadow.update_parameters() changes has the dtype of these weights",
         ),
         (
             FOREACH,

@@ -437,7 +437,7 @@ def _of_parameters(
     said = {
         "DT301": f"{optimizer}'s step makes these weights infinite or NaN",
         "DT303": f"{optimizer}'s step makes these weights infinite, NaN or far too large",
-        "DT304": f"{optimizer}'s step changed {'none' if still else 'few'} of these weights",
+        "DT304": f"{optimizer}'s step changed {'none' if still else 'few of the numbers'} of these weights",
     }[code]
     many = titles.shared([worst.name], len(members))
     does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)

@@ -259,11 +259,12 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
         return Fix("dtype", at, (), False, why, ())
     if shared:
         shown, cast = quoted(culprit.shown), f"the cast at {short(origin.place)} is right for the weights, but rounds"
-        why = f"use a {shown} that is computed in float32 ({short(place)}): {cast} {shown}, too"
+        why = f"compute {shown} again, in float32, before {short(place)} takes it: {cast} {shown}, too"
         return Fix("dtype", at, (), False, why, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     what = quoted(culprit.written) if culprit.written else "the table"
-    why = f"keep {what} in float32, and cast only the finished table"
+    here = f" ({short(at)})" if edit is None else ""  # an edit is shown with its place
+    why = f"make {what} float32{here}, and cast only the finished table"
     fix = born_otherwise(run.recording, Fix("dtype", at, one(edit), edit is not None, why, ()), {event: "float32"})
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
 

@@ -427,7 +427,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         flow=flow_to(run, flushing, event, *steps),
         fix=compute_wide(run, zero.op, larger),
         title=f"{quoted(op.op)} meets values that became zero in {dtype}" if flushing is not op else "",
-        count=max(zero.flushed, 1),
+        count=op.count,
         notes=() if elsewhere else (said,),
     )
 

@@ -143,7 +143,7 @@ def _what(code: str, u: Update, still: bool) -> str:
     return {
         "DT301": f"{u.optimizer}'s step makes these weights infinite or NaN",
         "DT303": f"{u.optimizer}'s step makes these weights {'infinite or NaN' if u.broken else 'far too large'}",
-        "DT304": f"{u.optimizer}'s step changed {'none' if still else 'few'} of these weights",
+        "DT304": f"{u.optimizer}'s step changed {'none' if still else 'few of the numbers'} of these weights",
         "DT305": "the gradient of these weights is zero in every step",
     }[code]
 

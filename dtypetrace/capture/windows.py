@@ -92,7 +92,7 @@ class Windows:
         self.settle(wanted)
 
     def settle(self, wanted: bool = False) -> None:
-        """Attaches if ``wanted``, else detaches. If no later step is watched, it detaches permanently."""
+        """Attaches if ``wanted``, else detaches: for good if no later step will be watched."""
         self.waiting = False
         if wanted:
             self.attach()

@@ -173,8 +173,7 @@ def _source(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     notes = [*wording.operand_notes(f), *f.notes]
     if f.exception:
-        caught = "" if f.severity == "error" else ", which the program caught"
-        notes.append(f"torch raised {f.exception.type}{caught}: {_one_line(f.exception.message)}")
+        notes.append(f"torch raised {f.exception.type}: {_one_line(f.exception.message)}")
     head = f"{' ' * excerpt.margin} = note: "
     return [line for note in notes for line in styled(excerpt.display.wrapped(head, note), "")]
 

@@ -42,14 +42,15 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         return
     # the step after the setting is the factory that used the default; the last step is the refused call
     made = case.flow[1] if len(case.flow) > 2 else None
-    alone = (f"give it dtype={spell(case.born)} where it is made, {short(made.place)}",) if made else ()
+    alone = (f"give {made.op}() dtype={spell(case.born)} ({short(made.place)})",) if made else ()
     why = f"leave the default dtype alone here, or make it {case.born}"
     edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
     if edits:
-        taken = short(made.place) if made else "this"
-        words = f"{short(case.here)} set it to {case.culprit.dtype}, and it was not set back before {taken}"
-        why = f"set the default dtype back, or cast {quoted(case.culprit.shown)} to {case.born} here: {words}"
-        yield Fix("cast", case.site, edits, True, why, alone)
+        taken, dtype = short(made.place) if made else "this line", case.culprit.dtype
+        words = f"{short(case.here)} set the default dtype to {dtype}, and it was still {dtype} at {taken}"
+        back = f"set the default dtype back to {case.born} before {taken}"
+        why = f"cast {quoted(case.culprit.shown)} to {case.born} here: {words}"
+        yield Fix("cast", case.site, edits, True, why, (back, *alone))
     yield from _set_back(case, made.place if made else case.site, alone)
     if not edits:
         yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))

@@ -121,7 +121,7 @@ def _no_floating_module(case: Case) -> bool:
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
     # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
     free = case.origin.op not in FIXED_RESULTS and (case.origin.kind != "parameter" or dtype in FLOATING)
-    elsewhere = (f"use a dtype other than {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
+    elsewhere = (f"use {dtype} instead of {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
     return Fix("cast", case.site, case.cast_at_call(dtype), True, why, elsewhere)
 
 
@@ -227,6 +227,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
             what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
             if len(edits) > 1:
                 what = cast_what(edits) or f"{what} and what goes with it"
+                where = where.replace("it is", "they are")
             reason = purpose.format(dtype=case.culprit.dtype, at=short(case.here))
             why = f"cast only {what} back to {wanted} {where}: {reason}"
             yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())

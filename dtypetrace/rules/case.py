@@ -186,6 +186,9 @@ class Case:
         """The alternative in the call itself, in words, with its disadvantage; empty where there is none."""
         if not self.passed and not (self.reached and self.culprit.handed):
             return ""
+        named = self.culprit.written or self.culprit.holder or self.witness.name
+        if not named and not self.cast_at_call(self.wanted or self.culprit.dtype):
+            return ""  # a container passes it on: the line shows no such operand
         return _at_site(self)
 
     @cached_property

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from ..records import Finding, Frame
+from ..records import Finding, FlowStep, Frame
+from ..tables.operators import NAMED_CASTS
 
 _Change = tuple[tuple[Frame, ...], str]
-"""The line where what is changed was born, and the op that changes it."""
+"""A line and an op: of what changes a value, the line where the value was born."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class _Others:
     lost: frozenset[_Change]
     averages: frozenset[_Change]
     """Those of them that do not only add: what an average becomes depends on what it was."""
+    divided: frozenset[_Change]
+    """The casts in which numbers become zero that a later op divides by."""
+    overflowing: frozenset[_Change]
+    """The casts in which numbers become infinite."""
 
     def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> bool:
         """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` restrict it to some phases."""
@@ -86,6 +91,16 @@ def _of_broken_weights(f: Finding, others: _Others) -> bool:
     return f.code == "DT302" and f.phase == "backward" and broken
 
 
+def _divided_by(f: Finding, others: _Others) -> bool:
+    """Numbers that a cast makes zero, where another finding has that cast and the division by them, too."""
+    return f.code == "DT302" and f.op in NAMED_CASTS and (f.site.stack[:1], f.op) in others.divided
+
+
+def _rounded_where_it_overflows(f: Finding, others: _Others) -> bool:
+    """Rounding in a cast whose dtype cannot hold the numbers at all: it needs another dtype anyway."""
+    return f.code == "DT204" and (f.site.stack[:1], f.op) in others.overflowing
+
+
 def _of_the_setting(f: Finding, others: _Others) -> bool:
     """What autocast widens, or casts again and again, because it computes in another dtype than the weights have."""
     by_autocast = f.culprit is not None and f.culprit.origin.kind == "autocast"
@@ -100,6 +115,8 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _predicted_and_measured,
     _rounded_by_a_write,
     _write_to_what_stays,
+    _divided_by,
+    _rounded_where_it_overflows,
     _of_the_setting,
 )
 _NOTES: tuple[_Rule, ...] = (_starved, _divided_by_infinity, _of_broken_weights)
@@ -109,7 +126,8 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     """The silent findings that have a cause of their own; consequences of another finding are left out, or become
     notes."""
     found = tuple(silent)
-    writes = [f for f in found if f.code == "DT203" and f.severity != "note"]
+    serious = [f for f in found if f.severity != "note"]
+    writes = [f for f in serious if f.code == "DT203"]
     lost = [f for f in found if f.code == "DT307"]
     others = _Others(
         found,
@@ -118,9 +136,16 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset(map(_change, writes)),
         frozenset(map(_change, lost)),
         frozenset(_change(f) for f in lost if f.op.strip("_") not in _ADDS),
+        frozenset((step.place.stack[:1], step.op) for f in serious if f.code == "DT302" for step in _measured(f)),
+        frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
     )
     kept = (f for f in found if not any(rule(f, others) for rule in _LEFT_OUT))
     return [replace(f, severity="note") if any(rule(f, others) for rule in _NOTES) else f for f in kept]
+
+
+def _measured(f: Finding) -> list[FlowStep]:
+    """The steps on a finding's way at which values were measured."""
+    return [step for step in f.flow[:-1] if step.how == "value" and step.said]
 
 
 def _births(findings: Iterable[Finding]) -> frozenset[tuple[Frame, ...]]:

@@ -64,7 +64,8 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
         return Fix("dtype", site, edits, True, f"{this} in float32", alternatives, CHECKED)
     if used and (larger := _made_larger(run, number, used)):
         return larger
-    back = "" if casts else " and cast the result back"
+    scaled = f", or scale {'it' if used else 'these values'} up before the cast"
+    back = scaled if casts else " and cast the result back"
     return Fix("dtype", site, (), False, f"{this} in float32{back}", alternatives)
 
 
@@ -89,11 +90,19 @@ def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
     if refusing is None:
         return None
     dtype, at = op.outputs[0], short(graph.place_of(recording, refusing.place))
-    smallest = f"the smallest {dtype} is {DTYPES[dtype].smallest:.0e}"
-    why = f"make the numbers of {quoted(kept)} larger before this cast: {smallest}"
+    smallest, enough = DTYPES[dtype].smallest, f"{DTYPES[dtype].smallest * _LARGER:.0e}"
+    made = op.inputs[0].producer if op.inputs else -1
+    here = run.place(run.ops[made]) if made >= 0 else graph.NOWHERE
+    where = f"at {short(here)}, where they are made" if here.user_frame is not None else "before this cast"
+    least = f"the smallest {dtype} is {smallest:.0e}, so use {enough} or more"
+    why = f"make the numbers of {quoted(kept)} larger {where}: {least}"
     back = f"cast what is computed with it to {dtype} before {quoted(refusing.op)} ({at})"
-    wide = f"keep {quoted(kept)} in float32, and {back}"
-    return Fix("dtype", run.place(op), (), False, why, (wide,))
+    wide = f"assign the float32 {quoted(kept)} again after the cast at {short(run.place(op))}, and {back}"
+    return Fix("dtype", here if here.user_frame is not None else run.place(op), (), False, why, (wide,))
+
+
+_LARGER = 16
+"""The smallest number of a dtype times this one still has a few binary digits."""
 
 
 def scale_loss(run: Run, site: Place, culprit: Operand) -> Fix:

@@ -120,10 +120,18 @@ def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> 
 _REASONS = {
     "detach": "{op} cuts the graph: no gradient comes back through it",
     "no graph": "{op} records no graph here, as under torch.no_grad()",
-    "no influence": "backward() went through {op} here: the loss does not depend on the parameter",
+    "no influence": "backward() reached this {op}, but the loss does not depend on {named}",
     "no way": "backward() started from tensors that were not computed from it",
     "unused": "no op of the watched forward passes used it",
 }
+_TO_TRAIN = {
+    "detach": "leave this {op} out",
+    "no graph": "run this line with gradients enabled",
+    "no influence": "compute a loss that depends on {them}",
+    "no way": "call backward() on a loss that is computed from {them}",
+    "unused": "use {them} in the forward pass",
+}
+"""The changes by which a parameter gets a gradient."""
 
 
 def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
@@ -135,22 +143,23 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         Operand(n, m.name, m.dtype, m.shape, "", "parameter", born(recording, m))
         for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
-    named, them = titles.shared([u.name], len(members)), "they are" if len(members) > 1 else "it is"
+    named = titles.shared([u.name], len(members))
+    it_is, them = ("they are", "them") if len(members) > 1 else ("it is", "it")
     many = f"{named} get{'' if len(members) > 1 else 's'}"
     absent = f"{many} no gradient in {u.absent} steps, while other parameters of the optimizer do"
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))
-    reason = _REASONS[cut.how].format(op=quoted(op.op) if op else "")
+    words = {"op": quoted(op.op) if op else "", "named": named, "them": them}
+    leave = f"leave {named} out of the optimizer, if {it_is} not to be trained"
+    to_train = f"to train {them}, {_TO_TRAIN[cut.how].format(**words)}"
     return silent_finding(
         "DT305",
         "zero-gradient",
         at,
         severity="note",
         operands=parameters,
-        flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=reason),),
-        fix=Fix(
-            "gradient", graph.NOWHERE, (), False, f"leave {named} out of the optimizer, if {them} not to be trained"
-        ),
+        flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=_REASONS[cut.how].format(**words)),),
+        fix=Fix("gradient", graph.NOWHERE, (), False, leave, (to_train,)),
         count=len(members),
         notes=(absent,),
     )

@@ -17,7 +17,8 @@ from ..records import Event, Input, Op, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_destination
-from .collision import Collision
+from . import titles
+from .collision import Collision, Majority
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
 """Kinds of origin that decide a dtype without the program naming one."""
@@ -267,7 +268,15 @@ def most_parameters(case: Collision) -> Verdict | None:
         return None
     many = "all" if most.share == 1 else "almost all" if most.share >= 0.995 else f"{most.share:.0%} of the"
     other = "other " if any(w.holder == "parameter" and w.dtype != most.dtype for w in case.sides) else ""
-    return Verdict(most.dtype, f"but {many} {other}parameters of the {most.scope} are {most.shown}")
+    model = f"{most.scope}{_except(case, most) if most.share == 1 and not other else ''}"
+    return Verdict(most.dtype, f"but {many} {other}parameters of the {model} are {most.shown}")
+
+
+def _except(case: Collision, most: Majority) -> str:
+    """The parameters that were not counted, because what is refused got its dtype from them."""
+    names = [p.name for p in case.refused.model if p.dtype in FLOATING and p.dtype != most.dtype]
+    counted = most.scope == "model" and most.shown == most.dtype  # else complex numbers are compared
+    return f", except {titles.shared(names[:1], len(names))}," if names and counted else ""
 
 
 # ---------------------------------------------------------------- what the operation wants

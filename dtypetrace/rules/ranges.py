@@ -417,6 +417,8 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     elsewhere = where.stack[:1] != site.stack[:1]
     if elsewhere:
         steps.insert(0, FlowStep(where, flushing.op, flushing.module, dtype, dtype, "value", said=said))
+    kept = run.used_as(zero.op) if is_cast(flushing) else ""
+    values = f"values of {quoted(kept)}" if kept else "values"
     larger = (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()
     return silent_finding(
         "DT302",
@@ -426,7 +428,7 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
         operands=(culprit,),
         flow=flow_to(run, flushing, event, *steps),
         fix=compute_wide(run, zero.op, larger),
-        title=f"{quoted(op.op)} meets values that became zero in {dtype}" if flushing is not op else "",
+        title=f"{quoted(op.op)} meets {values} that became zero in {dtype}" if flushing is not op else "",
         count=op.count,
         notes=() if elsewhere else (said,),
     )

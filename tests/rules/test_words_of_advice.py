@@ -143,16 +143,20 @@ def test_weights_that_autocast_casts_again_are_named_by_their_modules(tmp_path):
 
 def test_numbers_that_a_models_cast_makes_zero_are_named_as_they_are_used(tmp_path):
     f = found(tmp_path, BUFFER, "DT302")
-    assert f.title == "values of self.eps become zero in float16 in half()"
+    assert f.title == "`div` meets values of self.eps that became zero in float16"
     assert f.fix.why == "keep self.eps in float32, or scale it up before the cast"
 
 
 def test_numbers_are_made_larger_where_a_later_call_would_refuse_them_wide(tmp_path):
     text = BUFFER.replace("Whiten())", "Whiten(), nn.Linear(24, 2))")
     f = found(tmp_path, text, "DT302")
-    assert f.fix.why == "make the numbers of self.eps larger before this cast: the smallest float16 is 6e-08"
+    assert f.fix.why == (
+        "make the numbers of self.eps larger at program.py:5, where they are made: the smallest float16 is 6e-08, "
+        "so use 1e-06 or more"
+    )
     assert f.fix.alternatives == (
-        "keep self.eps in float32, and cast what is computed with it to float16 before `linear` (program.py:13)",
+        "assign the float32 self.eps again after the cast at program.py:10, and cast what is computed with it to "
+        "float16 before `linear` (program.py:13)",
     )
 
 
@@ -194,8 +198,9 @@ for _ in range(4):
 
 def test_a_parameter_on_which_the_loss_does_not_depend_is_not_said_to_have_no_graph(tmp_path):
     f = found(tmp_path, FORCES, "DT305")
-    assert f.flow[-1].said == "backward() went through `linear` here: the loss does not depend on the parameter"
+    assert f.flow[-1].said == "backward() reached this `linear`, but the loss does not depend on 2.bias"
     assert f.fix.why == "leave 2.bias out of the optimizer, if it is not to be trained"
+    assert f.fix.alternatives == ("to train it, compute a loss that depends on it",)
 
 
 @pytest.mark.parametrize(

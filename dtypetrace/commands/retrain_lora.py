@@ -51,9 +51,9 @@ def retrain_lora(
 
     The float32 run confirms that the adapters learn if three things are true. In each adapter, at least half of the
     numbers whose gradient is not zero moved, and not only by weight decay (with a suitable dtype all but a few per cent
-    move, with an unsuitable one few do). At least two steps were taken, all gradients were finite, and each matrix had a
-    gradient that is not zero in at least one step (in the first step the down matrix's is zero). Over the later half of
-    the steps, the loss is no higher than that of the same batches with untrained weights; two standard errors of the
+    move, with an unsuitable one few do). At least two steps were taken, all gradients were finite, and each matrix had
+    a gradient that is not zero in at least one step (in the first step the down matrix's is zero). Over the later half
+    of the steps, the loss is no higher than that of the same batches with untrained weights; two standard errors of the
     difference plus four times the eps of the compute dtype are allowed.
 
     >>> dtypetrace.retrain_lora(unet, lambda m: loss_of(m, batch), make_optimizer=torch.optim.AdamW)    # doctest: +SKIP

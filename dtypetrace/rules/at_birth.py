@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Place
-from ..source import defaults, editing, expressions, operands, regions
+from ..source import defaults, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
 from . import ways
 from .at_use import birth_words
@@ -166,5 +166,8 @@ def birth(case: Case) -> Iterator[Fix]:
 def _loaded(case: Case) -> str:
     """What to do with a loaded tensor that no module holds."""
     if case.refused.phase == "optimizer":
-        return f"cast the loaded state of the optimizer to {case.born}: its load_state_dict() does that by itself"
+        line = optimizers.stores_state(case.recording.text, case.here)
+        taker = f"{short(case.here).rpartition(':')[0]}:{line} gives them to" if line else "they are given to"
+        by_itself = "its load_state_dict() would do that by itself"
+        return f"cast the loaded tensors to {case.born} before {taker} the optimizer; {by_itself}"
     return f"cast the loaded tensors to {case.born}"

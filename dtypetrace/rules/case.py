@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import cached_property
 from .. import graph
 from ..foresight import refused_with
 from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
-from ..source import editing, expressions, regions
+from ..source import editing, expressions, operands, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.english import listed, quoted
 from ..tables.operators import is_destination
@@ -246,7 +247,7 @@ def _at_site(case: Case) -> str:
         return ""
     whole = all(p.dtype == culprit.dtype for p in refused.model)  # then casting one layer is not enough
     scope = refused.module.partition(".")[0] if whole else refused.module
-    return f"cast the whole module {scope} to {case.wanted} after all its parameters are set"
+    return f"cast all of {scope} to {case.wanted} after the model is made"
 
 
 def _under_autocast(case: Case) -> str:
@@ -295,9 +296,18 @@ def cast_words(edits: Sequence[Edit], dtype: str) -> str:
 
 
 def cast_what(edits: Sequence[Edit]) -> str:
-    """The expressions that edits cast; empty where one of them is long."""
-    texts = [" ".join(edit.before.split()) for edit in edits]
-    return listed([quoted(text) for text in texts]) if max(map(len, texts)) <= SHORT else ""
+    """The expressions that edits cast, long ones by their ends; empty where that is not short, either."""
+    texts = [_brief(" ".join(edit.before.split())) for edit in edits]
+    return listed([quoted(text) for text in texts]) if all(texts) else ""
+
+
+def _brief(text: str) -> str:
+    if len(text) <= SHORT:
+        return text
+    try:
+        return operands.plain(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        return ""
 
 
 def spell(dtype: str) -> str:

@@ -282,9 +282,9 @@ def _except(case: Collision, most: Majority) -> str:
 # ---------------------------------------------------------------- what the operation wants
 
 
-def float8_multiplied(case: Collision) -> Verdict | None:
-    """Where an operation refuses float8 itself, because float8 is never promoted, and its operands have exactly one
-    other dtype, that one is right."""
+def float8_not_promoted(case: Collision) -> Verdict | None:
+    """Where an operation is refused because float8 is never promoted, and the other operands have exactly one dtype,
+    that dtype is right."""
     wide = case.present - (STORAGE_ONLY & FLOATING)
     if case.refused.code != "DT112" or len(wide) != 1:
         return None
@@ -439,7 +439,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     cast_of_a_part,
     default_yields,
     most_parameters,
-    float8_multiplied,
+    float8_not_promoted,
     destination,
     weights_meet_float64,
     floating_over_integers,

@@ -49,6 +49,8 @@ class _Cause:
     expected: str
     chosen: bool
     """Whether everything wide comes from an explicit cast of the stream itself, or from autocast."""
+    kept: bool
+    """Whether everything wide comes from weights that are wide under autocast: then that stream is wide on purpose."""
     calls: int = 0
     ran: dict[int, int] = field(default_factory=dict)
     """What ran wide because of it -> after how many calls of arithmetic, judged from first occurrences."""
@@ -161,7 +163,8 @@ class _Walk:
         origin = self.run.origin(operand.event, expected)
         key = origin.place.stack[:1] or (operand.event,), op.outputs[0]
         if key not in self.causes:
-            self.causes[key] = _Cause(number, index, expected, chosen or origin.kind == "autocast")
+            kept = bool(op.autocast) and origin.kind == "parameter"
+            self.causes[key] = _Cause(number, index, expected, chosen or origin.kind == "autocast", kept)
         cause = self.causes[key]
         cause.calls += op.count
         cause.ran[number] = 0
@@ -225,7 +228,7 @@ def _serious(run: Run, cause: _Cause, culprit: Operand, reach: Reach) -> bool:
         return True
     deepest = _deepest(run, cause)
     much = deepest >= _FAR or deepest == _FAR - 1 and _share(run, ran, op.module) >= _MUCH
-    return cause.left and much and not cause.chosen
+    return cause.left and much and not (cause.chosen or cause.kept)
 
 
 def _deepest(run: Run, cause: _Cause) -> int:
@@ -236,7 +239,7 @@ def _deepest(run: Run, cause: _Cause) -> int:
 def _harmless(run: Run, cause: _Cause) -> bool:
     """Whether it is an island that ends at once, or inside the same torch call that made it, or an average."""
     op = run.ops[cause.op]
-    if cause.chosen and _deepest(run, cause) < _FAR:
+    if cause.kept or cause.chosen and _deepest(run, cause) < _FAR:
         return True
     ran = (run.ops[n] for n in cause.ran)
     own = all((o.op, o.place) == (op.op, op.place) for o in ran if o.phase != "backward" and o is not op)

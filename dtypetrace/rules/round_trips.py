@@ -1,5 +1,4 @@
-"""Round trips (DT202): a value cast away and back, with nothing between that needed the other dtype. And weights that
-are cast again at each call (DT205), by the program or by autocast.
+"""Round trips (DT202): a value cast away and back, with nothing between that needed the other dtype.
 
 Between the two casts there were only copies, views and joins: the same numbers came back, for the price of two casts
 and twice the memory. A norm, a softmax or a loss in between is arithmetic, and then it is no round trip. Here, away
@@ -9,31 +8,19 @@ means to a wider dtype: a detour through a narrower dtype saves memory, and cost
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
-from ..tables.english import listed, quoted
-from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, name_of, result_bytes, writes
-from . import titles
-from .case import one, short
+from ..tables.english import quoted
+from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, writes
+from .case import one
 from .making import At, silent_finding
 from .run_facts import Run, quantity
 
-_OFTEN = 3
-"""A habit: at least this many casts of one weight for each time that it can have changed."""
-
 
 def find(run: Run) -> list[Finding]:
-    return [*_detours(run), *_recast(run), *_uncached(run)]
-
-
-# ---------------------------------------------------------------- away and back
-
-
-def _detours(run: Run) -> list[Finding]:
     away = _parked(run)
     used = _used(run, away)
     trips: dict[tuple[object, ...], list[tuple[int, int]]] = {}
@@ -160,20 +147,6 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     )
 
 
-def _parameters(casts: _Casts) -> str:
-    """What is cast, by the modules that hold it; where these are many, by the last parts of their names."""
-    weights = [casts.run.operand(op, 0, None).name for op in casts.ops]
-    full = list(dict.fromkeys(name.rpartition(".")[0] for name in weights))
-    last = list(dict.fromkeys(name.rpartition(".")[2] for name in full))
-    if "" in full or any(" " in name for name in weights):
-        return ""
-    if len(full) <= _NAMES:
-        return f"the parameters of {listed(list(map(quoted, full)))}"
-    if len(last) > _NAMES or any(name.isdecimal() for name in last):
-        return ""
-    return f"the parameters of the modules called {listed(list(map(quoted, last)))}"
-
-
 def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> Fix:
     """Both casts removed: the wide tensor is made narrow, or the widening cast is removed."""
     low, wide = end.outputs[0], begin.outputs[0]
@@ -199,143 +172,3 @@ def _package(place: Place) -> str:
     """The installed package that a library's line is in."""
     _, _, rest = place.file.rpartition(f"-packages{os.sep}")
     return rest.partition(os.sep)[0].removesuffix(".py") or "the library"
-
-
-# ---------------------------------------------------------------- the same weight, again
-
-
-_NAMES = 4
-"""Names of modules that a sentence can list."""
-
-
-@dataclass(frozen=True)
-class _Casts:
-    """Casts of several weights that are one finding: the ops, and the one that writes most."""
-
-    run: Run
-    ops: tuple[Op, ...]
-
-    @property
-    def largest(self) -> Op:
-        return max(self.ops, key=result_bytes)
-
-    @property
-    def trained(self) -> bool:
-        """Whether an optimizer steps one of these weights, which then has to stay as wide as it is."""
-        return bool({u.event for u in self.run.recording.updates} & {o.inputs[0].event for o in self.ops})
-
-    @property
-    def reach(self) -> Reach:
-        return Reach(sum(o.count for o in self.ops), 0, sum(result_bytes(o) * o.count for o in self.ops))
-
-    def finding(self, severity: str, how: str, said: str, change: str, notes: tuple[str, ...]) -> Finding:
-        run, op = self.run, self.largest
-        to, place = op.outputs[0], run.place(op)
-        weight = run.operand(op, 0, to)
-        source = weight.dtype if how == "autocast" else to
-        ends = FlowStep(place, op.op, op.module, source, to, how, said=said)
-        named = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
-        return silent_finding(
-            "DT205",
-            "round-trip",
-            At.of(op, place),
-            severity=severity,
-            operands=(weight,),
-            flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
-            fix=Fix("dtype", weight.origin.place if weight.origin.place.stack else place, (), False, change, ()),
-            title=f"{named} cast to {to} again at each call, to the same numbers",
-            count=self.reach.ops,
-            notes=notes,
-            reach=self.reach,
-        )
-
-
-def _recast(run: Run) -> list[Finding]:
-    """Weights that the program itself casts at each use, by the function that casts them."""
-    chances = max(int(run.recording.meta.get("steps", 0)), 1)
-    functions: dict[tuple[str, str] | None, list[int]] = {}
-    for number, op in enumerate(run.ops):
-        if _casts_weight(op) and op.count >= _OFTEN * chances:
-            frame = next(iter(run.place(op).stack), None)
-            functions.setdefault((frame.file, frame.function) if frame else None, []).append(number)
-    return [
-        _again(_Casts(run, tuple(run.ops[n] for n in numbers)), chances)
-        for numbers in functions.values()
-        if any(_multiplied(run, n) for n in numbers)
-    ]
-
-
-def _casts_weight(op: Op) -> bool:
-    """Whether the program casts a parameter in a module's forward."""
-    if not is_cast(op) or op.op not in NAMED_CASTS or not op.module or op.phase != "forward" or not op.inputs:
-        return False
-    return op.inputs[0].holder == "parameter" and op.inputs[0].dtype in REAL
-
-
-def _multiplied(run: Run, number: int) -> bool:
-    """Whether a weight's cast copy is a factor of a matmul or a convolution: elsewhere its cost does not matter."""
-    users = ((user, run.ops[user]) for user in run.users[number])
-    return any(flops(op) or is_move(op) and _multiplied(run, user) for user, op in users)
-
-
-def _again(casts: _Casts, chances: int) -> Finding:
-    steps = f"in {chances} optimizer step{'s' if chances != 1 else ''}"
-    changed = steps if casts.run.recording.meta.get("steps") else "with no optimizer step between"
-    parameters = f"{len(casts.ops)} parameter{'s' if len(casts.ops) != 1 else ''}"
-    reach, to = casts.reach, casts.largest.outputs[0]
-    notes = (f"{reach.ops:,} casts of {parameters} {changed}: {quantity(reach.bytes, 'B')} written again",)
-    weights = "these weights" if len(casts.ops) > 1 else "this weight"
-    if casts.trained:
-        wide = casts.largest.inputs[0].dtype
-        made = casts.run.operand(casts.largest, 0, to).origin.place
-        where = f" ({short(made)})" if made.stack else ""
-        change = f"nothing to change: the optimizer trains {weights}{where}, so keep the dtype {wide}"
-        return casts.finding("note", "cast", "", change, notes)
-    made = casts.run.operand(casts.largest, 0, to).origin.place
-    once = "after they are made" if len(casts.ops) > 1 else "after it is made"
-    where = once if made.stack else "before these calls"
-    return casts.finding("warning", "cast", "", f"cast {weights} to {to} once, {where}", notes)
-
-
-def _uncached(run: Run) -> list[Finding]:
-    """Weights that autocast casts at each use, because it caches only casts that a gradient can flow through. One
-    finding for each model.
-
-    A frozen weight never changes; another one may at each optimizer step. It is a warning if the casts wrote more bytes
-    than all results of the model's arithmetic, for weights that the run does not train: those are float32 on purpose.
-    """
-    steps = int(run.recording.meta.get("steps", 0))
-    models: dict[str, list[int]] = {}
-    for number, op in enumerate(run.ops):
-        by_autocast = op.uncached and op.op not in NAMED_CASTS and op.outputs and op.phase in FORWARD
-        if by_autocast and op.count >= _OFTEN * (max(steps, 1) if op.uncached == "inference" else 1):
-            models.setdefault(run.root(op.module), []).append(number)
-    return [
-        _by_autocast(_Casts(run, tuple(run.ops[n] for n in numbers)), steps)
-        for numbers in models.values()
-        if any(_multiplied(run, n) for n in numbers)
-    ]
-
-
-def _by_autocast(casts: _Casts, steps: int) -> Finding:
-    run, op, reach = casts.run, casts.largest, casts.reach
-    weight, to, given = op.inputs[0], op.outputs[0], run.given(op.module)
-    trained = casts.trained and op.uncached == "inference"
-    serious = not trained and reach.bytes > given and op.count >= _OFTEN * max(steps, 1)
-    why = "these are frozen" if all(o.uncached == "frozen" for o in casts.ops) else "this is inference mode"
-    parameters = f"these {len(casts.ops)} parameters" if len(casts.ops) > 1 else "this parameter"
-    notes = (
-        f"{reach.ops:,} casts of {parameters}: {quantity(reach.bytes, 'B')} written; "
-        f"the results of all other operations of the model take {quantity(given, 'B')}",
-        f"autocast keeps the cast of a weight only where a gradient can flow through it, and {why}",
-    )
-    made = run.operand(op, 0, to).origin.place
-    once = f"after {short(made)}" if made.stack else "before these calls"
-    change = f"cast {_parameters(casts) or parameters} to {to} once, {once}, and leave autocast on"
-    if trained:
-        change = (
-            f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"
-        )
-    name = run.operand(op, 0, to).name
-    said = f"autocast casts {quoted(name)} to {to} here, {op.count:,} times"
-    return casts.finding("warning" if serious else "note", "autocast", said, change, notes)

@@ -49,7 +49,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     if spot is None:
         return None
     if kind in ("promotion", "autocast"):
-        return _append_cast(spot, spot.node, _cast_text(spot.file, wanted))
+        return _append_cast(spot, spot.node, cast_text(spot.file, wanted))
     if not isinstance(spot.node, ast.Call):
         return None
     if kind in ("factory", "conversion", "worker", "parameter"):
@@ -124,7 +124,7 @@ def under(recording: Recording, frame: Frame, region: str) -> Edit | None:
 def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts every floating tensor of a dictionary that is loaded."""
     spot = _spot(recording, from_user(place))
-    if spot is None or not isinstance(spot.node, ast.Call) or not _cast_text(spot.file, wanted):
+    if spot is None or not isinstance(spot.node, ast.Call) or not cast_text(spot.file, wanted):
         return None
     calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
     loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
@@ -182,7 +182,7 @@ def at_call(
     operand = _operand(recording, spot.frame, op, module, argument, index, passed)
     if operand is None or isinstance(operand, _NO_VALUES):
         return None
-    return _append_cast(spot, operand, _cast_text(spot.file, wanted))
+    return _append_cast(spot, operand, cast_text(spot.file, wanted))
 
 
 def at_call_like(
@@ -220,7 +220,7 @@ def at_callers(
     for outer, node in operands.callers(recording.text, place, operand, module):
         file = recording.text.parsed(outer.stack[0].file)
         if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
-            edit = _append_cast(_Spot(outer.stack[0], file, node), node, _cast_text(file, wanted))
+            edit = _append_cast(_Spot(outer.stack[0], file, node), node, cast_text(file, wanted))
             if edit is not None:
                 yield outer, edit
 
@@ -246,7 +246,7 @@ def in_fallback(
     parent = spot.file.parents.get(spot.node)
     if not isinstance(spot.node, ast.Call) or _takes_several(parent) or _makes_number(parent):
         return (operand,)
-    cast = f".to({operand.before}.dtype)" if operand.before.isidentifier() else _cast_text(spot.file, dtype)
+    cast = f".to({operand.before}.dtype)" if operand.before.isidentifier() else cast_text(spot.file, dtype)
     back = _append_cast(spot, spot.node, cast)
     return (operand, back) if back else (operand,)  # no cast back where nothing uses the result
 
@@ -280,14 +280,14 @@ def _cast_weights(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
     if isinstance(weights, ast.Tuple) and weights.elts:
         weights = weights.elts[0]  # the others are buffers
-    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not _cast_text(spot.file, wanted):
+    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not cast_text(spot.file, wanted):
         return None
     return _cast_values(spot, weights, wanted)
 
 
 def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
     """Casts every floating tensor of a dictionary."""
-    cast = f"value{_cast_text(spot.file, wanted)} if value.is_floating_point() else value"
+    cast = f"value{cast_text(spot.file, wanted)} if value.is_floating_point() else value"
     return _edit(spot, node, f"{{name: {cast} for name, value in {spot.file.segment(node)}.items()}}")
 
 
@@ -299,7 +299,7 @@ def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:
         statement = spot.file.parents.get(statement)
     if spot is None or not isinstance(statement, ast.Return) or isinstance(statement.value, (ast.Tuple, type(None))):
         return None
-    return _append_cast(spot, statement.value, _cast_text(spot.file, wanted))
+    return _append_cast(spot, statement.value, cast_text(spot.file, wanted))
 
 
 # ---------------------------------------------------------------- how a line uses a value
@@ -355,7 +355,7 @@ def _torch(file: ParsedFile) -> str:
 _METHODS = {dtype: method for method, dtype in CAST_METHODS.items()}
 
 
-def _cast_text(file: ParsedFile, wanted: str) -> str:
+def cast_text(file: ParsedFile, wanted: str) -> str:
     """The text of a cast to put after an expression: ``.to(torch.float16)``, or ``.half()`` in a file that does not
     import torch by name; empty where there is no such method."""
     method = _METHODS.get(wanted)
@@ -388,7 +388,7 @@ def _in_factory_call(
         return _named(recording, place, spot, own, wanted)
     takes_dtype = expressions.last_part(call.func) in TAKES_DTYPE and all(k.arg is not None for k in call.keywords)
     if method_only or not takes_dtype or not torch:
-        return _append_cast(spot, call, _cast_text(spot.file, wanted))
+        return _append_cast(spot, call, cast_text(spot.file, wanted))
     segment = spot.file.segment(call)
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
@@ -400,7 +400,7 @@ def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call
     torch = _torch(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
-        method = _cast_text(spot.file, wanted).removeprefix(".")
+        method = cast_text(spot.file, wanted).removeprefix(".")
         return _edit(spot, call, _owner(spot.file, call, name) + method) if method else None
     if not torch:
         return None

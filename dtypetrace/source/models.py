@@ -1,5 +1,5 @@
-"""Where a program makes or casts a model: the statement, and the edits that keep some of its modules in float32 from
-there on.
+"""Where a program makes or casts a model: the statement, and the edits that cast the model after it, or keep some of
+its modules in float32 from there on.
 
 Text only.
 """
@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from ..records import Edit, Frame
 from ..records.text import ParsedFile, ProgramText
+from . import editing
 from .expressions import dotted
 
 NAME = "keep_float32"
@@ -101,6 +102,26 @@ def kept_wide(text: ProgramText, at: Made, names: tuple[str, ...]) -> tuple[Edit
     words = ", ".join(f'"{name}"' for name in names)
     call = f"\n{at.indent}{NAME}({at.expression}, {words})"
     return Edit(at.file, place, place, "", _HELPER.rstrip("\n")), Edit(at.file, at.end, at.end, "", call)
+
+
+def cast_after(text: ProgramText, at: Made, names: tuple[str, ...], dtype: str) -> Edit | None:
+    """The edit that casts a model to a dtype after its statement; ``names``: only the modules whose names end so. None
+    where the file uses the new lines' variables already, or imports no torch to name the dtype."""
+    file = text.parsed(at.file)
+    cast = editing.cast_text(file, dtype) if file is not None else ""
+    if file is None or not cast:
+        return None
+    lines = [f"{at.expression}{cast}"]
+    if names:
+        if any(isinstance(n, ast.Name) and n.id in ("name", "module") for n in ast.walk(file.tree)):
+            return None
+        ends = ", ".join(f'"{name}"' for name in names)
+        lines = [
+            f"for name, module in {at.expression}.named_modules():",
+            f"    if name.endswith({ends if len(names) == 1 else f'({ends})'}):",
+            f"        module{cast}",
+        ]
+    return Edit(at.file, at.end, at.end, "", "".join(f"\n{at.indent}{line}" for line in lines))
 
 
 def _named(node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
-from .expressions import call_at, dotted, dtype_argument, function_around, last_part
+from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
 
 _ONCE = frozenset({"parameters", "filter", "map", "iter", "values"})
 """What makes an iterator that can be read once, or a view that is as good written again."""
@@ -159,6 +159,23 @@ class Widened:
     line: str
     side: str
     edit: Edit
+
+
+def stores_state(text: ProgramText, loaded: Place) -> int:
+    """The line that assigns an optimizer's state (``optimizer.state[p] = ...``) in the function, else in the file, of
+    the user's line that loaded it; 0 where none does."""
+    frame = loaded.user_frame
+    file = text.parsed(frame.file) if frame is not None else None
+    if frame is None or file is None:
+        return 0
+    call = expression_at(text, frame)
+    scopes = (function_around(file, call), file.tree) if call is not None else (file.tree,)
+    found = (n.lineno for scope in scopes for n in ast.walk(scope) if isinstance(n, ast.Assign) and _of_state(n))
+    return next(found, 0)
+
+
+def _of_state(node: ast.Assign) -> bool:
+    return any(isinstance(t, ast.Subscript) and last_part(t.value) == "state" for t in node.targets)
 
 
 def scaled(text: ProgramText, step: Place, device: str) -> tuple[Edit, ...]:

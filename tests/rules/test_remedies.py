@@ -465,7 +465,7 @@ def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
     assert f.fix.alternatives == ("keep `out` in float32, and cast the written value to float32 (program.py:2)",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
-    assert f.fix.alternatives == ("cast the whole module net.0 to float16 after all its parameters are set",)
+    assert f.fix.alternatives == ("cast all of net.0 to float16 after the model is made",)
 
 
 def test_a_model_cast_after_its_optimizer_was_made(tmp_path):
@@ -679,9 +679,7 @@ def test_a_model_of_one_dtype_is_cast_as_a_whole(tmp_path):
     text += "net.load_state_dict({k: torch.from_numpy(np.ones(v.shape)) for k, v in net.state_dict().items()}, assign=True)\nnet(torch.ones(1, 4))"
     f = programs.run(tmp_path, text).only
     assert (f.culprit.shown, f.culprit.dtype) == ("0.weight", "float64")
-    assert any(other.startswith("cast the whole module net to float32 after") for other in f.fix.alternatives), (
-        f.fix.alternatives
-    )
+    assert any(other.startswith("cast all of net to float32 after") for other in f.fix.alternatives), f.fix.alternatives
 
 
 def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):

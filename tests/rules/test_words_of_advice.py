@@ -176,10 +176,21 @@ optimizer.step()
 """
 
 
+STORED = """
+stored = torch.load(file)
+optimizer.state[model.weight] = {**optimizer.state[model.weight], **stored}"""
+
+
 def test_loaded_state_of_an_optimizer_is_no_module(tmp_path):
     f = programs.run(tmp_path, LOADED).findings[0]
     assert f.code == "DT115"
-    assert f.fix.why == ("cast the loaded state of the optimizer to float32: its load_state_dict() does that by itself")
+    assert f.fix.why == (
+        "cast the loaded tensors to float32 before they are given to the optimizer; "
+        "its load_state_dict() would do that by itself"
+    )
+    kept = LOADED.replace("optimizer.state[model.weight].update(torch.load(file))", STORED)
+    again = programs.run(tmp_path, kept).findings[0]
+    assert "to float32 before program.py:13 gives them to the optimizer" in again.fix.why
 
 
 FORCES = """

@@ -47,7 +47,7 @@ class Trace(View):
     whole_script: this trace watches a whole script; a trace that the script opens shows what this one recorded. script
     and source: where the user's own files are. ignore: codes to leave out. steps: the program ends after so many
     optimizer steps. trace_steps: watching ends after so many; with ``watch_every=n``, later steps whose number is a
-    multiple of n are still watched. dry: large tensors have no values, and every refusal is a prediction.
+    multiple of n are still watched. dry: large tensors have no values, and calls that torch would refuse are predicted.
     compare_steps: how many optimizer steps are compared with the same steps in higher precision, to prove a patch;
     findings do not use it.
 

@@ -137,7 +137,7 @@ def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
     p, op = losses.of[number], recording.ops[number]
     where = f" of {op.module}" if op.module else ""
     if p.spoiled:
-        return f"the result of {quoted(op.op)}{where} is infinite or NaN; it should be {p.size:.2g}"
+        return f"the result of {quoted(op.op)}{where} is infinite or NaN; in higher precision it is finite"
     return f"the result of {quoted(op.op)}{where} has an error of {_share(p.total)}"
 
 
@@ -293,7 +293,8 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
     facts = DTYPES.get(made)
     if cause.how == "infinite":
         end = f": the largest {made} is {facts.largest:.5g}" if facts else ""
-        return f"{p.infinite:,} numbers become infinite or NaN, but not in higher precision{end}"
+        become = "number becomes" if p.infinite == 1 else "numbers become"
+        return f"{p.infinite:,} {become} infinite or NaN, but not in higher precision{end}"
     if cause.how == "flushed":
         end = f": the smallest {made} is {facts.smallest:.0e}" if facts else ""
         if p.vanished > p.flushed:

@@ -100,7 +100,7 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     at, index = source.narrow[-1]
     what = _too_many(name, op, source.counted, run.ops[at].inputs[index].dtype)
     if what:
-        yield table_finding(run, Narrow(at, index, what), op)
+        yield table_finding(run, Narrow(at, index, what, table=number), op)
 
 
 def _too_many(name: str, op: Op, counted: int, dtype: str) -> str:
@@ -202,6 +202,8 @@ class Narrow:
     what: str
     back: bool = False
     """Whether these are integers that are cast back to integers, and not a table."""
+    table: int = -1
+    """The op that makes the table, where the casts on the way to it were followed."""
 
 
 def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
@@ -215,8 +217,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
     notes = [narrow.what]
     if table is not op and run.place(op).stack[:1] != place.stack[:1]:
-        into = f"so its result is {dtype}, and {quoted(table.op)} makes the table from that"
-        notes.append(f"{short(run.place(op))} computes with {dtype} {quoted(culprit.shown)}, {into}")
+        notes.append(f"{short(run.place(op))} {_taken(op, dtype, quoted(culprit.shown), quoted(table.op))}")
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",
@@ -225,11 +226,18 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(*graph.flow(run.recording, event, dtype), ends),
-        fix=_fix(run, culprit, event, run.place(op) if index >= 0 else place, narrow.back),
+        fix=_all_wide(run, narrow.table) or _fix(run, narrow, culprit, event, place),
         count=table.count,
         notes=notes,
         reach=Reach(table.count, 0, 0),
     )
+
+
+def _taken(op: Op, dtype: str, shown: str, table: str) -> str:
+    """What an op does with a narrow operand, from which a table is made later."""
+    if is_cast(op) and op.outputs[:1] != (dtype,):
+        return f"casts {dtype} {shown} to {op.outputs[0]}: the digits that {dtype} has lost do not come back"
+    return f"computes with {dtype} {shown}, so its result is {dtype}, and {table} makes the table from that"
 
 
 def _culprit(run: Run, narrow: Narrow, dtype: str) -> Operand:
@@ -249,18 +257,17 @@ def _by_library(operand: Operand) -> bool:
     return any(not frame.user for frame in operand.origin.place.stack[:1])
 
 
-def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fix:
+def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -> Fix:
     """Make the table wide where it is born; if the same cast is right for weights, keep the table out of it."""
     origin = culprit.origin
+    taken = run.place(run.ops[narrow.op]) if narrow.operand >= 0 else place
     shared = any(i.holder == "parameter" and i.event == event for o in run.ops for i in o.inputs)
-    at = origin.place if origin.place.stack and not shared else place
-    if back:  # the same cast may be right for the other values
-        why = f"leave the integers out of the cast: {short(place)} makes integers of them again"
+    at = origin.place if origin.place.stack and not shared else taken
+    if narrow.back:  # the same cast may be right for the other values
+        why = f"leave the integers out of the cast: {short(taken)} makes integers of them again"
         return Fix("dtype", at, (), False, why, ())
     if shared:
-        shown, cast = quoted(culprit.shown), f"the cast at {short(origin.place)} is right for the weights, but rounds"
-        why = f"compute {shown} again, in float32, before {short(place)} takes it: {cast} {shown}, too"
-        return Fix("dtype", at, (), False, why, ())
+        return Fix("dtype", origin.place, (), False, _made_again(run, narrow, culprit, event), ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     what = quoted(culprit.written) if culprit.written else "the table"
     here = f" ({short(at)})" if edit is None else ""  # an edit is shown with its place
@@ -269,21 +276,70 @@ def _fix(run: Run, culprit: Operand, event: int, place: Place, back: bool) -> Fi
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
 
 
+def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> str:
+    """What to do with numbers that a model's cast rounds: they are made again after it."""
+    op, shown, cast = run.ops[narrow.op], quoted(culprit.shown), short(culprit.origin.place)
+    shape = op.inputs[narrow.operand].shape if narrow.operand >= 0 else op.shape
+    rounded = (o for n, o in enumerate(run.ops) if is_cast(o) and o.shape == shape and run.event_of(n) == event)
+    makers = {
+        short(run.place(run.ops[o.inputs[0].producer])) for o in rounded if o.inputs and o.inputs[0].producer >= 0
+    }
+    made = makers.pop() if len(makers) == 1 else ""
+    of = f" of {quoted(op.module)}" if culprit.shown.startswith("self.") and op.module else ""
+    like = f", as {made} does" if made else ""
+    reason = f"that cast is right for the weights, but rounds {shown}, too"
+    return f"after the cast at {cast}, compute {shown}{of} again in float32{like}: {reason}"
+
+
+def _all_wide(run: Run, table: int) -> Fix | None:
+    """Every cast on the way to a table made to float32, with edits that cast the table when it is complete; None where
+    other lines than casts decide, or something would be refused then."""
+    recording, narrow = run.recording, source_of(run, table).narrow if table >= 0 else ()
+    used = sorted({(i.event, i.dtype) for i in (run.ops[at].inputs[index] for at, index in narrow)})
+    dtypes = {dtype for _, dtype in used}
+    if len(dtypes) != 1 or any(event < 0 or event in run.events_of_weights for event, _ in used):
+        return None
+    dtype = dtypes.pop()
+    origins = {event: run.origin(event, dtype) for event, _ in used}
+    edits = [editing.of_cast(recording, o.place, "float32") if o.kind == "cast" else None for o in origins.values()]
+    ready = _complete(run, {at for at, _ in narrow})
+    found = dict.fromkeys(edit for edit in edits if edit is not None)
+    if None in edits or len({written for _, written in found}) != 1 or not ready:
+        return None
+    places = [*(o.place for o in origins.values()), *(run.place(run.ops[n]) for n in ready)]
+    written = next(written for _, written in found) if len({(p.file, p.function) for p in places}) == 1 else ""
+    back = editing.at_results(recording, ready, dtype, written)
+    change = DtypeChange(births=dict.fromkeys(origins, "float32"), results=dict.fromkeys(ready, dtype))
+    return _shown(run, places[0], (*(edit for edit, _ in found), *back), change, dtype) if back else None
+
+
+def _complete(run: Run, begun: set[int]) -> tuple[int, ...]:
+    """The ops whose results are complete tables: made from these and other tables alone, and used by something else."""
+    made = set(begun)
+    for number, op in enumerate(run.ops):
+        floats = [i for i in op.inputs if i.dtype in REAL]
+        if op.phase in FORWARD and any(i.producer in made for i in floats):
+            made |= {number} if all(i.producer in made or _is_table(run, i) for i in floats) else set()
+    return tuple(n for n in sorted(made) if any(user not in made for user in run.users[n]))
+
+
+def _is_table(run: Run, i: Input) -> bool:
+    return not _given(run, i) and i.producer >= 0 and source_of(run, i.producer).pure
+
+
 def _cast_when_ready(run: Run, culprit: Operand, event: int, edit: Edit) -> Fix | None:
     """The table made wide, with a second edit that casts it when it is complete; None where that does not serve."""
     recording, dtype = run.recording, culprit.dtype
     ready = ways.tables(recording, culprit.origin.place, dtype)
     back = editing.at_results(recording, ready, dtype)
     change = DtypeChange(births={event: "float32"}, results=dict.fromkeys(ready, dtype))
-    fix = Fix(
-        "dtype",
-        culprit.origin.place,
-        (edit, *back),
-        True,
-        f"make the table in float32, and cast it to {dtype} when it is ready",
-        (),
-        CHECKED,
-    )
-    if not back or objection_of_text(recording, fix) or checks.refusing(Replay(recording, change)) is not None:
+    return _shown(run, culprit.origin.place, (edit, *back), change, dtype) if back else None
+
+
+def _shown(run: Run, place: Place, edits: tuple[Edit, ...], change: DtypeChange, dtype: str) -> Fix | None:
+    """The fix with these edits; None where something objects."""
+    why = f"make the table in float32, and cast it to {dtype} when it is ready"
+    fix = Fix("dtype", place, edits, True, why, (), CHECKED)
+    if objection_of_text(run.recording, fix) or checks.refusing(Replay(run.recording, change)) is not None:
         return None
     return fix

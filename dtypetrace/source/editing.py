@@ -62,12 +62,35 @@ def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
     return at_birth(recording, "promotion", place, wanted)
 
 
-def at_results(recording: Recording, ops: Sequence[int], wanted: str) -> tuple[Edit, ...]:
-    """The edits that cast the results of ops in their expressions; none where one of them cannot be edited."""
+def at_results(recording: Recording, ops: Sequence[int], wanted: str, written: str = "") -> tuple[Edit, ...]:
+    """The edits that cast the results of ops in their expressions; none where one of them cannot be edited.
+
+    ``written``: the dtype as the program writes it there, such as ``x.dtype``.
+    """
     places = [recording.places[recording.ops[n].place] for n in ops if recording.ops[n].place >= 0]
-    edits = [at_widening(recording, place, wanted) if place.stack else None for place in places]
+    edits = [_at_result(recording, place, wanted, written) for place in places]
     found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
     return found if None not in edits else ()
+
+
+def _at_result(recording: Recording, place: Place, wanted: str, written: str) -> Edit | None:
+    spot = _spot(recording, place)
+    if spot is None:
+        return None
+    return _append_cast(spot, spot.node, f".to({written})" if written else cast_text(spot.file, wanted))
+
+
+def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str] | None:
+    """The edit by which ``x.to(dtype)`` casts to the wanted dtype, also where a variable names the other one, which
+    keeps its value; and how that one is written."""
+    spot = _spot(recording, place)
+    call = spot.node if spot is not None else None
+    named = expressions.dtype_argument(call) if isinstance(call, ast.Call) else None
+    if spot is None or call is None or named is None or not _torch(spot.file):
+        return None
+    file = spot.file
+    before, after = file.between(file.start(call), file.start(named)), file.between(file.end(named), file.end(call))
+    return _edit(spot, call, f"{before}{_torch(file)}.{wanted}{after}"), file.segment(named)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:

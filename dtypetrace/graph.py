@@ -237,8 +237,14 @@ def flow(recording: Recording, event: int, expected: str | None = None) -> tuple
             found.append(FlowStep(region, "autocast", "", " + ".join(current.source), current.to, "autocast"))
         source = " + ".join(current.source) if current.source else current.to
         via = read.written if read is not None else ""
-        found.append(FlowStep(place, current.op, current.module, source, current.to, how, via))
+        tensor = _read_by_property(recording, read) if read is not None else ""
+        found.append(FlowStep(place, current.op, current.module, source, current.to, how, via, read=tensor))
     return tuple(found)
+
+
+def _read_by_property(recording: Recording, read: Read) -> str:
+    """The name of the tensor whose dtype was read where the program's line does not name it; empty where it does."""
+    return next(iter(recording.events[read.event].assigned), "") if read.frames_up else ""
 
 
 _COUNTS = frozenset(

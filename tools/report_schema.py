@@ -122,7 +122,7 @@ class _Made:
         else:
             names = {f.name for f in fields(kind)} - _NOT_IN_JSON
             if kind is FlowStep:
-                names -= {"said", "called", "receiver"}
+                names -= {"said", "called", "receiver", "read"}
             found = {
                 ("from" if kind is FlowStep and f.name == "source" else f.name): self.of(hints[f.name])
                 | _KNOWN.get((kind.__name__, f.name), {})

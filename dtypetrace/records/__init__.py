@@ -374,6 +374,8 @@ class FlowStep:
     report."""
     receiver: str = ""
     """What is cast (``t_emb``), for how ``attribute``. Not in the JSON report."""
+    read: str = ""
+    """The tensor (``model.scale``) whose dtype a property read, for how ``attribute``. Not in the JSON report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     if named is None or named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
         return []
     edit = worded_edit(excerpt.recording, f)
-    return excerpt.edited(edit) if edit is not None else excerpt.source(*named)
+    return excerpt.edited(edit) if edit is not None else excerpt.source(*named, "(as it is now)")
 
 
 def _one_line(message: str) -> str:
@@ -249,6 +249,9 @@ def notes_for(finding: Finding) -> list[str]:
         read = next((step for step in finding.flow if step.how == "attribute"), None)
         if read is not None:
             casts = wording.like_attribute(read).partition(", which is ")[0]
+            elsewhere = read.place.user_frame is not None and read.place.stack[:1] != finding.site.stack[:1]
+            if elsewhere and read.place.stack[0].user:
+                casts = casts.replace("() ", f"() at {wording.at(read.place)} ", 1)
             because = f"{casts}, which is {read.to} because of {wording.at(origin.place)}"
             if not read.place.stack[0].user:  # the library's names for tensors are not the program's: one is enough
                 notes.append(f"dtypetrace: the {finding.culprit.dtype} comes from here: {because}")

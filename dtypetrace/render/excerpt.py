@@ -110,11 +110,13 @@ class Excerpt:
         between = [(f"{'.' * 3:>{self.margin}}", "blue")] if line - begin > 1 else []
         return [(self._numbered(begin, first), ""), *between]
 
-    def source(self, file: str, number: int) -> list[StyledLine]:
-        """One line as it is, below an empty one; nothing where the text is not known."""
+    def source(self, file: str, number: int, label: str) -> list[StyledLine]:
+        """One line as it is and its label, below an empty one; nothing where the text is not known."""
         text = self.recording.line(file, number)
         shown, _, _ = self.display.clipped(self.display.printable(text), 0, 1, self.room)
-        return [(self.gutter.rstrip(), ""), (self._numbered(number, shown), "")] if text.strip() else []
+        indent = " " * (len(shown) - len(shown.lstrip()))
+        below = f"{self.gutter}{indent}{label}"
+        return [(self.gutter.rstrip(), ""), (self._numbered(number, shown), ""), (below, "")] if text.strip() else []
 
     # ------------------------------------------------------------ edits
 

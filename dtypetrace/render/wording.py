@@ -56,9 +56,10 @@ def like_attribute(step: FlowStep) -> str:
     frame = step.place.stack[0] if step.place.stack else None
     if frame is None or frame == step.place.user_frame:
         cast = quoted(step.receiver) if step.receiver else "a tensor"
+        read = f", the dtype of {quoted(step.read)}" if step.read else ""
         if step.op in TAKES_DTYPE:
             return f"{step.op}() takes the dtype of {step.via or 'an attribute'}, which is {step.to} here"
-        return f"{step.op}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} here"
+        return f"{step.op}() casts {cast} to {step.via or 'an attribute'}{read}, which is {step.to} here"
     cast, where = quoted(step.receiver) if step.receiver else "a tensor", f"in {relative(frame.file)}:{frame.line}"
     return f"{frame.function}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} in this call ({where})"
 

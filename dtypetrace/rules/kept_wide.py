@@ -9,19 +9,19 @@ values narrow again. Else it is in words.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
-from ..source import editing
+from ..source import editing, regions
 from ..tables.dtypes import DTYPES, REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, writes
 from ..tables.rule_language import Gives
 from . import checks, wide_weights
-from .case import short
+from .case import one, short
 from .run_facts import Run, argument_of
 from .silent_checks import CHECKED, objection_of_text
 
@@ -44,13 +44,31 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:
     """An island: one op in float32 inside a model of another dtype."""
-    edits = _shown(run, number, _of_operands(run, number), far=True)
+    proposed = list(_of_operands(run, number))
+    edits, made = _shown(run, number, proposed, far=True), run.ops[number].outputs[0]
     op = quoted(run.ops[number].op)
     why = f"compute {op} in float32 here" if edits else f"cast the operands of {op} to float32 here"
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
-    if "bfloat16" in run.ops[number].outputs:
+    if made == "bfloat16":
         instead = "keep these values in float32 from where they are made"
+    if not edits and (edits := _cast_back(run, number, proposed)):
+        why = f"compute {op} in float32 here, and cast back to {made} when the numbers are small again"
+    elif not edits and made == "float16" and (again := _made_narrow_again(run, number)):
+        alone = f"to compute {op} in float32 ({short(site)}) is not enough, because {again}"
+        return _in_bfloat16(run, number, f"{instead}: {alone}")
     return Fix("dtype", site, edits, bool(edits), why, (instead,), CHECKED if edits else ())
+
+
+def _in_bfloat16(run: Run, number: int, why: str) -> Fix:
+    """The model in bfloat16, where autocast or a line of the program decided for float16."""
+    origin = run.operand(run.ops[number], 0, None).origin
+    region = regions.statement(run.recording.text, origin.place) if origin.kind == "autocast" else None
+    if region is None:
+        edits = _all_in_bfloat16(run, origin.place)
+        return Fix("dtype", origin.place, edits, bool(edits), why, (), CHECKED if edits else ())
+    edits = one(editing.dtype_keyword(run.recording, region, "bfloat16"))
+    refused = checks.refused_in(Replay(run.recording, DtypeChange(autocast="bfloat16")))
+    return Fix("dtype", region, () if refused else edits, not refused, why)
 
 
 def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
@@ -96,8 +114,10 @@ def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
     where = f"at {short(here)}, where they are made" if here.user_frame is not None else "before this cast"
     least = f"the smallest {dtype} is {smallest:.0e}, so use {enough} or more"
     why = f"make the numbers of {quoted(kept)} larger {where}: {least}"
-    back = f"cast what is computed with it to {dtype} before {quoted(refusing.op)} ({at})"
-    wide = f"assign the float32 {quoted(kept)} again after the cast at {short(run.place(op))}, and {back}"
+    user = next((short(run.place(run.ops[n])) for n in run.users[number]), "")
+    taken = f"what {user} computes with it" if user else "what is computed with it"
+    back = f"cast {taken} to {dtype} before {quoted(refusing.op)} ({at})"
+    wide = f"keep {quoted(kept)} out of this cast, in float32, and {back}"
     return Fix("dtype", here if here.user_frame is not None else run.place(op), (), False, why, (wide,))
 
 
@@ -237,6 +257,68 @@ def _is_forwards_float16(run: Run, operand: Input) -> bool:
     return operand.dtype == "float16" and not backward
 
 
+_SMALL = frozenset(
+    ["softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "log", "sqrt", "rsqrt", "sigmoid", "tanh"]
+    + ["layer_norm", "native_layer_norm", "group_norm", "rms_norm", "batch_norm", "normalize"]
+)
+"""Ops whose results are small where their operands are large."""
+_MOST_BACK = 4
+"""How many calls in a row may need their operands cast back."""
+
+
+def _cast_back(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...]:
+    """The edits by which an op computes in a wider dtype, and its results, once they are small, are cast back where a
+    later call would refuse them; none where they are not small there, or something objects."""
+    narrow, wide = run.ops[number].outputs[0], _made_wide(run.ops[number])
+    results = {number: wide}
+    for _ in range(_MOST_BACK if len(run.ops) <= checks.MOST_OPS else 0):
+        replay = Replay(run.recording, DtypeChange(results=results))
+        refusing = next((n for n, now in enumerate(replay.ops) if now.code and run.ops[n].phase in FORWARD), -1)
+        if refusing >= 0:
+            taken = zip(run.ops[refusing].inputs, replay.ops[refusing].inputs)
+            makers = [i.producer for i, now in taken if (i.dtype, now) == (narrow, wide)]
+        else:
+            makers = list(_before_others(run, number, results))
+            if not makers:
+                break
+        if not makers or not all(_is_small(run, number, maker) for maker in makers):
+            return ()
+        results.update(dict.fromkeys(makers, narrow))
+    back = [n for n in results if n != number]
+    if not back or checks.refusing(replay) is not None or _lost_again(run, replay, number, True, back):
+        return ()
+    edits = editing.at_results(run.recording, back, narrow)
+    found = (given + edits for given in proposed if edits)
+    fits = (f for f in found if not objection_of_text(run.recording, Fix("dtype", graph.NOWHERE, f, True, "")))
+    return next(fits, ())
+
+
+def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[int]:
+    """The op below another one whose result goes into an op that also ran on other tensors: those may be narrow."""
+    waiting, seen = [number], {number}
+    while waiting:
+        above = waiting.pop()
+        for user in run.users[above]:
+            if run.ops[user].phase in FORWARD and run.ops[user].count > run.ops[above].count:
+                yield above
+                return
+            if user not in seen and user not in until:
+                seen.add(user)
+                waiting.append(user)
+
+
+def _is_small(run: Run, number: int, later: int) -> bool:
+    """Whether a later op's result is small, however large the result of an op is that it was computed from."""
+    if later <= number:
+        return False
+    below = {number}
+    for n in range(number + 1, later + 1):
+        if any(i.producer in below for i in run.ops[n].inputs):
+            below.add(n)
+    between = below.intersection(graph.ops_above(run.ops, [later])) - {number}
+    return any(run.ops[n].op in _SMALL or name_of(run.ops[n]) in _SMALL for n in between)
+
+
 # ---------------------------------------------------------------- what may object
 
 
@@ -259,9 +341,9 @@ def _objection(run: Run, number: int, edits: tuple[Edit, ...], far: bool) -> str
     return checks.refused_in(replay) or _lost_again(run, replay, number, far)
 
 
-def _lost_again(run: Run, replay: Replay, number: int, far: bool) -> str:
+def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collection[int] = ()) -> str:
     """Where the wide result would be made narrow again, or cannot be followed, because a later op also ran on other
-    tensors (the operands of one call are prepared alike)."""
+    tensors (the operands of one call are prepared alike). ``until``: ops whose results are meant to be narrow."""
     wide = _made_wide(run.ops[number])
     waiting, seen = [number], {number}
     while waiting:
@@ -273,10 +355,19 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool) -> str:
             if _narrows_again(op, replay.ops[user], above, wide):
                 return f"{quoted(op.op)} at {at} would make it narrow again"
             goes_on = is_move(op) or is_cast(op) or far and op.phase in FORWARD and not REAL.isdisjoint(op.outputs)
-            if user not in seen and goes_on:
+            if user not in seen and user not in until and goes_on:
                 seen.add(user)
                 waiting.append(user)
     return ""
+
+
+def _made_narrow_again(run: Run, number: int) -> str:
+    """Where an op's wide result would be made narrow again, as a reason; empty where that is not known."""
+    if len(run.ops) > checks.MOST_OPS:
+        return ""
+    replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))
+    lost = "" if checks.refusing(replay) is not None else _lost_again(run, replay, number, far=True)
+    return lost if lost.endswith("narrow again") else ""
 
 
 def _narrows_again(op: Op, now: Carried, above: int, wide: str) -> bool:

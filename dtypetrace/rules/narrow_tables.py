@@ -98,16 +98,20 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     if not source.pure or not source.narrow:
         return
     at, index = source.narrow[-1]
-    what = _too_many(name, op, source.counted, run.ops[at].inputs[index].dtype)
+    what = _too_many(run, op, source.counted, (at, index))
     if what:
         yield table_finding(run, Narrow(at, index, what, table=number), op)
 
 
-def _too_many(name: str, op: Op, counted: int, dtype: str) -> str:
-    """What a table counts beyond its dtype's digits, empty where it does not; ``dtype`` is that of its operands."""
-    made = op.outputs[0]
-    if name in _ANGLES and counted > _neighbours(dtype):
-        return _whole(f"positions of up to {counted:,} are", dtype)
+def _too_many(run: Run, op: Op, counted: int, narrow: tuple[int, int]) -> str:
+    """What a table counts beyond its dtype's digits, empty where it does not; ``narrow``: what is narrow first."""
+    name, made, taken = name_of(op), op.outputs[0], run.ops[narrow[0]].inputs[narrow[1]]
+    if name in _ANGLES and counted > _neighbours(taken.dtype):
+        counts = taken.producer >= 0 and source_of(run, taken.producer).counted == counted
+        if not counts:  # the positions are right, and a frequency is not
+            shown = quoted(run.operand(run.ops[narrow[0]], narrow[1], None).shown)
+            return f"{shown} is rounded to {taken.dtype}, and positions of up to {counted:,} multiply its error"
+        return _whole(f"positions of up to {counted:,} are", taken.dtype)
     if name == "cumsum" and counted > _neighbours(made):
         return _whole(f"counts of up to {counted:,} are", made)
     if name == "cumprod" and op.shape and max(op.shape) / _neighbours(made) >= _OFF:
@@ -267,7 +271,7 @@ def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -
         why = f"leave the integers out of the cast: {short(taken)} makes integers of them again"
         return Fix("dtype", at, (), False, why, ())
     if shared:
-        return Fix("dtype", origin.place, (), False, _made_again(run, narrow, culprit, event), ())
+        return _made_again(run, narrow, culprit, event)
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     what = quoted(culprit.written) if culprit.written else "the table"
     here = f" ({short(at)})" if edit is None else ""  # an edit is shown with its place
@@ -276,19 +280,19 @@ def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
 
 
-def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> str:
-    """What to do with numbers that a model's cast rounds: they are made again after it."""
-    op, shown, cast = run.ops[narrow.op], quoted(culprit.shown), short(culprit.origin.place)
+def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> Fix:
+    """Numbers that a model's cast rounds are made again after it."""
+    op, shown, cast = run.ops[narrow.op], quoted(culprit.shown), culprit.origin.place
     shape = op.inputs[narrow.operand].shape if narrow.operand >= 0 else op.shape
     rounded = (o for n, o in enumerate(run.ops) if is_cast(o) and o.shape == shape and run.event_of(n) == event)
-    makers = {
-        short(run.place(run.ops[o.inputs[0].producer])) for o in rounded if o.inputs and o.inputs[0].producer >= 0
-    }
-    made = makers.pop() if len(makers) == 1 else ""
+    makers = (run.ops[o.inputs[0].producer] for o in rounded if o.inputs and o.inputs[0].producer >= 0)
+    places = {place.stack[:1]: place for place in map(run.place, makers)}
+    made = next(iter(places.values())) if len(places) == 1 else graph.NOWHERE
     of = f" of {quoted(op.module)}" if culprit.shown.startswith("self.") and op.module else ""
-    like = f", as {made} does" if made else ""
+    like = f", as in {short(made)}" if made.stack else ""
     reason = f"that cast is right for the weights, but rounds {shown}, too"
-    return f"after the cast at {cast}, compute {shown}{of} again in float32{like}: {reason}"
+    why = f"compute {shown}{of} again in float32{like}, after the cast at {short(cast)}: {reason}"
+    return Fix("dtype", made if made.stack else cast, (), False, why, ())
 
 
 def _all_wide(run: Run, table: int) -> Fix | None:

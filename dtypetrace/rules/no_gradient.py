@@ -120,7 +120,7 @@ def _below(recording: Recording, ops: set[int], without: Iterable[int] = ()) -> 
 _REASONS = {
     "detach": "{op} cuts the graph: no gradient comes back through it",
     "no graph": "{op} records no graph here, as under torch.no_grad()",
-    "no influence": "backward() reached this {op}, but the loss does not depend on {named}",
+    "no influence": "a loss that uses only derivatives of this result, such as forces, does not depend on {named}",
     "no way": "backward() started from tensors that were not computed from it",
     "unused": "no op of the watched forward passes used it",
 }
@@ -144,13 +144,13 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         for n, m in enumerate(members[:MOST_SHOWN], 1)
     )
     named = titles.shared([u.name], len(members))
-    it_is, them = ("they are", "them") if len(members) > 1 else ("it is", "it")
+    is_not, them = ("are not", "them") if len(members) > 1 else ("is not", "it")
     many = f"{named} get{'' if len(members) > 1 else 's'}"
     absent = f"{many} no gradient in {u.absent} steps, while other parameters of the optimizer do"
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))
     words = {"op": quoted(op.op) if op else "", "named": named, "them": them}
-    leave = f"leave {named} out of the optimizer, if {it_is} not to be trained"
+    leave = f"nothing to change, if {named} {is_not} to be trained: the optimizer skips {them}"
     to_train = f"to train {them}, {_TO_TRAIN[cut.how].format(**words)}"
     return silent_finding(
         "DT305",

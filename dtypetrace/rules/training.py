@@ -150,8 +150,9 @@ def _what(code: str, u: Update, still: bool) -> str:
 
 def _notes(group: _Group) -> Iterator[str]:
     worst, m = group.worst
-    several = titles.shared([worst.name], len(group.members))
-    yield f"{several}: {m.facts[0]}" if m.facts else several
+    alike = all(other.facts[:1] == m.facts[:1] for _, other in group.members)
+    named = titles.shared([worst.name], len(group.members) if alike else 1)
+    yield f"{named}: {m.facts[0]}" if m.facts else named
     yield from m.facts[1:]
     if group.quiet:
         get = "other weights get" if group.quiet > 1 else "other weight gets"

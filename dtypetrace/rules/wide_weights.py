@@ -191,8 +191,18 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
         return found
     wants_scaler = dtype == "float16" and not _has_scaler(recording)
     made_scaler, scaled = _scaling(_device(recording), training) if wants_scaler else ([], [])
-    under = [] if any(op.autocast for op in forward) else [_under(recording, _model_call(recording), dtype)]
+    call = _model_call(recording)
+    under = [] if any(op.autocast for op in forward) else [_under(recording, call, dtype)]
+    if under and scaled and training is not None and call is not None and training.loss_line == call.line:
+        return [*found, *made_scaler, _in_one_line(recording, training, dtype), *scaled[1:]]
     return [*found, *made_scaler, *under, *scaled]
+
+
+def _in_one_line(recording: Recording, training: optimizers.Training, dtype: str) -> str:
+    """What to write where one line calls the model and ``backward()``: autocast is for the call alone."""
+    called = f"with {_autocast(recording, dtype)}: loss = {training.loss}"
+    line = f"`{training.loss}.backward()` with two lines, `{called}` and `scaler.scale(loss).backward()`"
+    return f"{training.at(training.loss_line)}: replace {line}"
 
 
 def _has_scaler(recording: Recording) -> bool:

@@ -72,8 +72,8 @@ def _positional(given: list[ast.expr], position: int) -> ast.expr | None:
 
 
 def plain(node: ast.AST | None) -> str:
-    """An expression's text; empty where it is not a name for a tensor or is long. Of a long call, only its end:
-    ``(...).softmax(-1)``; of a long product, only what is short: ``x / (...)``."""
+    """An expression's text; empty where it is not a name for a tensor or is long. Of a long call, its ends:
+    ``scores[...].softmax(-1)``; of a long product, only what is short: ``x / (...)``."""
     if node is None or isinstance(node, (ast.Constant, ast.List, ast.Tuple, ast.Starred)):
         return ""
     text = ast.unparse(node)
@@ -83,11 +83,23 @@ def plain(node: ast.AST | None) -> str:
         if name:
             text = f"{name}(...)"
         elif isinstance(node.func, ast.Attribute):
-            text = f"(...).{node.func.attr}({given})"
+            end = f".{node.func.attr}({given})"
+            begin = _outline(node.func.value)
+            text = f"{begin if len(begin + end) <= LONGEST else '(...)'}{end}"
     if isinstance(node, ast.BinOp) and len(text) > LONGEST:
         kept = ast.BinOp(_shortened(node.left), node.op, _shortened(node.right))
         text = ast.unparse(kept).replace("...", "(...)") if kept.left is node.left or kept.right is node.right else ""
     return text if len(text) <= LONGEST and "\n" not in text else ""
+
+
+def _outline(node: ast.expr) -> str:
+    """How an expression begins: ``sigmas[...]``, ``self.mix(...)``; dots where that is no name."""
+    if isinstance(node, (ast.Subscript, ast.Call)):
+        begins = _outline(node.value if isinstance(node, ast.Subscript) else node.func)
+        return f"{begins}{'[...]' if isinstance(node, ast.Subscript) else '(...)'}" if begins != "(...)" else begins
+    if isinstance(node, ast.Attribute) and not dotted(node):
+        return f"{_outline(node.value)}.{node.attr}"
+    return dotted(node) or "(...)"
 
 
 def _shortened(node: ast.expr) -> ast.expr:

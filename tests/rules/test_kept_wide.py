@@ -127,10 +127,59 @@ def test_a_call_of_half_numbers_gets_its_operands_in_float32(squares, wide, tmp_
     assert ran(tmp_path, again, name="again.py").findings == ()
 
 
-def test_a_call_is_left_alone_where_a_half_layer_would_get_its_float32_result(tmp_path):
-    text = SIZES.replace("SQUARES", "x.square().sum(-1, keepdim=True)")
-    program = ran(tmp_path, text.replace("THEN", "last(x / size.sqrt()).sum().item()"))
+SHAPED = SIZES.replace("SQUARES", "x.square().sum(-1, keepdim=True)")
+
+
+def test_a_result_is_cast_back_where_a_half_layer_takes_what_is_small_again(tmp_path):
+    program = ran(tmp_path, SHAPED.replace("THEN", "last(x / size.sqrt()).sum().item()"))
+    assert program.only.code == "DT301"
+    assert program.only.fix.why == (
+        "compute `square` in float32 here, and cast back to float16 when the numbers are small again"
+    )
+    again = repaired(program)
+    assert "last((x / size.sqrt()).to(torch.float16))" in again and "x.to(torch.float32).square()" in again
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+def test_a_call_is_left_alone_where_a_half_layer_would_get_large_numbers(tmp_path):
+    program = ran(tmp_path, SHAPED.replace("THEN", "last(x + size).sum().item()"))
     assert program.only.code == "DT301" and program.only.fix.edits == ()
+
+
+ATTENTION = """
+import torch
+torch.manual_seed(0)
+net = nn.Linear(16, 48).half()
+with torch.no_grad():
+    q, k, v = (net(torch.randn(2, 8, 16).half()) * 300).chunk(3, dim=-1)
+scores = q @ k.mT
+print((scores.softmax(-1) @ v).isnan().sum().item())
+"""
+
+
+def test_attention_scores_are_wide_and_their_softmax_is_not(tmp_path):
+    program = ran(tmp_path, ATTENTION)
+    again = repaired(program)
+    assert "q.to(torch.float32) @ k.mT.to(torch.float32)" in again and "scores.softmax(-1).to(torch.float16)" in again
+    assert ran(tmp_path, again, name="again.py").findings == ()
+
+
+POWER = """
+import torch
+torch.manual_seed(0)
+last = nn.Linear(64, 4)
+with torch.autocast("cpu", dtype=torch.float16):
+    x = nn.Linear(32, 64)(300 * torch.randn(4, 32))
+    power = (x * x).sum(-1, keepdim=True)
+    loss = last(x / power.sqrt() * (power - power.mean())).float().mean()
+print(loss.item())
+"""
+
+
+def test_where_a_later_cast_would_overflow_again_the_region_computes_in_bfloat16(tmp_path):
+    f = next(f for f in ran(tmp_path, POWER).findings if f.code == "DT301")
+    assert f.fix.why.startswith("let the model compute in bfloat16") and "would make it narrow again" in f.fix.why
+    assert [e.after for e in f.fix.edits] == ["torch.bfloat16"]
 
 
 TRAINED = """

@@ -155,8 +155,8 @@ def test_numbers_are_made_larger_where_a_later_call_would_refuse_them_wide(tmp_p
         "so use 1e-06 or more"
     )
     assert f.fix.alternatives == (
-        "assign the float32 self.eps again after the cast at program.py:10, and cast what is computed with it to "
-        "float16 before `linear` (program.py:13)",
+        "keep self.eps out of this cast, in float32, and cast what program.py:8 computes with it to float16 before "
+        "`linear` (program.py:13)",
     )
 
 
@@ -209,8 +209,10 @@ for _ in range(4):
 
 def test_a_parameter_on_which_the_loss_does_not_depend_is_not_said_to_have_no_graph(tmp_path):
     f = found(tmp_path, FORCES, "DT305")
-    assert f.flow[-1].said == "backward() reached this `linear`, but the loss does not depend on 2.bias"
-    assert f.fix.why == "leave 2.bias out of the optimizer, if it is not to be trained"
+    assert f.flow[-1].said == (
+        "a loss that uses only derivatives of this result, such as forces, does not depend on 2.bias"
+    )
+    assert f.fix.why == "nothing to change, if 2.bias is not to be trained: the optimizer skips it"
     assert f.fix.alternatives == ("to train it, compute a loss that depends on it",)
 
 

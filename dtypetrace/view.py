@@ -110,8 +110,8 @@ class View(ABC):
         the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
         the script itself.
 
-        ``narrow`` ("bfloat16", "float16") asks what of a float32 program may be narrowed. It needs ``step``, which runs
-        under autocast in that dtype; the plan names the modules that must stay in float32.
+        ``narrow`` ("bfloat16", "float16") asks what of a float32 program may be narrowed. It needs ``step``, which is
+        run under autocast in that dtype; the plan names the modules that must stay in float32.
 
         Raises ValueError for a trace without a reference (``narrow`` needs none), and for ``narrow`` without ``step``.
 

@@ -54,8 +54,8 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
     if not edits and (edits := _cast_back(run, number, proposed)):
         why = f"compute {op} in float32 here, and cast back to {made} when the numbers are small again"
     elif not edits and made == "float16" and (again := _made_narrow_again(run, number)):
-        alone = f"to compute {op} in float32 ({short(site)}) is not enough, because {again}"
-        return _in_bfloat16(run, number, f"{instead}: {alone}")
+        alone = f"computing {op} in float32 ({short(site)}) is not enough"
+        return _in_bfloat16(run, number, f"{instead}: {alone}, because {again} to {made}, where it overflows")
     return Fix("dtype", site, edits, bool(edits), why, (instead,), CHECKED if edits else ())
 
 
@@ -117,7 +117,7 @@ def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
     user = next((short(run.place(run.ops[n])) for n in run.users[number]), "")
     taken = f"what {user} computes with it" if user else "what is computed with it"
     back = f"cast {taken} to {dtype} before {quoted(refusing.op)} ({at})"
-    wide = f"keep {quoted(kept)} out of this cast, in float32, and {back}"
+    wide = f"keep {quoted(kept)} in float32, out of the cast at {short(run.place(op))}, and {back}"
     return Fix("dtype", here if here.user_frame is not None else run.place(op), (), False, why, (wide,))
 
 
@@ -353,7 +353,7 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collect
             if op.phase in FORWARD and op.count > run.ops[above].count:
                 return f"{quoted(op.op)} at {at} runs on other tensors, too"
             if _narrows_again(op, replay.ops[user], above, wide):
-                return f"{quoted(op.op)} at {at} would make it narrow again"
+                return f"{quoted(op.op)} at {at} would cast the result back"
             goes_on = is_move(op) or is_cast(op) or far and op.phase in FORWARD and not REAL.isdisjoint(op.outputs)
             if user not in seen and user not in until and goes_on:
                 seen.add(user)
@@ -367,7 +367,7 @@ def _made_narrow_again(run: Run, number: int) -> str:
         return ""
     replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))
     lost = "" if checks.refusing(replay) is not None else _lost_again(run, replay, number, far=True)
-    return lost if lost.endswith("narrow again") else ""
+    return lost if lost.endswith("cast the result back") else ""
 
 
 def _narrows_again(op: Op, now: Carried, above: int, wide: str) -> bool:

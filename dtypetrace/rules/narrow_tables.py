@@ -216,7 +216,7 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     place = run.place(table)
     culprit = _culprit(run, narrow, dtype)
     event = op.inputs[index].event if index >= 0 else run.event_of(narrow.op)
-    makes = f"{quoted(table.op)} makes the table from {dtype} numbers"
+    makes = f"{quoted(table.op)} makes the table from numbers that were rounded to {dtype}"
     if narrow.back:
         makes = f"{quoted(table.op)} uses {dtype} numbers as integers"
     notes = [narrow.what]
@@ -292,7 +292,10 @@ def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> Fix:
     like = f", as in {short(made)}" if made.stack else ""
     reason = f"that cast is right for the weights, but rounds {shown}, too"
     why = f"compute {shown}{of} again in float32{like}, after the cast at {short(cast)}: {reason}"
-    return Fix("dtype", made if made.stack else cast, (), False, why, ())
+    plain = f"at {short(made)}, assign {shown} as a plain attribute: a cast changes only parameters and buffers"
+    registered = made.stack and "register_buffer(" in run.recording.text.line(made.file, made.line)
+    attribute = (f"{plain}; then `.to(device)` does not move it, either",) if registered else ()
+    return Fix("dtype", made if made.stack else cast, (), False, why, attribute)
 
 
 def _all_wide(run: Run, table: int) -> Fix | None:

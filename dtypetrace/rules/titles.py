@@ -102,6 +102,8 @@ def _disagree(f: Finding) -> str | None:
     if f.op == "setitem":
         into, value = sorted((culprit, other), key=lambda o: o.index)
         return f"an indexed write puts a {value.dtype} value into {into.dtype} {_named(into)}"
+    if f.op in ("grad", "data") and other.holder == "parameter":
+        return f"{who}: {_named(culprit)} is {culprit.dtype}, the parameter {_named(other)} is {other.dtype}"
     if f.op in _SPECIAL:
         return f"{who}: {_named(culprit)} is {culprit.dtype}, {_named(other)} is {other.dtype}"
     return f"{who} got {_as_operand(f, culprit)} and {_as_operand(f, other)}"
@@ -176,7 +178,11 @@ def _narrowed(f: Finding) -> str | None:
 
 def _coarse_table(f: Finding) -> str | None:
     dtype = f.culprit.dtype if f.culprit else ""
-    return f"{quoted(f.op)} makes a table from {dtype} numbers, which are too coarse for it" if dtype and f.op else None
+    return (
+        f"{quoted(f.op)} makes a table from numbers rounded to {dtype}, which is too coarse for it"
+        if dtype and f.op
+        else None
+    )
 
 
 def _rounded_away(f: Finding) -> str | None:

@@ -178,7 +178,10 @@ print(loss.item())
 
 def test_where_a_later_cast_would_overflow_again_the_region_computes_in_bfloat16(tmp_path):
     f = next(f for f in ran(tmp_path, POWER).findings if f.code == "DT301")
-    assert f.fix.why.startswith("let the model compute in bfloat16") and "would make it narrow again" in f.fix.why
+    assert (
+        f.fix.why.startswith("let the model compute in bfloat16")
+        and "`linear` at program.py:7 would cast the result back" in f.fix.why
+    )
     assert [e.after for e in f.fix.edits] == ["torch.bfloat16"]
 
 

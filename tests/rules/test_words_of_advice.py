@@ -155,7 +155,7 @@ def test_numbers_are_made_larger_where_a_later_call_would_refuse_them_wide(tmp_p
         "so use 1e-06 or more"
     )
     assert f.fix.alternatives == (
-        "keep self.eps out of this cast, in float32, and cast what program.py:8 computes with it to float16 before "
+        "keep self.eps in float32, out of the cast at program.py:10, and cast what program.py:8 computes with it to float16 before "
         "`linear` (program.py:13)",
     )
 

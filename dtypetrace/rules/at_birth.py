@@ -155,7 +155,8 @@ def birth(case: Case) -> Iterator[Fix]:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(kind, case.born, case.origin.op)
     if kind == "load" and case.culprit.holder not in ("parameter", "buffer"):
-        words = _loaded(case)
+        yield from _loaded_state(case)
+        words = f"cast the loaded tensors to {case.born}"
     if edit is not None and kind == "promotion" and len(edit.before) <= SHORT:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
@@ -163,11 +164,15 @@ def birth(case: Case) -> Iterator[Fix]:
     yield Fix("dtype", case.here, one(edit), True, words, case.others)
 
 
-def _loaded(case: Case) -> str:
-    """What to do with a loaded tensor that no module holds."""
-    if case.refused.phase == "optimizer":
-        line = optimizers.stores_state(case.recording.text, case.here)
-        taker = f"{short(case.here).rpartition(':')[0]}:{line} gives them to" if line else "they are given to"
-        by_itself = "its load_state_dict() would do that by itself"
-        return f"cast the loaded tensors to {case.born} before {taker} the optimizer; {by_itself}"
-    return f"cast the loaded tensors to {case.born}"
+def _loaded_state(case: Case) -> Iterator[Fix]:
+    """An optimizer's state that the program loads by itself is cast where the optimizer gets it."""
+    if case.refused.phase != "optimizer" or case.born is None:
+        return
+    edit = optimizers.stores_state(case.recording.text, case.here, case.born)
+    by_itself = "its load_state_dict() would do that by itself"
+    if edit is not None:
+        at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
+        why = f"cast the loaded tensors to {case.born} as the optimizer gets them at {at}; {by_itself}"
+        yield Fix("dtype", case.here, (edit,), True, why, case.others)
+    why = f"cast the loaded tensors to {case.born} before they are given to the optimizer; {by_itself}"
+    yield Fix("dtype", case.here, (), False, why, case.others)

@@ -190,16 +190,25 @@ def _without_kernel(case: Case) -> tuple[str, str]:
 
 
 def leaves_part(case: Case) -> Iterator[Fix]:
-    """A part of a model that was cast by itself stays as it is: what leaves it is cast back where the rest takes it."""
+    """A part of a model that was cast by itself stays as it is: what leaves it is cast back where it widens other
+    tensors, else where the rest refuses it."""
     wanted = case.wanted
     if case.verdict.principle != "cast of a part" or not case.disagrees or not case.passed or wanted is None:
         return
     if case.culprit.holder is not None or case.writes_into:
         return
     made = f"it comes from a part that was cast to {case.culprit.dtype}"
-    why = f"cast {quoted(case.culprit.shown)} back to {wanted} here: {made}"
     whole = f"keep that part in {wanted}, {short(case.here)}"
+    widened = _widened(case)
+    if widened is not None and (edits := one(editing.at_widening(case.recording, widened, wanted))):
+        yield Fix("cast", widened, edits, True, f"cast the result back to {wanted} here: {made}", (whole,))
+    why = f"cast {quoted(case.culprit.shown)} back to {wanted} here: {made}"
     yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, (whole,))
+
+
+def _widened(case: Case) -> Place | None:
+    """The program's own line where the culprit's value last widened other tensors."""
+    return next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
 
 
 def wide_island(case: Case) -> Iterator[Fix]:
@@ -211,7 +220,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
         return
     if (case.origin.place.file, case.origin.place.line) == (case.site.file, case.site.line):
         return
-    widened = next((s.place for s in reversed(case.flow) if s.how == "promotion" and _own(s.place)), None)
+    widened = _widened(case)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
         on_purpose = f"the {case.culprit.dtype} of {short(case.here)} is there on purpose"

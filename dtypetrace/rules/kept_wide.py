@@ -115,9 +115,9 @@ def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
     least = f"the smallest {dtype} is {smallest:.0e}, so use {enough} or more"
     why = f"make the numbers of {quoted(kept)} larger {where}: {least}"
     user = next((short(run.place(run.ops[n])) for n in run.users[number]), "")
-    taken = f"what {user} computes with it" if user else "what is computed with it"
-    back = f"cast {taken} to {dtype} before {quoted(refusing.op)} ({at})"
-    wide = f"keep {quoted(kept)} in float32, out of the cast at {short(run.place(op))}, and {back}"
+    back = f"cast its result to {dtype} before {quoted(refusing.op)} ({at})"
+    then = f"then {user} computes in float32: {back}" if user else f"then cast to {dtype} before {quoted(refusing.op)}"
+    wide = f"keep {quoted(kept)} in float32, out of the cast at {short(run.place(op))}; {then}"
     return Fix("dtype", here if here.user_frame is not None else run.place(op), (), False, why, (wide,))
 
 

@@ -19,7 +19,7 @@ from math import inf, prod
 from .. import graph
 from ..foresight import DtypeChange, Replay
 from ..records import FORWARD, Edit, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
-from ..source import editing
+from ..source import editing, models
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import quoted
 from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
@@ -295,7 +295,27 @@ def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> Fix:
     plain = f"at {short(made)}, assign {shown} as a plain attribute: a cast changes only parameters and buffers"
     registered = made.stack and "register_buffer(" in run.recording.text.line(made.file, made.line)
     attribute = (f"{plain}; then `.to(device)` does not move it, either",) if registered else ()
+    edits = _kept_out(run, narrow, culprit)
+    if edits:
+        why = f"keep {shown}{of} as it is in float32: the cast is right for the weights, but rounds {shown}, too"
+        return Fix("dtype", cast, edits, True, why, attribute, CHECKED)
     return Fix("dtype", made if made.stack else cast, (), False, why, attribute)
+
+
+def _kept_out(run: Run, narrow: Narrow, culprit: Operand) -> tuple[Edit, ...]:
+    """The edit by which one module's tensor keeps its numbers when the model is cast; none where several modules have
+    such a tensor, the text does not show how, or something would be refused then."""
+    op, name = run.ops[narrow.op], culprit.shown.removeprefix("self.")
+    alike = {o.module for o in run.ops if (o.place, o.op) == (op.place, op.op)}
+    root = run.root(op.module)
+    if not name.isidentifier() or name == culprit.shown or len(alike) != 1 or len(run.ops) > checks.MOST_OPS:
+        return ()
+    owner = op.module.removeprefix(root).removeprefix(".")
+    edits = one(models.kept_out(run.recording.text, culprit.origin.place, root, owner, name))
+    change = DtypeChange(modules={f"{op.module}.{name}": "float32"})
+    fix = Fix("dtype", culprit.origin.place, edits, True, "")
+    refused = not edits or objection_of_text(run.recording, fix) or checks.refusing(Replay(run.recording, change))
+    return () if refused else edits
 
 
 def _all_wide(run: Run, table: int) -> Fix | None:

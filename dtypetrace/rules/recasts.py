@@ -57,9 +57,10 @@ class _Casts:
         return tuple(o for o in self.ops if (o.inputs[0].event, o.inputs[0].shape) not in others)
 
     def finding(
-        self, severity: str, how: str, said: str, change: str, notes: tuple[str, ...], *, once: str = ""
+        self, severity: str, how: str, said: str, change: str, notes: tuple[str, ...], *, once: str | None = None
     ) -> Finding:
-        """``change``: what to do, in words; ``once``: the same where an edit shows where, empty for no edit."""
+        """``change``: what to do, in words; ``once``: what else to do where an edit casts the weights once, None for no
+        edit."""
         run, op = self.run, self.largest
         to, place = op.outputs[0], run.place(op)
         weight = run.operand(op, 0, to)
@@ -74,7 +75,7 @@ class _Casts:
             severity=severity,
             operands=(weight,),
             flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
-            fix=(_cast_once(self, once) if once else None) or Fix("dtype", where, (), False, change, ()),
+            fix=(_cast_once(self, once) if once is not None else None) or Fix("dtype", where, (), False, change, ()),
             title=f"{named} cast to {to} again at each call, to the same numbers",
             count=self.reach.ops,
             notes=notes,
@@ -140,9 +141,7 @@ def _again(casts: _Casts, chances: int) -> Finding:
     made = casts.run.operand(casts.largest, 0, to).origin.place
     once = "after they are made" if len(casts.ops) > 1 else "after it is made"
     where = once if made.stack else "before these calls"
-    return casts.finding(
-        "warning", "cast", "", f"cast {weights} to {to} once, {where}", notes, once=f"cast {weights} to {to} once"
-    )
+    return casts.finding("warning", "cast", "", f"cast {weights} to {to} once, {where}", notes, once="")
 
 
 def _uncached(run: Run) -> list[Finding]:
@@ -195,12 +194,12 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
         said,
         change,
         notes,
-        once="" if trained else f"{what}, and leave autocast on",
+        once=None if trained else ", and leave autocast on",
     )
 
 
-def _cast_once(casts: _Casts, change: str) -> Fix | None:
-    """The change with its edit: the model, or those of its modules, cast after the statement that makes the model. None
+def _cast_once(casts: _Casts, besides: str) -> Fix | None:
+    """The edit that casts the model, or those of its modules, after the statement that makes the model. None
     where the text does not show that statement, or something would be refused then."""
     run, op = casts.run, casts.largest
     root, to, place = run.root(op.module), op.outputs[0], run.operand(op, 0, op.outputs[0]).origin.place
@@ -215,7 +214,9 @@ def _cast_once(casts: _Casts, change: str) -> Fix | None:
         return None
     here, made = found
     edit = models.cast_after(run.recording.text, made, ends, to)
-    fix = born_otherwise(run.recording, Fix("dtype", here, one(edit), True, change, ()), births)
+    what = _parameters(casts) or "these weights" if ends else quoted(made.expression)
+    why = f"cast {what} to {to} once{besides}"
+    fix = born_otherwise(run.recording, Fix("dtype", here, one(edit), True, why, ()), births)
     return fix if fix.edits else None
 
 

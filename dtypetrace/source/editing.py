@@ -86,11 +86,11 @@ def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str]
     spot = _spot(recording, place)
     call = spot.node if spot is not None else None
     named = expressions.dtype_argument(call) if isinstance(call, ast.Call) else None
-    if spot is None or call is None or named is None or not _torch(spot.file):
+    if spot is None or call is None or named is None or not torch_name(spot.file):
         return None
     file = spot.file
     before, after = file.between(file.start(call), file.start(named)), file.between(file.end(named), file.end(call))
-    return _edit(spot, call, f"{before}{_torch(file)}.{wanted}{after}"), file.segment(named)
+    return _edit(spot, call, f"{before}{torch_name(file)}.{wanted}{after}"), file.segment(named)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -138,7 +138,7 @@ def under(recording: Recording, frame: Frame, region: str) -> Edit | None:
     if file is None or not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
         return None
     (line, column), text = file.start(statement), file.segment(statement)
-    if file.lines[line - 1][: column - 1].strip() or not _torch(file):
+    if file.lines[line - 1][: column - 1].strip() or not torch_name(file):
         return None
     word = text[: len(text) - len(text.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"))] or text[:1]
     return Edit(frame.file, (line, column), (line, column + len(word)), word, f"with {region}: {word}")
@@ -171,7 +171,7 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     spot = _spot(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
-    torch, owner = _torch(spot.file), expressions.dotted(spot.node.func.value)
+    torch, owner = torch_name(spot.file), expressions.dotted(spot.node.func.value)
     if not torch or owner is None or owner.split(".")[0] in (torch, "F"):
         return None
     for argument in expressions.arguments(spot.node):
@@ -368,7 +368,7 @@ def loads_state(recording: Recording, place: Place) -> bool:
 # ---------------------------------------------------------------- the replaced characters
 
 
-def _torch(file: ParsedFile) -> str:
+def torch_name(file: ParsedFile) -> str:
     """The name under which the file imports torch, empty where it does not."""
     imported = (a for node in ast.walk(file.tree) if isinstance(node, ast.Import) for a in node.names)
     names = (a.asname or "torch" for a in imported if a.name == "torch" or a.name.startswith("torch.") and not a.asname)
@@ -382,7 +382,7 @@ def cast_text(file: ParsedFile, wanted: str) -> str:
     """The text of a cast to put after an expression: ``.to(torch.float16)``, or ``.half()`` in a file that does not
     import torch by name; empty where there is no such method."""
     method = _METHODS.get(wanted)
-    return f".to({_torch(file)}.{wanted})" if _torch(file) else f".{method}()" if method else ""
+    return f".to({torch_name(file)}.{wanted})" if torch_name(file) else f".{method}()" if method else ""
 
 
 def _named(recording: Recording, place: Place, spot: _Spot, named: ast.expr, wanted: str) -> Edit | None:
@@ -405,7 +405,7 @@ def _in_factory_call(
     recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool
 ) -> Edit | None:
     """Gives a factory's call the dtype, by keyword where it takes one, else by a cast of what it makes."""
-    torch = _torch(spot.file)
+    torch = torch_name(spot.file)
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
     if own is not None:
         return _named(recording, place, spot, own, wanted)
@@ -420,7 +420,7 @@ def _in_factory_call(
 
 def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
     """Changes the dtype that a cast names."""
-    torch = _torch(spot.file)
+    torch = torch_name(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
         method = cast_text(spot.file, wanted).removeprefix(".")

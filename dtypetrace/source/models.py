@@ -10,10 +10,10 @@ import ast
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ..records import Edit, Frame
+from ..records import Edit, Frame, Place
 from ..records.text import ParsedFile, ProgramText
 from . import editing
-from .expressions import dotted
+from .expressions import call_at, dotted
 
 NAME = "keep_float32"
 _HELPER = f'''
@@ -122,6 +122,31 @@ def cast_after(text: ProgramText, at: Made, names: tuple[str, ...], dtype: str) 
             f"        module{cast}",
         ]
     return Edit(at.file, at.end, at.end, "", "".join(f"\n{at.indent}{line}" for line in lines))
+
+
+def kept_out(text: ProgramText, place: Place, model: str, owner: str, name: str) -> Edit | None:
+    """The edit by which a tensor of a model keeps its numbers when a statement at a place casts the model: they are
+    taken before it and set again after it. ``owner``: the module of the model that has it; ``name``: its name there.
+    None where the statement is another one than ``model = Model().to(dtype)`` or ``model.to(dtype)``."""
+    frame = place.user_frame
+    file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
+    found = made(text, frame) if frame is not None else None
+    if frame is None or file is None or found is None or call is None or not isinstance(call.func, ast.Attribute):
+        return None
+    statement = file.parents.get(call)
+    if not isinstance(statement, (ast.Assign, ast.Expr)) or found.expression.rpartition(".")[2] != model:
+        return None
+    if len(call.args) + len(call.keywords) > 1:
+        return None  # it may move the model to a device, too
+    path = "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in filter(None, (*owner.split("."), name)))
+    cast, new, indent = file.between(file.end(call.func.value), file.end(call)), f"{name}_float32", found.indent
+    take, give = f"{new} = {found.expression}{path}", f"{found.expression}{path} = {new}"
+    if any(isinstance(n, ast.Name) and n.id == new for n in ast.walk(file.tree)):
+        return None
+    whole, first = file.segment(statement), file.segment(call.func.value)
+    made_first = f"{found.expression} = {first}\n{indent}" if isinstance(statement, ast.Assign) else ""
+    after = f"{made_first}{take}\n{indent}{found.expression}{cast}\n{indent}{give}"
+    return Edit(frame.file, file.start(statement), file.end(statement), whole, after)
 
 
 def _named(node: ast.AST) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
+from . import editing
 from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
 
 _ONCE = frozenset({"parameters", "filter", "map", "iter", "values"})
@@ -161,17 +162,23 @@ class Widened:
     edit: Edit
 
 
-def stores_state(text: ProgramText, loaded: Place) -> int:
-    """The line that assigns an optimizer's state (``optimizer.state[p] = ...``) in the function, else in the file, of
-    the user's line that loaded it; 0 where none does."""
+def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
+    """The edit by which the statement that assigns an optimizer's state (``optimizer.state[p] = ...``) casts the
+    tensors in it: in the function, else in the file, of the user's line that loaded them."""
     frame = loaded.user_frame
     file = text.parsed(frame.file) if frame is not None else None
     if frame is None or file is None:
-        return 0
+        return None
     call = expression_at(text, frame)
     scopes = (function_around(file, call), file.tree) if call is not None else (file.tree,)
-    found = (n.lineno for scope in scopes for n in ast.walk(scope) if isinstance(n, ast.Assign) and _of_state(n))
-    return next(found, 0)
+    found = (n for scope in scopes for n in ast.walk(scope) if isinstance(n, ast.Assign) and _of_state(n))
+    statement = next(found, None)
+    if statement is None:
+        return None
+    value, torch = file.segment(statement.value), editing.torch_name(file) or "torch"
+    cast = f"value.to({torch}.{dtype}) if {torch}.is_tensor(value) else value"
+    after = f"{{key: {cast} for key, value in {value}.items()}}"
+    return Edit(frame.file, file.start(statement.value), file.end(statement.value), value, after)
 
 
 def _of_state(node: ast.Assign) -> bool:

@@ -137,6 +137,14 @@ def test_an_average_is_called_as_the_program_calls_it(text, why, tmp_path):
 
 def test_weights_that_autocast_casts_again_are_named_by_their_modules(tmp_path):
     f = found(tmp_path, DECODED, "DT205")
+    made = "model = nn.Sequential(*(Layer() for _ in range(3))).requires_grad_(False)"
+    assert f.fix.why == "cast `model` to bfloat16 once, and leave autocast on"
+    assert afters(f) == ["\nmodel.to(torch.bfloat16)"]
+    again = programs.run(tmp_path, DECODED.replace(made, made + afters(f)[0]), numerics=True, name="b.py")
+    assert all(f.severity == "note" for f in again.findings)
+    normed = DECODED.replace("range(3))).requires", "range(3)), nn.LayerNorm(16)).requires")
+    f = found(tmp_path, normed, "DT205")
+    assert 'if name.endswith(("down", "up")):' in afters(f)[0]
     assert "cast the parameters of the modules called up and `down` to bfloat16 once" in f.fix.why.replace("`up`", "up")
     assert f.fix.why.endswith("and leave autocast on")
 
@@ -155,8 +163,8 @@ def test_numbers_are_made_larger_where_a_later_call_would_refuse_them_wide(tmp_p
         "so use 1e-06 or more"
     )
     assert f.fix.alternatives == (
-        "keep self.eps in float32, out of the cast at program.py:10, and cast what program.py:8 computes with it to float16 before "
-        "`linear` (program.py:13)",
+        "keep self.eps in float32, out of the cast at program.py:10; then program.py:8 computes in float32: cast its "
+        "result to float16 before `linear` (program.py:13)",
     )
 
 
@@ -190,7 +198,7 @@ def test_loaded_state_of_an_optimizer_is_no_module(tmp_path):
     )
     kept = LOADED.replace("optimizer.state[model.weight].update(torch.load(file))", STORED)
     again = programs.run(tmp_path, kept).findings[0]
-    assert "to float32 before program.py:13 gives them to the optimizer" in again.fix.why
+    assert "to float32 as the optimizer gets them at program.py:13" in again.fix.why and again.fix.edits
 
 
 FORCES = """
@@ -243,3 +251,84 @@ def test_two_edits_of_one_line_are_one_diff_on_the_page(tmp_path):
     (block,) = cards.changes_of(program.with_text, f)
     added = [text for sign, text in block.lines if sign == "+"]
     assert added == ["cos, sin = angle.cos().to(torch.bfloat16), angle.sin().to(torch.bfloat16)"]
+
+
+ROTARY = """
+import torch
+class Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rate", 0.1 ** torch.linspace(0, 4, 8))
+    def forward(self, x):
+        angle = torch.outer(torch.arange(len(x)), self.rate.float())
+        return x * torch.cat([angle.cos(), angle.sin()], dim=1).to(x.dtype)
+torch.manual_seed(0)
+net = nn.Sequential(Rotary(), nn.Linear(16, 4))MADE
+print(net(torch.randn(600, 16).bfloat16()).shape)
+"""
+
+
+@pytest.mark.parametrize("cast", [".to(torch.bfloat16)", "\nnet.bfloat16()"], ids=["as it is made", "later"])
+def test_a_buffer_keeps_its_numbers_when_its_model_is_cast(cast, tmp_path):
+    text = ROTARY.replace("MADE", cast)
+    f = found(tmp_path, text, "DT204")
+    assert f.fix.why.startswith("keep self.rate of net.0 as it is in float32")
+    (edit,) = f.fix.edits
+    assert "net[0].rate = rate_float32" in edit.after
+    again = text.replace(edit.before, edit.after, 1)
+    assert programs.run(tmp_path, again, numerics=True, name="again.py").findings == ()
+
+
+def test_a_buffer_is_made_again_where_the_cast_moves_the_model_too(tmp_path):
+    f = found(tmp_path, ROTARY.replace("MADE", '.to("cpu", torch.bfloat16)'), "DT204")
+    assert f.fix.edits == () and f.fix.why.startswith("compute self.rate of net.0 again in float32, as in program.py:5")
+
+
+STEPS = """
+import torch
+class Timed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rate = torch.exp(-torch.arange(8) / 8 * 9.0)
+        self.mix = nn.Linear(16, 4)
+    def forward(self, x, step):
+        step = step.to(x.dtype)
+        angle = step[:, None] * self.rate.to(x.dtype)
+        return x + self.mix(torch.cat([angle.cos(), angle.sin()], dim=-1))
+torch.manual_seed(0)
+net = Timed().bfloat16()
+print(net(torch.randn(8, 4).bfloat16(), torch.full((8,), 999)).shape)
+"""
+
+
+def test_every_cast_on_the_way_to_a_table_is_changed_and_the_table_cast_to_the_same_variable(tmp_path):
+    f = found(tmp_path, STEPS, "DT204")
+    assert afters(f)[:2] == ["step.to(torch.float32)", "self.rate.to(torch.float32)"]
+    assert afters(f)[2].endswith(".to(x.dtype)")
+    again = STEPS
+    for edit in f.fix.edits:
+        again = again.replace(edit.before, edit.after, 1)
+    assert programs.run(tmp_path, again, numerics=True, name="again.py").findings == ()
+
+
+RECAST = """
+import torch
+class ManualCast(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+torch.manual_seed(0)
+net = nn.Sequential(ManualCast(16, 32), nn.GELU(), ManualCast(32, 16)EXTRA).requires_grad_(False)
+x = torch.randn(2, 16).half()
+for _ in range(8):
+    x = x - 0.1 * net(x)
+"""
+
+
+def test_a_model_whose_weights_are_all_cast_again_is_cast_where_it_is_made(tmp_path):
+    f = found(tmp_path, RECAST.replace("EXTRA", ""), "DT205")
+    assert afters(f) == ["\nnet.to(torch.float16)"]
+
+
+def test_no_edit_casts_other_weights_than_those_that_are_cast_again(tmp_path):
+    f = found(tmp_path, RECAST.replace("EXTRA", ", nn.LayerNorm(16, dtype=torch.float16)"), "DT205")
+    assert "named_modules()" in afters(f)[0] and 'endswith(("0", "2"))' in afters(f)[0]

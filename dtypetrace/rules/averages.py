@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
-from ..source import editing, expressions
+from ..source import copies, editing, expressions
 from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
 from ..tables.operators import name_of
@@ -159,14 +159,9 @@ def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
         return _fix_of_weights(run, culprit)
     if made_like or trained or target.dtype == _COUNTER or not origin.place.stack:
         return Fix("dtype", origin.place, (), False, why, ())
-    event = run.recording.events[target.event] if target.event >= 0 else None
-    copied = "copy" in (line := run.recording.text.line(origin.place.file, origin.place.line)) or "clone" in line
-    same = event is not None and event.how == "cast" and "float32" in event.source and target.holder is None
-    if same and not copied:
-        # without the change of dtype this cast makes no copy, and each update would change what it copied
-        words = f"make {_called(culprit)} a float32 copy (`.float().clone()`): it is changed a little at a time"
-        return Fix("dtype", origin.place, (), False, words, ())
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32")
+    if edit is None and copies.would_share(run.recording, origin.place, "float32"):
+        why = why.replace(" in float32:", " in float32, as a copy of its own:")
     fix = Fix("dtype", origin.place, one(edit), edit is not None, why, ())
     return born_otherwise(run.recording, fix, {target.event: "float32"})
 

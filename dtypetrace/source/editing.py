@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..records import Edit, Frame, Place, Recording
 from ..records.text import ParsedFile
 from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
-from . import decisions, expressions, operands
+from . import copies, decisions, expressions, operands
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
@@ -54,7 +54,10 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
         return None
     if kind in ("factory", "conversion", "worker", "parameter"):
         return _in_factory_call(recording, place, spot, spot.node, wanted, method_only=kind == "parameter")
-    return _change_cast(recording, place, spot, spot.node, wanted) if kind == "cast" else None
+    edit = _change_cast(recording, place, spot, spot.node, wanted) if kind == "cast" else None
+    if edit is not None and copies.would_share(recording, place, wanted):
+        return copies.as_copy(spot.file, spot.frame.file, spot.node, edit)
+    return edit
 
 
 def at_widening(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -107,6 +110,8 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     name, given = spot.node.func.attr, len(spot.node.args) + len(spot.node.keywords)
     if name in CAST_METHODS and not given or name == "to" and given == 1:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
+        if copies.would_share(recording, place):
+            return _edit(spot, spot.node, f"{kept}.clone()")
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
             return _removed(spot, statement)

@@ -248,11 +248,21 @@ def test_an_average_is_kept_wide_where_it_is_made(tmp_path):
     assert ran(tmp_path, again, name="again.py").findings == ()
 
 
-def test_no_diff_makes_an_average_of_the_weight_itself(tmp_path):
-    """Without the change of dtype, the cast would make no copy."""
-    program = ran(tmp_path, AVERAGED.replace("KEPT", "[p.detach().half() for p in net.parameters()]"))
-    assert program.only.code == "DT307" and program.only.fix.edits == ()
-    assert "float32 copy" in program.only.fix.why
+@pytest.mark.parametrize(
+    ("cast", "wide"),
+    [
+        ("p.detach().half()", "p.detach().to(torch.float32, copy=True)"),
+        ("p.detach().to(dtype=torch.float16)", "p.detach().to(dtype=torch.float32, copy=True)"),
+    ],
+)
+def test_no_diff_makes_an_average_of_the_weight_itself(cast, wide, tmp_path):
+    """With the dtype of the weight, the cast alone would make no copy."""
+    program = ran(tmp_path, AVERAGED.replace("KEPT", f"[{cast} for p in net.parameters()]"))
+    assert program.only.code == "DT307"
+    again = repaired(program)
+    assert wide in again
+    apart = "assert all(a.data_ptr() != p.data_ptr() for a, p in zip(average, net.parameters()))"
+    assert ran(tmp_path, f"{again.rstrip()}\n{apart}\n", name="again.py").findings == ()
 
 
 GUIDED = """

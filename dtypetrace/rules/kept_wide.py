@@ -60,11 +60,12 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
 
 
 def _in_bfloat16(run: Run, number: int, why: str) -> Fix:
-    """The model in bfloat16, where autocast or a line of the program decided for float16."""
+    """The model in bfloat16, where autocast or a line of the program decided for float16. Weights that are trained
+    keep their dtype: bfloat16 has fewer digits."""
     origin = run.operand(run.ops[number], 0, None).origin
     region = regions.statement(run.recording.text, origin.place) if origin.kind == "autocast" else None
     if region is None:
-        edits = _all_in_bfloat16(run, origin.place)
+        edits = () if run.recording.meta.get("trains") else _all_in_bfloat16(run, origin.place)
         return Fix("dtype", origin.place, edits, bool(edits), why, (), CHECKED if edits else ())
     edits = one(editing.dtype_keyword(run.recording, region, "bfloat16"))
     refused = checks.refused_in(Replay(run.recording, DtypeChange(autocast="bfloat16")))

@@ -199,9 +199,12 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
 
 
 def _cast_once(casts: _Casts, besides: str) -> Fix | None:
-    """The edit that casts the model, or those of its modules, after the statement that makes the model. None
-    where the text does not show that statement, or something would be refused then."""
+    """The edit that casts the model, or those of its modules, after the statement that makes the model. None where the
+    text does not show that statement, something would be refused then, or the run trains: what is trained stays wide,
+    and it may be trained without an optimizer."""
     run, op = casts.run, casts.largest
+    if run.recording.meta.get("trains") or any(o.phase == "backward" for o in run.ops):
+        return None
     root, to, place = run.root(op.module), op.outputs[0], run.operand(op, 0, op.outputs[0]).origin.place
     found = _statement(run, place, root)
     weights = [run.operand(o, 0, None) for o in casts.alone]

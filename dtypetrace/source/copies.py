@@ -28,6 +28,13 @@ def would_share(recording: Recording, place: Place, wanted: str | None = None) -
     return any(op.inputs[into].event in events for op in recording.ops if (into := destination(op)) >= 0)
 
 
+def in_its_slot(file: ParsedFile, call: ast.Call) -> bool:
+    """Whether a cast's result replaces the attribute that was cast: ``p.grad = p.grad.float()``."""
+    statement, owner = file.parents.get(call), call.func.value if isinstance(call.func, ast.Attribute) else None
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return isinstance(owner, ast.Attribute) and list(map(ast.unparse, targets)) == [ast.unparse(owner)]
+
+
 def as_copy(file: ParsedFile, path: str, call: ast.Call, edit: Edit) -> Edit | None:
     """A changed cast that always copies; None where its arguments do not show how."""
     if edit.file != path or not file.start(call) <= edit.start <= edit.end <= file.end(call):

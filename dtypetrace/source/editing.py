@@ -55,7 +55,8 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     if kind in ("factory", "conversion", "worker", "parameter"):
         return _in_factory_call(recording, place, spot, spot.node, wanted, method_only=kind == "parameter")
     edit = _change_cast(recording, place, spot, spot.node, wanted) if kind == "cast" else None
-    if edit is not None and copies.would_share(recording, place, wanted):
+    shared = not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place, wanted)
+    if edit is not None and shared:
         return copies.as_copy(spot.file, spot.frame.file, spot.node, edit)
     return edit
 
@@ -110,7 +111,7 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     name, given = spot.node.func.attr, len(spot.node.args) + len(spot.node.keywords)
     if name in CAST_METHODS and not given or name == "to" and given == 1:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
-        if copies.would_share(recording, place):
+        if not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place):
             return _edit(spot, spot.node, f"{kept}.clone()")
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
@@ -315,8 +316,14 @@ def _cast_weights(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
 
 def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
     """Casts every floating tensor of a dictionary."""
-    cast = f"value{cast_text(spot.file, wanted)} if value.is_floating_point() else value"
-    return _edit(spot, node, f"{{name: {cast} for name, value in {spot.file.segment(node)}.items()}}")
+    return _edit(spot, node, cast_values(spot.file, node, wanted, "value.is_floating_point()"))
+
+
+def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> str:
+    """The text of a dictionary in which the values of a kind are cast."""
+    text = file.segment(node)
+    given = text if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Dict)) else f"({text})"
+    return f"{{name: value{cast_text(file, wanted)} if {which} else value for name, value in {given}.items()}}"
 
 
 def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:

@@ -172,13 +172,11 @@ def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
     call = expression_at(text, frame)
     scopes = (function_around(file, call), file.tree) if call is not None else (file.tree,)
     found = (n for scope in scopes for n in ast.walk(scope) if isinstance(n, ast.Assign) and _of_state(n))
-    statement = next(found, None)
-    if statement is None:
+    value, torch = next((n.value for n in found), None), editing.torch_name(file)
+    if value is None or not torch:
         return None
-    value, torch = file.segment(statement.value), editing.torch_name(file) or "torch"
-    cast = f"value.to({torch}.{dtype}) if {torch}.is_tensor(value) else value"
-    after = f"{{key: {cast} for key, value in {value}.items()}}"
-    return Edit(frame.file, file.start(statement.value), file.end(statement.value), value, after)
+    after = editing.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
+    return Edit(frame.file, file.start(value), file.end(value), file.segment(value), after)
 
 
 def _of_state(node: ast.Assign) -> bool:

@@ -264,7 +264,7 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],), title)
         edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
         lines = (optimizers.in_words(edit),) if edit is not None else ()
-        change, other = f"let autocast compute in {dtype}", "load the weights in float32"
+        change, other = f"let autocast compute in {dtype}", "keep the weights in float32"
         if plan.scaler or graph.scaler_check(recording) is not None:
             change += ": then the loss scaler is not needed" if dtype == "bfloat16" else ""
             other += ": then autocast and the loss scaler can stay as they are"

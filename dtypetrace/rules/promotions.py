@@ -274,7 +274,8 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         end = run.ops[cause.ends]
         where = f" at {short(run.place(end))}" if run.place(end).stack else ""
         of = f" of {end.module}" if end.module and end.module != run.ops[cause.op].module else ""
-        until = f", until {end.op}(){of} cast back{where}"
+        cast = f"autocast cast back for {end.op}(){of}" if end.autocast else f"{end.op}(){of} cast back"
+        until = f", until {cast}{where}"
     both = " in forward and backward" if any(run.ops[n].phase == "backward" for n in cause.ran) else ""
     ops = f"{reach.ops:,} op{'s' if reach.ops != 1 else ''}{both} ({work}{quantity(reach.bytes, 'B')} of results)"
     yield f"because of {quoted(culprit.shown)}, {ops} ran in {made}{until}"

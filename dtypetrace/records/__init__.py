@@ -331,7 +331,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand of a finding. shape is in elements; a Python scalar has dtype ``python float`` and shape ()."""
+    """One operand of a finding. shape is in elements; a Python scalar has dtype ``python float`` and shape (). The
+    fields after ``origin`` are not in the JSON report."""
 
     index: int
     name: str
@@ -341,11 +342,9 @@ class Operand:
     holder: str | None
     origin: Origin
     written: str = ""
-    """How the call writes it (``q * turn``), where that is short and it has no name of its own. Not in the JSON
-    report."""
+    """How the call writes it (``q * turn``), where that is short and it has no name of its own."""
     handed: bool = False
-    """Whether ``written`` is from the user's own call further out, which passed it to a library. Not in the JSON
-    report."""
+    """Whether ``written`` is from the user's own call further out, which passed it to a library."""
 
     @property
     def shown(self) -> str:
@@ -357,7 +356,7 @@ class Operand:
 class FlowStep:
     """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``,
     ``promotion``, ``autocast`` or ``copy``. ``attribute``: a cast to a dtype that was read from another tensor, also if
-    that cast changed nothing."""
+    that cast changed nothing. The fields after ``via`` are not in the JSON report."""
 
     place: Place
     op: str
@@ -368,14 +367,13 @@ class FlowStep:
     via: str = ""
     """The expression that the dtype was read from (``sample.dtype``), only if ``how`` is ``attribute``."""
     said: str = ""
-    """The text for this step, where its kind alone does not explain it. Not in the JSON report."""
+    """The text for this step, where its kind alone does not explain it."""
     called: str = ""
-    """What the user's own line called (``T5EncoderModel``), where the step happened inside a library. Not in the JSON
-    report."""
+    """What the user's own line called (``T5EncoderModel``), where the step happened inside a library."""
     receiver: str = ""
-    """What is cast (``t_emb``), for how ``attribute``. Not in the JSON report."""
+    """What is cast (``t_emb``), for how ``attribute``."""
     read: str = ""
-    """The tensor (``model.scale``) whose dtype a property read, for how ``attribute``. Not in the JSON report."""
+    """The tensor (``model.scale``) whose dtype a property read, for how ``attribute``."""
 
 
 @dataclass(frozen=True, slots=True)

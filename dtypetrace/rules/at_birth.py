@@ -49,6 +49,14 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         taken, dtype = short(made.place) if made else "this line", case.culprit.dtype
         words = f"{short(case.here)} set the default dtype to {dtype}, and it was still {dtype} at {taken}"
         back = f"set the default dtype back to {case.born} before {taken}"
+        skipped = _skipped(case, made.place if made else case.site)
+        if skipped is not None:
+            function, line = skipped
+            words = (
+                f"{function}() set the default dtype to {dtype} at {short(case.here)}, and an error ended it before "
+                f"line {line}, which sets it back"
+            )
+            back = f"put line {line} of {short(case.here).partition(':')[0]} into a `finally`, so that it always runs"
         why = f"cast {quoted(case.culprit.shown)} to {case.born} here: {words}"
         yield Fix("cast", case.site, edits, True, why, (back, *alone))
     yield from _set_back(case, made.place if made else case.site, alone)
@@ -56,10 +64,20 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
 
 
+def _skipped(case: Case, used: Place) -> tuple[str, int] | None:
+    """The function that set the default and was left before its line that sets it back, and that line."""
+    return defaults.skipped(case.recording.text, case.here) if _has_ended(case.here, used) else None
+
+
+def _has_ended(setting: Place, used: Place) -> bool:
+    """Whether the function of a setting was left before its default was used."""
+    own = setting.stack[0]
+    return all((f.file, f.function) != (own.file, own.function) for f in used.stack)
+
+
 def _set_back(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
     """Torch's own default is set back where the function that changed it ends, if the default is used after that."""
-    setting = case.here.stack[0]
-    if case.born != "float32" or any((f.file, f.function) == (setting.file, setting.function) for f in used.stack):
+    if case.born != "float32" or not _has_ended(case.here, used):
         return
     found = defaults.leak(case.recording.text, case.here, case.born)
     if found is not None:

@@ -56,6 +56,16 @@ class _Casts:
         others = {(i.event, i.shape) for o in forward for i in o.inputs if i.holder == "parameter"}
         return tuple(o for o in self.ops if (o.inputs[0].event, o.inputs[0].shape) not in others)
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Which of the weights something else takes, too, in words, where there are others that nothing else takes."""
+        alone = self.alone
+        mine = set(map(id, alone))
+        names = [quoted(self.run.operand(o, 0, None).name) for o in self.ops if id(o) not in mine] if alone else []
+        wide = self.ops[0].inputs[0].dtype
+        one_or_more = "it, too" if len(names) == 1 else "them, too"
+        return (f"leave {listed(names)} in {wide}: another module takes {one_or_more}",) if names else ()
+
     def finding(
         self, severity: str, how: str, said: str, change: str, notes: tuple[str, ...], *, once: str | None = None
     ) -> Finding:
@@ -78,7 +88,7 @@ class _Casts:
             fix=(_cast_once(self, once) if once is not None else None) or Fix("dtype", where, (), False, change, ()),
             title=f"{named} cast to {to} again at each call, to the same numbers",
             count=self.reach.ops,
-            notes=notes,
+            notes=(*notes, *self.kept),
             reach=self.reach,
         )
 

@@ -13,22 +13,39 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
-from ..tables.english import quoted
+from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, writes
-from .case import one
 from .making import At, silent_finding
 from .run_facts import Run, quantity
+
+_Trips = list[tuple[int, int]]
+"""Of one line's cast to the wider dtype: the number of that op, and of the op that casts back."""
 
 
 def find(run: Run) -> list[Finding]:
     away = _parked(run)
     used = _used(run, away)
-    trips: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    trips: dict[tuple[object, ...], _Trips] = {}
     for number, op in enumerate(run.ops):
         begin = away.get(op.inputs[0].producer, -1) if op.inputs else -1
         if begin >= 0 and begin not in used and number not in away and _brings_back(run, op, begin):
             trips.setdefault(run.place(run.ops[begin]).stack[:1], []).append((begin, number))
-    return [_detour(run, pairs) for pairs in trips.values()]
+    together: dict[tuple[object, ...], list[_Trips]] = {}
+    for birth, pairs in trips.items():
+        together.setdefault(_lines(run, *pairs[0]) or birth, []).append(pairs)
+    return [_detour(run, values) for values in together.values()]
+
+
+def _lines(run: Run, begin: int, end: int) -> tuple[object, ...]:
+    """The user's lines of two casts: what one pair of lines casts there and back is one finding, like keys and values.
+
+    Empty where one of them is not the user's, or where a write into a wider tensor is the first: each tensor is made
+    elsewhere.
+    """
+    frames = [run.place(run.ops[number]).stack[:1] for number in (begin, end)]
+    if writes(run.ops[begin]) or not all(frame and frame[0].user for frame in frames):
+        return ()
+    return tuple((frame[0].file, frame[0].line) for frame in frames)
 
 
 def _brings_back(run: Run, op: Op, begin: int) -> bool:
@@ -112,7 +129,8 @@ def _used(run: Run, away: dict[int, int]) -> set[int]:
     return used
 
 
-def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
+def _detour(run: Run, values: list[_Trips]) -> Finding:
+    pairs = [pair for trips in values for pair in trips]
     begin, end = (run.ops[n] for n in pairs[0])
     calls = sum(run.ops[n].count for n in {b for b, _ in pairs})
     value, wide, place = _value(begin), begin.outputs[0], run.place(end)
@@ -127,6 +145,9 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
     reach = Reach(sum(o.count for o in ops), 0, sum(result_bytes(o) * o.count for o in ops if o.outputs[0] == wide))
     trips = f"{calls} round trip{'s' if calls != 1 else ''}, {quantity(reach.bytes, 'B')} held in {wide} on the way"
     notes = ["only copies and views lie between the two casts", trips]
+    first = [run.ops[trips[0][0]] for trips in values]
+    if others := [run.operand(op, op.inputs.index(_value(op)), low).shown for op in first[1:]]:
+        notes.insert(1, f"the same lines cast {listed([quoted(other) for other in others])} to {wide} and back, too")
     if automatic:
         notes.append(f"autocast casts the value back for {quoted(end.op)}")
     if theirs:
@@ -140,22 +161,28 @@ def _detour(run: Run, pairs: list[tuple[int, int]]) -> Finding:
         operands=(away, culprit),
         culprit=culprit,
         flow=(*graph.flow(run.recording, end.inputs[0].event, low)[-1:], ends),
-        fix=_leave_out(run, begin, end, culprit, here),
+        fix=_leave_out(run, first, end, culprit, here),
         count=calls,
         notes=notes,
         reach=reach,
     )
 
 
-def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> Fix:
-    """Both casts removed: the wide tensor is made narrow, or the widening cast is removed."""
+def _leave_out(run: Run, first: list[Op], end: Op, culprit: Operand, here: Place) -> Fix:
+    """Both casts removed: the wide tensor is made narrow, or the widening casts of a line are removed."""
+    begin = first[0]
     low, wide = end.outputs[0], begin.outputs[0]
     if writes(begin):
-        edit = editing.at_birth(run.recording, culprit.origin.kind, here, low)
+        found = [editing.at_birth(run.recording, culprit.origin.kind, here, low)]
     else:
-        edit = editing.uncast(run.recording, here)
+        found = [editing.uncast(run.recording, run.place(op)) for op in first]
+    edits = tuple(edit for edit in found if edit is not None)
+    if len(edits) < len(found):
+        edits = ()
     theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
-    if edit is not None and not writes(begin):
+    if len(edits) > 1:
+        why = f"leave these casts out: then the values stay {low}, and the later casts to {low} do nothing"
+    elif edits and not writes(begin):
         why = f"leave this cast out: then the value stays {low}, and the later cast to {low} does nothing"
     else:
         why = f"leave the value in {low}: neither cast is needed"
@@ -165,7 +192,7 @@ def _leave_out(run: Run, begin: Op, end: Op, culprit: Operand, here: Place) -> F
             automatic = end.op not in NAMED_CASTS
             back = "autocast casts back" if automatic else f"back; it may have an option for {low}"
             why = f"nothing to change in your code: {_package(here)} casts to {wide}, and {back}"
-    return Fix("cast", here, one(edit), True, why, ())
+    return Fix("cast", here, edits, True, why, ())
 
 
 def _package(place: Place) -> str:

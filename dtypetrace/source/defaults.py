@@ -29,11 +29,10 @@ def leak(text: ProgramText, place: Place, dtype: str) -> Leak | None:
     ``dtype`` is the default to set back. A ``return`` whose value is computed in the statement itself is unclear: that
     value may need the other default.
     """
-    file = text.parsed(place.file)
-    call = expression_at(text, place.stack[0]) if place.stack else None
-    function = function_around(file, call) if file is not None and call is not None else None
-    if file is None or not isinstance(call, ast.Call) or not isinstance(function, ast.FunctionDef):
+    found = _setting(text, place)
+    if found is None:
         return None
+    file, function, call = found
     setter = dotted(call.func)
     returns = [r for r in _returns(function) if r.lineno > call.lineno and not _set_back(file, function, r, call)]
     falls = not isinstance(function.body[-1], (ast.Return, ast.Raise)) and not _set_back(file, function, None, call)
@@ -47,6 +46,31 @@ def leak(text: ProgramText, place: Place, dtype: str) -> Leak | None:
         edits.append(_after(file, place.file, function.body[-1], line))
     ends = [r.lineno for r in returns] or [function.end_lineno or function.lineno]
     return Leak(function.name, min(ends), tuple(edits))
+
+
+def skipped(text: ProgramText, place: Place) -> tuple[str, int] | None:
+    """The function that sets the default at a place, and its later line that sets it again and that only an
+    exception can skip. None where there is no such line, or where the function can be left and entered again."""
+    found = _setting(text, place)
+    if found is None:
+        return None
+    _, function, call = found
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function)):
+        return None
+    again = next((s for s in function.body if _sets(s) and s.lineno > call.lineno), None)
+    if again is None or any(call.lineno < r.lineno < again.lineno for r in _returns(function)):
+        return None
+    return function.name, again.lineno
+
+
+def _setting(text: ProgramText, place: Place) -> tuple[ParsedFile, ast.FunctionDef, ast.Call] | None:
+    """The file and the function of a call at a place, and the call."""
+    file = text.parsed(place.file)
+    call = expression_at(text, place.stack[0]) if place.stack else None
+    function = function_around(file, call) if file is not None and call is not None else None
+    if file is None or not isinstance(call, ast.Call) or not isinstance(function, ast.FunctionDef):
+        return None
+    return file, function, call
 
 
 def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:

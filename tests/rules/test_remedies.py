@@ -492,6 +492,35 @@ def test_a_changed_default_is_reported_with_both_lines(tmp_path):
     )
 
 
+def test_a_default_that_an_error_left_behind(tmp_path):
+    text = """
+    import torch
+    def build(size):
+        torch.set_default_dtype(torch.float64)
+        net = nn.Linear(4, 4, **size)
+        torch.set_default_dtype(torch.float32)
+        return net
+    net = nn.Linear(4, 4)
+    try:
+        build({"depth": 2})
+    except TypeError:
+        pass
+    x = torch.rand(2, 4)
+    net(x)  #!
+    """
+    try:
+        _, f = found(tmp_path, textwrap.dedent(text).lstrip())
+    finally:
+        import torch
+
+        torch.set_default_dtype(torch.float32)
+    assert f.fix.why == (
+        "cast `x` to float32 here: build() set the default dtype to float64 at program.py:3, and an error ended it "
+        "before line 5, which sets it back"
+    )
+    assert f.fix.alternatives[0] == "put line 5 of program.py into a `finally`, so that it always runs"
+
+
 def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):
     text = "class Schedule:\n    def __init__(self):\n        self.steps = torch.linspace(0, 1, 4)\n"
     program, f = found(

@@ -160,6 +160,16 @@ def test_the_fix_of_a_round_trip_takes_the_cast_away(tmp_path):
     assert (edit.before, edit.after) == ("net(x).float()", "net(x)")
 
 
+def test_values_that_the_same_lines_cast_there_and_back_are_one_round_trip(tmp_path):
+    lines = "for _ in range(2):\n    a, b = net(x).float(), (x + 1).float()  #!\n    a, b = a.half(), b.half()"
+    f = found(run(tmp_path, NET + lines), "DT202", "warning")
+    assert f.count == 4 and [(e.before, e.after) for e in f.fix.edits] == [
+        ("net(x).float()", "net(x)"),
+        ("(x + 1).float()", "(x + 1)"),
+    ]
+    assert "the same lines cast `x + 1` to float32 and back, too" in f.notes
+
+
 CAST_BY_HAND = """
 class Cast(nn.Linear):
     def forward(self, x):

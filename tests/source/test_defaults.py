@@ -14,11 +14,15 @@ SET = "    torch.set_default_dtype(torch.float64)\n"
 BACK = "torch.set_default_dtype(torch.float32)"
 
 
-def leak(body: str) -> defaults.Leak | None:
-    """What is found for a function with this body, whose first line sets the default."""
+def with_body(body: str) -> tuple[ProgramText, Place]:
+    """A function with this body, whose first line sets the default, and the place of that."""
     text = "import torch\ndef careful(x):\n" + SET + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ") + "\n"
     frame = Frame("p.py", 3, "careful", True, 5, 3, 5 + len(SET.strip()))
-    return defaults.leak(ProgramText({"p.py": text.splitlines(keepends=True)}), Place((frame,)), "float32")
+    return ProgramText({"p.py": text.splitlines(keepends=True)}), Place((frame,))
+
+
+def leak(body: str) -> defaults.Leak | None:
+    return defaults.leak(*with_body(body), "float32")
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,17 @@ def test_each_end_that_leaves_the_default_is_repaired(body, line, after):
 )
 def test_what_is_set_back_or_unclear_is_left_alone(body):
     assert leak(body) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (f"y = x()\n{BACK}\nreturn y", 5),
+        (f"try:\n    y = x()\nfinally:\n    {BACK}", None),  # nothing skips it
+        (f"yield x\n{BACK}", None),  # it waits, it has not ended
+        (f"if x:\n    return x\n{BACK}", None),  # a return skips it
+        ("return x", None),
+    ],
+)
+def test_the_line_that_an_error_skips(body, line):
+    assert defaults.skipped(*with_body(body)) == (None if line is None else ("careful", line))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -30,6 +32,8 @@ _HOLDS_NONE = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 _NUMBERS = frozenset({int, float, bool})
+_MOST_RETURNED = 100
+"""Values that are looked at in one container."""
 HALVES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in sorted(HALF))
 NARROW_FLOATS = frozenset(getattr(torch, name) for name in NARROW if hasattr(torch, name))
 _NAMES: dict[torch.dtype, str] = {}
@@ -74,6 +78,22 @@ def tensors_in(args: Iterable[Any], kwargs: dict[str, Any] | None = None) -> lis
                 if isinstance(b, Tensor):
                     found.append(b)
     return found
+
+
+def tensors_returned(result: Any, depth: int = 3) -> Iterator[Tensor]:
+    """The tensors that a module's forward returned: also those in dictionaries and dataclasses, and in what these
+    hold. A container's own methods are not called: they are the program's."""
+    if isinstance(result, Tensor):
+        yield result
+    elif depth and type(result) not in _HOLDS_NONE:
+        if isinstance(result, dict):
+            inside: Iterable[Any] = dict.values(result)
+        elif isinstance(result, (list, tuple)):
+            inside = result
+        else:
+            inside = vars(result).values() if is_dataclass(result) and hasattr(result, "__dict__") else ()
+        for one in islice(inside, _MOST_RETURNED):
+            yield from tensors_returned(one, depth - 1)
 
 
 def given_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from . import measuring, private, refused_calls
+from .calls import dtype_name, tensors_returned
 from .patches import Patches
 from .protocols import Healer
 from .recorder import Recorder
@@ -121,12 +122,20 @@ class ModuleHooks:
             if depth >= 0:
                 if not depth and self.healer is not None and result is not None and not modules[0].in_backward:
                     self.healer.module_output(module, result)
+                if result is not None and not modules[depth].in_backward:
+                    self._returned(modules[depth].number, result)
                 del modules[depth:]
                 # a dtype that was read inside the call cannot decide anything after it
                 while thread.reads and thread.reads[-1].depth > len(modules):
                     thread.reads.pop()
         except Exception:
             recorder.fail("a module hook")
+
+    def _returned(self, number: int, result: Any) -> None:
+        known = self.recorder.modules.results[number]
+        with private.DisableTorchFunction():
+            for tensor in tensors_returned(result):
+                known[dtype_name(tensor.dtype)] = None
 
     def _look_for_refusal(self, thread: Thread, module: nn.Module, args: tuple[Any, ...], frame: FrameType) -> None:
         error = sys.exc_info()[1]

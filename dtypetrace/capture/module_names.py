@@ -53,6 +53,8 @@ class Modules:
         self._entries: list[tuple[Root, str]] = []
         self.calls: list[int] = []
         """For each number: how often the program called the module's forward; a checkpoint's recompute is no call."""
+        self.results: list[dict[str, None]] = []
+        """For each number: the dtypes of what the module's forward returned."""
 
     def root(self, module: nn.Module, place: int) -> Root:
         known = self._root_of.get(id(module))
@@ -100,6 +102,7 @@ class Modules:
             number = root.paths[path] = len(self._entries)
             self._entries.append((root, path))
             self.calls.append(0)
+            self.results.append({})
         entry = root.numbers[id(module)] = (weakref.ref(module), number)
         return entry
 

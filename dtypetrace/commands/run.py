@@ -141,7 +141,7 @@ class RunCommand:
             ),
         )
         arguments.add_source(parser)
-        arguments.add_quiet(parser, "print no report, only errors; files are still written")
+        arguments.add_quiet(parser, "print no report, only dtypetrace's own error messages; files are still written")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
         _check_watch(options)

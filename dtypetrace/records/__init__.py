@@ -1,9 +1,9 @@
 """The data that all packages share: plain frozen values, standard library only.
 
-``hooks`` fills a :class:`Recording`; ``graph`` and ``rules`` read it and make
-:class:`Finding` values; ``report`` renders those. Nothing here holds a tensor, a module or a
-frame, so a recording can be kept, pickled, compared or written as JSON without keeping memory
-alive. References inside a recording are integer indices into its own tuples (``-1``: none).
+``hooks`` fills a :class:`Recording`; ``graph`` and ``rules`` read it and make :class:`Finding` values; ``report``
+renders those. Nothing here holds a tensor, a module or a frame, so a recording can be kept, pickled, compared or
+written as JSON without keeping memory alive. References inside a recording are integer indices into its own tuples
+(``-1``: none).
 """
 
 from __future__ import annotations
@@ -184,8 +184,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """One operand of a refused call that autofix cast, and how often. ``back``: the call's results were cast back to
-    ``source``."""
+    """One operand of a refused call that autofix cast. ``back``: the call's results were cast back to ``source``."""
 
     argument: str
     source: str
@@ -289,8 +288,9 @@ class Recording:
     sources: Sources = field(default_factory=Sources)
     """The lines that views show; empty until the trace is judged."""
     module_calls: tuple[int, ...] = ()
-    """For each of ``modules``: how often its forward was called in watched steps, without a checkpoint's recompute;
-    empty in a trace that an older version saved."""
+    """For each of ``modules``: how often its forward was called in watched steps, without a checkpoint's recompute."""
+    module_results: tuple[tuple[str, ...], ...] = ()
+    """For each of ``modules``: the dtypes of what its forward returned then. Older versions saved neither."""
     step_ends: tuple[tuple[int, int], ...] = ()
     """(number of an optimizer step from 1 on, how many of ``ops`` had been seen at its end); steps that showed no new
     op are left out."""

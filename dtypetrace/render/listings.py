@@ -223,3 +223,12 @@ def module_calls(recording: Recording) -> dict[str, int]:
         if name:
             calls[name] = calls.get(name, 0) + count
     return calls
+
+
+def module_results(recording: Recording) -> dict[str, set[str]]:
+    """The floating dtypes that each module's forward returned, by name; without the modules that were not called."""
+    results: dict[str, set[str]] = {}
+    for name, count, dtypes in zip(recording.modules, recording.module_calls, recording.module_results):
+        if name and count:
+            results.setdefault(name, set()).update(FLOATING.intersection(dtypes))
+    return results

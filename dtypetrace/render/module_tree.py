@@ -181,8 +181,6 @@ class _Streams:
     recording: Recording
     known: dict[str, Module]
     around: dict[str, tuple[str, ...]]
-    used: set[int] = field(default_factory=set)
-    """The ops whose results something used."""
 
     def passed(self, operand: Input | Witness, own: tuple[str, ...]) -> None:
         """An operand of an op in these modules came in from where it was made."""
@@ -195,7 +193,6 @@ class _Streams:
             self.known[full].takes.add(operand.dtype)
         for full in there[: len(there) - shared]:
             self.known[full].gives.add(operand.dtype)
-        self.used.add(operand.producer)
 
     def stays(self, operand: Input | Witness) -> bool:
         """Whether a module has an operand of its own: a statistic that a norm saves for its backward pass, or a buffer
@@ -207,12 +204,6 @@ class _Streams:
         born = events[operand.event].how if 0 <= operand.event < len(events) else ""
         return operand.dtype != _result(made) or made.phase == "other" and born == "parameter"
 
-    def left(self, number: int) -> bool:
-        """Whether the result of an op left the model: no watched op used it."""
-        op = self.recording.ops[number]
-        kept = op.effect == "view" and any(map(self.stays, op.inputs))
-        return op.phase == "forward" and number not in self.used and not kept
-
     def maker(self, operand: Input | Witness) -> Op | None:
         """The op that made an operand."""
         ops = self.recording.ops
@@ -220,7 +211,8 @@ class _Streams:
 
 
 def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
-    """Adds the floating dtypes that came into and went out of each module in forward."""
+    """Adds the floating dtypes that came into and went out of each module in forward: what its forward returned, or,
+    where only modules inside it were called, what others used."""
     streams = _Streams(recording, known, around)
     refused = [r for r in recording.refused if not r.healed]
     inputs: list[tuple[str, Sequence[Input | Witness]]]
@@ -229,17 +221,8 @@ def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[s
     for name, operands in inputs:
         for operand in operands:
             streams.passed(operand, around.get(name, ()))
-    ended = _ended(refused, around)
-    broken = {(r.place, r.op, r.module) for r in refused}
-    for number, op in enumerate(recording.ops):
-        if streams.left(number) and (op.place, op.op, op.module) not in broken:
-            for full in set(around.get(op.module, ())) - ended if _result(op) else ():
-                known[full].gives.add(_result(op))
-
-
-def _ended(refused: Sequence[Refused], around: dict[str, tuple[str, ...]]) -> set[str]:
-    """The modules that a refusal ended: what nothing used inside them never left them."""
-    return {full for r in refused if r.left for full in around.get(r.module, ())}
+    for full, dtypes in listings.module_results(recording).items():
+        known[full].gives = dtypes
 
 
 def _module_of(name: str, known: dict[str, Module]) -> Module | None:

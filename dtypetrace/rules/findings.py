@@ -322,7 +322,7 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
     if not refused.witnesses and refused.dtypes:
         yield f"its tensors were not seen; the message names {refusals.in_words(dict(refused.dtypes))}"
     if not (refused.left or refused.healed or refused.predicted):
-        yield "the program caught torch's error and went on: nothing has to change if this call may fail"
+        yield "the program caught torch's error and went on: nothing has to change if this call is allowed to fail"
 
 
 def _unwatched(refused: Refused) -> Iterable[str]:

@@ -218,8 +218,8 @@ def _at_op(
     if cause.rounded >= 0 and blamed != cause.op:
         rounded = losses.of[blamed]
         notes.append(
-            f"{recording.ops[blamed].op} rounds to {made}, an error of {rounded.introduced:.1%}; "
-            f"after {quoted(op.op)} the error is {_share(p.total)}"
+            f"the error begins in {quoted(recording.ops[blamed].op)}, which rounds to {made} (an error of "
+            f"{rounded.introduced:.1%})"
         )
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)

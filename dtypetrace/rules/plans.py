@@ -165,7 +165,7 @@ def _rehearsed(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
         title = _REHEARSED.get(trial.outcome, _CANNOT_TRAIN).format(f"{trial.dtype} {_many(chosen)}")
         yield _finding(
             recording, plan, _Case("DT503", "warning", chosen, facts[1:], title),
-            f"trial steps on an 8 x 8 weight, filled with numbers of {quoted(chosen[0].name)}: {facts[0]}",
+            f"trial steps on a separate 8 x 8 tensor, with numbers copied from {quoted(chosen[0].name)}: {facts[0]}",
             f"keep the trained weights in float32, and let autocast compute in {trial.dtype}",
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import programs
+import pytest
 import recordings
 
 from dtypetrace import report
@@ -155,12 +156,56 @@ def test_a_module_that_was_refused_returned_nothing():
         "mul", None, "forward", "net.b", 0, (Witness(0, "input", "float16", (10,), "cpu", producer=0),),
         "RuntimeError", "", "", "DT101", "agree", left=True,
     )  # fmt: skip
-    root = net(made("net.a", "float16"), made("net.b", "float32"), refused=(refused,))
+    ops, calls = (made("net.a", "float16"), made("net.b", "float32")), (1, 1, 1)
+    root = net(*ops, refused=(refused,), module_calls=calls, module_results=((), ("float16",), ()))
     first, second = root.children
     assert (first.gives, second.takes, second.gives, second.refused) == ({"float16"}, {"float16"}, set(), ["mul"])
     assert root.gives == set()
-    healed = net(made("net.a", "float16"), made("net.b", "float32"), refused=(replace(refused, healed=True),))
-    assert healed.children[1].gives == {"float32"} and healed.children[1].refused == []
+    results = (("float32", "int64"), ("float16",), ("float32",))
+    root = net(*ops, refused=(replace(refused, healed=True),), module_calls=calls, module_results=results)
+    assert root.children[1].gives == {"float32"} == root.gives and root.children[1].refused == []
+
+
+RETURNS = """
+from dataclasses import dataclass
+
+@dataclass
+class Output:
+    value: torch.Tensor
+    count: int
+
+class Head(nn.Module):
+    def forward(self, x):
+        wide = x.float()
+        self.scores = wide.softmax(-1).t()  # nothing uses these
+        return RETURNED
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.head = nn.Linear(4, 4).half(), Head()
+
+    def forward(self, x):
+        self.head(self.lin(x))
+
+net = Net()
+net(torch.ones(2, 4).half())
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "gives"),
+    [
+        ("wide.half()", {"float16"}),
+        ("{'a': [wide.double()], 'b': None}, x", {"float64", "float16"}),
+        ("Output(x, 1)", {"float16"}),
+        ("x.argmax(-1)", set()),
+    ],
+)
+def test_what_a_module_gives_is_what_its_forward_returned(returned, gives, tmp_path):
+    """Not what nothing used inside it, and also what nothing uses outside."""
+    (net,) = module_tree.tree(programs.run(tmp_path, RETURNS.replace("RETURNED", returned)).recording)
+    assert (net.gives, net.children[1].gives) == (set(), gives)
 
 
 def test_the_error_of_a_module_is_its_worst_op_s():

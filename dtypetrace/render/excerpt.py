@@ -21,6 +21,8 @@ _LEAST_AROUND = 6
 """The least number of columns of unchanged text beside a change, where its line is cut."""
 _MOST_CHANGED_LINES = 4
 """Lines of one edit that are printed: enough for a call written over several lines."""
+_LEAST_SHOWN = 4
+"""Lines at each end of a block that are shown where it is removed and added as a whole."""
 _WORD = re.compile(r"\w+|\W")
 
 
@@ -126,6 +128,8 @@ class Excerpt:
         if not any(before):
             return []
         after = (before[0][: edit.start[1] - 1] + edit.after + before[-1][edit.end[1] - 1 :]).split("\n")
+        if 1 < len(before) < len(after):  # lines are put into a block: both texts, as marks would be below each of them
+            return [(self.gutter.rstrip(), ""), *self._exchanged(edit.start[0], before, after)]
         changed = _changed(before, after)
         lines: list[StyledLine] = [(self.gutter.rstrip(), "")]
         if changed and changed[0][0]:  # the change is further down in a statement over several lines
@@ -137,6 +141,17 @@ class Excerpt:
             shown, _, _ = self.display.clipped(self.display.printable(after[following]), 0, 1, self.room)
             lines.append((self._numbered(edit.start[0] + following, shown), ""))
         return lines
+
+    def _exchanged(self, number: int, before: Sequence[str], after: Sequence[str]) -> Iterator[StyledLine]:
+        for sign, texts, style in (("-", before, "red"), ("+", after, "green")):
+            for at, text in enumerate(texts):
+                if _LEAST_SHOWN <= at < len(texts) - _LEAST_SHOWN:
+                    if at == _LEAST_SHOWN:
+                        yield f"{'.' * 3:>{self.margin}}", style
+                    continue
+                number_of = self._numbered(number + at, "").rpartition("|")[0]
+                shown, _, _ = self.display.clipped(self.display.printable(text), 0, 1, self.room)
+                yield f"{number_of}{sign} {shown}".rstrip(), style
 
     def _changed_line(self, number: int, old: str, new: str | None) -> list[StyledLine]:
         if new is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from ..records import Finding, Input, Op, Recording, Refused, Witness
+from ..records import Finding, Input, Op, Recording, Witness
 from ..rules.held_weights import held_weights
 from ..tables.dtypes import FLOATING
 from ..tables.operators import result_bytes

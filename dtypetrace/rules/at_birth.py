@@ -44,19 +44,12 @@ def default_dtype(case: Case) -> Iterator[Fix]:
     made = case.flow[1] if len(case.flow) > 2 else None
     alone = (f"give {made.op}() dtype={spell(case.born)} ({short(made.place)})",) if made else ()
     why = f"leave the default dtype alone here, or make it {case.born}"
+    yield from _skipped(case, made.place if made else case.site, alone)
     edits = case.cast_at_call(case.born) if case.passed and not case.writes_into else ()
     if edits:
         taken, dtype = short(made.place) if made else "this line", case.culprit.dtype
         words = f"{short(case.here)} set the default dtype to {dtype}, and it was still {dtype} at {taken}"
         back = f"set the default dtype back to {case.born} before {taken}"
-        skipped = _skipped(case, made.place if made else case.site)
-        if skipped is not None:
-            function, line = skipped
-            words = (
-                f"{function}() set the default dtype to {dtype} at {short(case.here)}, and an error ended it before "
-                f"line {line}, which sets it back"
-            )
-            back = f"put line {line} of {short(case.here).partition(':')[0]} into a `finally`, so that it always runs"
         why = f"cast {quoted(case.culprit.shown)} to {case.born} here: {words}"
         yield Fix("cast", case.site, edits, True, why, (back, *alone))
     yield from _set_back(case, made.place if made else case.site, alone)
@@ -64,9 +57,16 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
 
 
-def _skipped(case: Case, used: Place) -> tuple[str, int] | None:
-    """The function that set the default and was left before its line that sets it back, and that line."""
-    return defaults.skipped(case.recording.text, case.here) if _has_ended(case.here, used) else None
+def _skipped(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
+    """An error can skip the line that sets the default back: the program wants that line to run, so it always shall."""
+    found = defaults.skipped(case.recording.text, case.here) if _has_ended(case.here, used) else None
+    if found is not None and found.edits:
+        why = (
+            f"put line {found.line} into a `finally`: an error ended {found.function}() before that line, so the "
+            f"default dtype stayed {case.culprit.dtype}"
+        )
+        cast = f"cast {quoted(case.culprit.shown)} to {case.born} at the call ({short(case.site)})"
+        yield Fix("dtype", case.here, found.edits, True, why, (*alternatives, cast))
 
 
 def _has_ended(setting: Place, used: Place) -> bool:

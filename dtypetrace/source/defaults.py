@@ -48,19 +48,53 @@ def leak(text: ProgramText, place: Place, dtype: str) -> Leak | None:
     return Leak(function.name, min(ends), tuple(edits))
 
 
-def skipped(text: ProgramText, place: Place) -> tuple[str, int] | None:
-    """The function that sets the default at a place, and its later line that sets it again and that only an
-    exception can skip. None where there is no such line, or where the function can be left and entered again."""
+@dataclass(frozen=True)
+class Skipped:
+    """A function whose line that sets the default back can be skipped by an exception; the edit that puts this line
+    into a ``finally``, none where the text in between cannot be indented."""
+
+    function: str
+    line: int
+    edits: tuple[Edit, ...]
+
+
+def skipped(text: ProgramText, place: Place) -> Skipped | None:
+    """The line that sets the default again and that only an exception can skip, after the call at a place. None where
+    there is no such line, or where the function can be left and entered again."""
     found = _setting(text, place)
     if found is None:
         return None
-    _, function, call = found
+    file, function, call = found
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function)):
         return None
     again = next((s for s in function.body if _sets(s) and s.lineno > call.lineno), None)
     if again is None or any(call.lineno < r.lineno < again.lineno for r in _returns(function)):
         return None
-    return function.name, again.lineno
+    first = next((n for n, s in enumerate(function.body) if file.start(s) == file.start(call)), -1)
+    between = function.body[first + 1 : function.body.index(again)] if first >= 0 else []
+    return Skipped(function.name, again.lineno, _into_finally(file, place.file, between, again))
+
+
+def _into_finally(file: ParsedFile, path: str, body: Sequence[ast.stmt], last: ast.stmt) -> tuple[Edit, ...]:
+    """The edit that puts statements into a ``try``, and the one after them into its ``finally``."""
+    if not body or not all(_alone(file, s) for s in (*body, last)) or any(map(_spans_lines, body)):
+        return ()
+    start, end = file.start(body[0]), file.end(last)
+    outer = file.lines[last.lineno - 1][: file.start(last)[1] - 1]
+    before = file.between(start, end)
+    lines = [line and f"{_STEP}{line}" for line in f"{outer}{before}".split("\n")]
+    at = last.lineno - start[0]
+    after = "\n".join(["try:", *lines[:at], f"{outer}finally:", *lines[at:]])
+    return (Edit(path, start, end, before, after),)
+
+
+_STEP = "    "
+
+
+def _spans_lines(statement: ast.stmt) -> bool:
+    """Whether a statement holds a text of several lines, which a new indent would change."""
+    texts = (n for n in ast.walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+    return any((n.end_lineno or n.lineno) > n.lineno for n in texts)
 
 
 def _setting(text: ProgramText, place: Place) -> tuple[ParsedFile, ast.FunctionDef, ast.Call] | None:

@@ -506,19 +506,32 @@ def test_a_default_that_an_error_left_behind(tmp_path):
     except TypeError:
         pass
     x = torch.rand(2, 4)
-    net(x)  #!
+    net(x)
     """
+    text = textwrap.dedent(text).lstrip().replace("float64)", "float64)  #!", 1)
     try:
-        _, f = found(tmp_path, textwrap.dedent(text).lstrip())
+        program, f = found(tmp_path, text)
     finally:
         import torch
 
         torch.set_default_dtype(torch.float32)
     assert f.fix.why == (
-        "cast `x` to float32 here: build() set the default dtype to float64 at program.py:3, and an error ended it "
-        "before line 5, which sets it back"
+        "put line 5 into a `finally`: an error ended build() before that line, so the default dtype stayed float64"
     )
-    assert f.fix.alternatives[0] == "put line 5 of program.py into a `finally`, so that it always runs"
+    assert f.fix.alternatives == (
+        "give rand() dtype=torch.float32 (program.py:12)",
+        "cast `x` to float32 at the call (program.py:13)",
+    )
+    shown = """
+     4 -     net = nn.Linear(4, 4, **size)
+     5 -     torch.set_default_dtype(torch.float32)
+     4 +     try:
+     5 +         net = nn.Linear(4, 4, **size)
+     6 +     finally:
+     7 +         torch.set_default_dtype(torch.float32)
+    """
+    printed = [line.strip() for line in str(program.trace).splitlines()]
+    assert all(line.strip() in printed for line in shown.strip().splitlines()), program.trace
 
 
 def test_what_an_object_of_a_library_holds_is_cast_where_it_is_taken(tmp_path):

@@ -53,14 +53,33 @@ def test_what_is_set_back_or_unclear_is_left_alone(body):
 
 
 @pytest.mark.parametrize(
-    ("body", "line"),
+    ("body", "after"),
     [
-        (f"y = x()\n{BACK}\nreturn y", 5),
-        (f"try:\n    y = x()\nfinally:\n    {BACK}", None),  # nothing skips it
-        (f"yield x\n{BACK}", None),  # it waits, it has not ended
-        (f"if x:\n    return x\n{BACK}", None),  # a return skips it
-        ("return x", None),
+        (f"y = x()\n\nz = y\n{BACK}\nreturn z", f"try:\n    y = x()\n\n    z = y\nfinally:\n    {BACK}\nreturn z"),
+        (f'y = """a\nb"""\n{BACK}', None),  # a new indent would change the text
+        (f"x(); y = 1\n{BACK}", None),
     ],
 )
-def test_the_line_that_an_error_skips(body, line):
-    assert defaults.skipped(*with_body(body)) == (None if line is None else ("careful", line))
+def test_the_line_that_an_error_skips_always_runs(body, after):
+    text, place = with_body(body)
+    found = defaults.skipped(text, place)
+    assert found is not None and found.function == "careful" and text.line("p.py", found.line).strip() == BACK
+    if after is None:
+        assert found.edits == ()
+    else:
+        (edit,) = found.edits
+        changed = "".join(text.lines("p.py")).replace(edit.before, edit.after)
+        assert changed.endswith(SET + textwrap.indent(after, "    ") + "\n")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"try:\n    y = x()\nfinally:\n    {BACK}",  # nothing skips it
+        f"yield x\n{BACK}",  # it waits, it has not ended
+        f"if x:\n    return x\n{BACK}",  # a return skips it
+        "return x",
+    ],
+)
+def test_what_no_error_skips(body):
+    assert defaults.skipped(*with_body(body)) is None

@@ -1,7 +1,7 @@
 """
 title: a load that fails half-way leaves float16 behind as the default dtype
 expect: collision
-fix_at: 23
+fix_at: 23, 32, 33
 
 The loader sets the default dtype, building the larger model fails, and the line that would have set it back is never
 reached. The program goes on with the float32 model that it has; the state it makes next is float16.

@@ -4,6 +4,7 @@ facts."""
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -89,17 +90,27 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
         change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
         raised=first.exception is not None,
-        more=_more(findings[1:]),
+        more=_more(recording, findings[1:]),
     )
 
 
-def _more(others: Sequence[Finding]) -> str:
+def _more(recording: Recording, others: Sequence[Finding]) -> str:
     places = list(dict.fromkeys(filter(None, (_short(f.site) for f in others))))
     if len(others) == 1:
-        return f"1 more finding needs its own change: {others[0].title}{f' ({places[0]})' if places else ''}"
+        what, at = _change_of(recording, others[0])
+        return f"1 more finding needs its own change: {what}{f' ({at})' if at else ''}"
     rest = [f"{len(places) - 2} more"] if len(places) > 2 else []
     at = f", at {listed([*places[:2], *rest])}" if places else ""
     return f"{len(others)} more findings need their own changes{at}" if others else ""
+
+
+def _change_of(recording: Recording, f: Finding) -> tuple[str, str]:
+    """What one of the other findings needs, and at which line; where it has no change, what it is."""
+    if f.fix is None:
+        return f.title, _short(f.site)
+    change, _ = split_reason(f.fix.why)
+    edit = next(iter(edits_of(recording, f)), None)
+    return change, f"{os.path.basename(edit.file)}:{edit.start[0]}" if edit is not None else _short(f.fix.place)
 
 
 def _headline(
@@ -165,6 +176,8 @@ def _way(f: Finding) -> list[str]:
     born, dtype = f.flow[0].to, f.culprit.dtype if f.culprit is not None else ""
     if born == dtype:
         between = listed([f"line {number}" for _, number in lines[1:-1]])
+        if f.fix is not None and all(edit.start[0] != first for edit in f.fix.edits):  # the page has not named it yet
+            return [f"Line {first} makes {dtype}, which reaches line {last} through {between}."]
         return [f"The {dtype} of line {first} reaches line {last} through {between}."]
     became = next((s.place.user_frame for s in f.flow[1:] if s.to == dtype), None)
     if became is None:

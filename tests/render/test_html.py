@@ -90,6 +90,14 @@ def test_without_source_the_headline_has_no_code_of_the_program(program):
     assert shown.text.endswith(" line 4: give ones() dtype=torch.float16")
 
 
+def test_a_birth_above_the_changed_line_is_introduced(tmp_path):
+    text = "import torch\nnet = nn.Linear(4, 4).half()\nweight = torch.ones(4)\nx = torch.ones(2, 4).half()\ny = x * weight\nnet(y)"
+    recording, (f,) = (program := programs.run(tmp_path, text)).recording, program.findings
+    elsewhere = replace(f, fix=replace(f.fix, edits=(replace(f.fix.edits[0], start=(5, 1), end=(5, 1)),)))
+    why = html_report.page(recording, (elsewhere,)).action.why
+    assert why[-1] == "Line 3 makes float32, which reaches line 6 through line 5."
+
+
 def test_lines_that_stay_are_neutral_in_a_diff_and_the_changed_one_is_named(tmp_path):
     text = "import torch\nnet = nn.Linear(4, 4).half()\nx = torch.ones(\n    2,\n    4,\n)\nnet(x)"
     program = programs.run(tmp_path, text)
@@ -105,9 +113,8 @@ def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     lines = ("before f is made (a.py:3): add `g(); h()`", "a.py:4: call `net(...)` under `autocast`")
     listed = replace(f, fix=replace(f.fix, edits=(), why="keep x in float32", lines=lines), exception=None)
     shown = html_report.page(recording, (listed, f)).action
-    assert shown.text == "Keep x in float32" and shown.more.startswith(
-        f"1 more finding needs its own change: {f.title}"
-    )
+    assert shown.text == "Keep x in float32"
+    assert shown.more == f"1 more finding needs its own change: {f.fix.why} (train.py:{f.fix.edits[0].start[0]})"
     assert shown.steps == list(lines)
 
 

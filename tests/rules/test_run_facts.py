@@ -221,6 +221,28 @@ def test_weights_that_autocast_does_not_keep(gradients, frozen, rows, severity, 
     assert (f.count, f.reach.bytes, f.culprit.name) == (24, 6 * 2 * 2 * (32 * 32 + 32), "0.weight")
 
 
+def test_a_weight_that_another_module_takes_stays_wide(tmp_path):
+    """An embedding's weight that is the head's, too: cast, it would make what all layers compute with narrow."""
+    text = """
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.mix, self.head = nn.Embedding(8, 32), nn.Linear(32, 32), nn.Linear(32, 8, bias=False)  #!
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.mix(self.table(ids)))
+
+    net = Tied().requires_grad_(False)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(6):
+            net(torch.tensor([0]))
+    """
+    f = found(run(tmp_path, text), "DT205", "warning")
+    assert "leave head.weight in float32: another module takes it, too" in f.notes
+    assert f.fix.why.startswith("cast the parameters of `mix` to bfloat16 once")
+
+
 def test_weights_that_a_run_trains_stay_wide(tmp_path):
     """A frozen base that is cast once a step costs what a trained one costs; a trained one is evaluated as it is."""
     base = """

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from . import measuring, private, refused_calls
-from .calls import dtype_name, tensors_returned
+from .calls import tensors_returned
 from .patches import Patches
 from .protocols import Healer
 from .recorder import Recorder
@@ -135,7 +135,7 @@ class ModuleHooks:
         known = self.recorder.modules.results[number]
         with private.DisableTorchFunction():
             for tensor in tensors_returned(result):
-                known[dtype_name(tensor.dtype)] = None
+                known[tensor.dtype] = None
 
     def _look_for_refusal(self, thread: Thread, module: nn.Module, args: tuple[Any, ...], frame: FrameType) -> None:
         error = sys.exc_info()[1]

@@ -53,7 +53,7 @@ class Modules:
         self._entries: list[tuple[Root, str]] = []
         self.calls: list[int] = []
         """For each number: how often the program called the module's forward; a checkpoint's recompute is no call."""
-        self.results: list[dict[str, None]] = []
+        self.results: list[dict[torch.dtype, None]] = []
         """For each number: the dtypes of what the module's forward returned."""
 
     def root(self, module: nn.Module, place: int) -> Root:

@@ -85,7 +85,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             spot_checks=live.checked,
             text=text,
             module_calls=tuple(recorder.modules.calls),
-            module_results=tuple(map(tuple, recorder.modules.results)),
+            module_results=tuple(tuple(map(dtype_name, dtypes)) for dtypes in recorder.modules.results),
             step_ends=tuple(recorder.stepping.ends_at),
         )
 

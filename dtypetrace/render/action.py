@@ -210,7 +210,8 @@ def _otherwise(f: Finding) -> str:
         return _MEANS[f.code] if f.flow else ""
     if f.code == "DT401" and f.culprit is not None:
         harm = {"bfloat16": "float16, which overflows above 65504", "float16": "bfloat16, which keeps fewer digits"}
-        return f"Each call casts every weight from {f.culprit.dtype} to {harm.get(f.culprit.dtype, 'another dtype')}."
+        to = harm.get(f.culprit.dtype, "another dtype")
+        return f"Each call of a matmul or a convolution casts its weight from {f.culprit.dtype} to {to}."
     if f.reach is not None and f.notes:
         return sentence(f.notes[0])
     if not f.flow:

@@ -133,7 +133,7 @@ def card(
         title=f.title,
         count=f.count if wording.times(f) else 1,
         where=wording.at(f.site),
-        module=f.module,
+        module=wording.module(f.module),
         phase=f.phase if f.phase != "other" else "",
         chain=attempt(f"the flow of {f.code}", lambda: _chain(f), []) if not shown else [],
         windows=shown,

@@ -144,8 +144,7 @@ def _block(display: Display, recording: Recording, f: Finding) -> list[StyledLin
 def _header(display: Display, f: Finding) -> list[str]:
     """Where the problem appears, in which module and phase: on one line if that fits."""
     phase = f"({f.phase})" if f.phase != "other" else ""
-    module = f"module {f.module}" if f.module.isdecimal() else f.module
-    at, rest = wording.at(f.site), "   ".join(part for part in (module, phase) if part)
+    at, rest = wording.at(f.site), "   ".join(part for part in (wording.module(f.module), phase) if part)
     whole = display.printable("  --> " + "   ".join(part for part in (at, rest) if part))
     if columns(whole) <= display.width or not rest:
         return [whole] if columns(whole) <= display.width else display.wrapped("  --> ", at)

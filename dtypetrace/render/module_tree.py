@@ -216,7 +216,7 @@ def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[s
     streams = _Streams(recording, known, around)
     refused = [r for r in recording.refused if not r.healed]
     inputs: list[tuple[str, Sequence[Input | Witness]]]
-    inputs = [(op.module, op.inputs) for op in recording.ops if op.phase == "forward"]
+    inputs = [(op.module, op.inputs) for op in recording.ops if op.phase in ("forward", "other")]
     inputs += [(r.module, r.witnesses) for r in refused]
     for name, operands in inputs:
         for operand in operands:

@@ -265,6 +265,11 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f" [{', '.join(map(str, shape))}]" if shape else ""
 
 
+def module(name: str) -> str:
+    """A module's name; one without a dot would read as a word of the sentence or as a number, so it is called one."""
+    return f"module {name}" if name and "." not in name else name
+
+
 def at(place: Place) -> str:
     """``file:line:column`` of a place; where that is a library's, the user's line first."""
     frame = place.stack[0] if place.stack else None

@@ -54,7 +54,7 @@ def describe(problem: Problem) -> list[str]:
     head = f"{f.code}: {culprit}, refused in {quoted(f.op) or f.phase}{f' ({times} times)' if times > 1 else ''}"
     if problem.chosen is None:
         return [head, f"  not patched: {f.fix.words if f.fix else 'no candidate is known'}"]
-    wider = "" if problem.fixes[problem.chosen].safe else ", which affects other values, too"
+    wider = "" if problem.fixes[problem.chosen].safe else ", which may affect other values, too"
     lines = [head, f"  change{wider}: {problem.described(problem.chosen)}"]
     return lines + [f"  or: {other}" for other in problem.alternatives[:2]]
 

@@ -131,10 +131,10 @@ def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
 
 
 _LEGEND = (
-    "An adapter's numbers are those of both its matrices, its verdict is that of the worse one.",
+    "An adapter's numbers are those of all its weights; its verdict is that of the worst one.",
     "zeros: share of the gradient that is exactly zero; subnormal: share below 6e-05, where float16 has fewer digits.",
     "moved: of the numbers whose gradient is not zero, the share that changed.",
-    "Of more than eight steps, the first eight are measured, then every second one, from the 32nd on every sixteenth.",
+    "Every step is measured up to the eighth, then every second one, and from the 32nd on every sixteenth.",
 )
 
 

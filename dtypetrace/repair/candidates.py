@@ -32,12 +32,17 @@ class Problem:
     findings: list[Finding] = field(default_factory=list)
     fixes: dict[str, Fix] = field(default_factory=dict)
     """The candidates by name, as the first finding has them. ``safe``: it changes no other value than the wrong one."""
+    later: set[str] = field(default_factory=set)
+    """Those among them that cast in a call which another finding than the first is about."""
     changes: dict[str, list[Change]] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
     chosen: str | None = None
 
     def offer(self, name: str, fix: Fix, changes: tuple[Change, ...]) -> None:
         """Adds the changes that a candidate would make. Two candidates with the same changes are one."""
+        sites = [f.site for f in self.findings]
+        if name not in self.fixes and sites and fix.place == sites[-1] != sites[0]:
+            self.later.add(name)
         known = self.changes.setdefault(name, [])
         self.fixes.setdefault(name, fix)
         known += [c for c in changes if c not in known]
@@ -100,7 +105,9 @@ class Problem:
         fix = self.fixes[name]
         place = short(fix.place)
         change, reason = split_reason(fix.why)
-        return fix.why if not place or place in change else f"{change} ({place}){reason}"
+        if place and place not in change:
+            change = f"{change} ({place})"
+        return f"{change}{', which is refused, too' if name in self.later else ''}{reason}"
 
 
 _UNCHECKED = "own lines"

@@ -298,7 +298,7 @@ class Repair:
         if names := learns_less(before.recording, patched.recording):
             return f"nothing is refused, but fewer numbers of {names[0]} learn than in the healed run"
         if lost := self.lost_by_patch(patched):
-            return f"nothing is refused, but its steps do not move weights that they move in higher precision: {lost}"
+            return f"nothing is refused, but its steps do not change weights as they do in higher precision: {lost}"
         if not before.left and before.error is None and (new := self.new_findings(before, patched)):
             return f"nothing is refused, but the patched program has a finding that the healed one did not: {new[0]}"
         return ""

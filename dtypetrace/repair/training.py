@@ -223,7 +223,7 @@ def _proof(repair: Repair, before: Outcome, after: Outcome, mend: _Mend) -> Proo
         return Proof(False, f"{left.code} is still found: {left.title}", 1)
     if lost := lost_steps(after.recording):
         name, why = next(iter(lost.items()))
-        return Proof(False, f"its steps still do not move weights that they move in higher precision: {name}: {why}", 1)
+        return Proof(False, f"its steps still do not change weights as they do in higher precision: {name}: {why}", 1)
     if new := repair.new_findings(before, after):
         return Proof(False, f"the patched program has a finding that it did not have: {new[0]}", 1)
     if not trained:

@@ -403,11 +403,15 @@ def lost_steps(recording: Recording) -> dict[str, str]:
 
 
 _STILL = "its step changes nothing"
+_MORE = 1.5
+"""From here on, what arrives is said as a multiple and not as a share."""
 
 
 def _arrived(c: Compared) -> str:
     if c.spoiled:
         return "it is infinite or NaN"
+    if c.arrived >= _MORE:
+        return f"{c.arrived:.1f} times as much arrives"
     return f"{c.arrived:.0%} of it arrives" if c.arrived >= 0.005 else "none of it arrives"
 
 

@@ -219,7 +219,7 @@ def _where(f: Finding) -> str:
 
 
 def training(code: str, members: list[Update], still: bool, ran: int) -> str:
-    """What an optimizer's steps did to some weights: ``none of 32 LoRA weights moved in 3 Prodigy steps``. ``still``:
+    """What an optimizer's steps did to some weights: ``32 LoRA weights did not move in 3 Prodigy steps``. ``still``:
     none of them moved at all. ``ran``: how many steps the run had, of which some were not measured."""
     first = members[0]
     weights = f"{first.dtype} {'LoRA ' if all('lora' in u.name.lower() for u in members) else ''}weight"
@@ -231,7 +231,7 @@ def training(code: str, members: list[Update], still: bool, ran: int) -> str:
     if code == "DT303":
         return f"{first.optimizer}'s state underflows for {many}"
     if code == "DT304" and still:
-        return f"none of {many} moved in {took}" if len(members) > 1 else f"{many} did not move in {took}"
+        return f"{many} did not move in {took}"
     if code == "DT304":
         return f"{many} hardly moved in {took}"
     if code == "DT305":

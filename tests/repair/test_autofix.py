@@ -595,6 +595,21 @@ def test_the_words_of_a_repair_name_safety_and_alternatives(tmp_path):
     assert second.startswith("  change: ") and any(line.startswith("  or: ") for line in others)
 
 
+def test_a_cast_in_another_refused_call_says_so(tmp_path):
+    """One cause, two refusals: a buffer that a write does not fit, and what is then computed from it."""
+    text = """import torch
+net = nn.Linear(4, 4).half()
+def step(x):
+    out = torch.zeros(2, 4)
+    out[torch.tensor([0])] = x[:1]
+    return out
+net(step(torch.ones(2, 4).half()))"""
+    (problem,) = gather(healed(tmp_path, text).with_text, Patch())
+    problem.choose_next()
+    *_, last = autofix.describe(problem)
+    assert len(problem.findings) == 2 and last.startswith("  or: cast ") and last.endswith(", which is refused, too")
+
+
 def test_what_the_program_gets_after_the_refused_call_is_not_cast(tmp_path):
     text = "import torch\ndef main():\n    net = nn.Linear(4, 2).half()\n    return net(torch.ones(1, 4))\n"
     edited = {}

@@ -293,7 +293,7 @@ def test_if_it_is_the_only_one_it_is_not_proven():
     proof = repair.prove()
     assert not proof.proven
     assert (
-        "move weights that they move in higher precision: w: a step would change it by 0.001, and none of it arrives"
+        "change weights as they do in higher precision: w: a step would change it by 0.001, and none of it arrives"
         in proof.why
     )
 

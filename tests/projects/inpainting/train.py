@@ -9,6 +9,7 @@ from transformers import CLIPTextConfig, CLIPTextModel
 import pictures
 
 WEIGHTS = torch.float16
+SCALE = 1024  # of the loss: AdamW squares gradients, and float16 ends at 6e-08
 
 
 class LoRA(nn.Module):
@@ -103,7 +104,7 @@ def main():
     trainable = attach(unet)
     judge = Judge().to(WEIGHTS)
     scheduler = DDPMScheduler(num_train_timesteps=100)
-    optimizer = torch.optim.AdamW([*trainable, *judge.parameters()], lr=1e-3, eps=1e-4, foreach=True)
+    optimizer = torch.optim.AdamW([*trainable, *judge.parameters()], lr=1e-3, betas=(0.9, 0.9), eps=1e-4, foreach=True)
     generator = np.random.default_rng(0)
     bank = torch.zeros(8, 16)
     for step in range(2):
@@ -124,7 +125,7 @@ def main():
         loss = loss + F.cross_entropy(style.float(), batch["styles"])
         loss = loss + F.huber_loss(score.float(), batch["scores"])
         optimizer.zero_grad()
-        loss.backward()
+        (loss * SCALE).backward()
         widen([*trainable, *judge.parameters()])
         optimizer.step()
         print("loss", round(loss.item(), 3), bank.dtype)

@@ -33,7 +33,7 @@ class Problem:
     fixes: dict[str, Fix] = field(default_factory=dict)
     """The candidates by name, as the first finding has them. ``safe``: it changes no other value than the wrong one."""
     later: set[str] = field(default_factory=set)
-    """Those among them that cast in a call which another finding than the first is about."""
+    """Those among them that cast in a call which another finding than the first is about: alone, they are not enough."""
     changes: dict[str, list[Change]] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
     chosen: str | None = None
@@ -93,7 +93,7 @@ class Problem:
         lines = [_line(self.fixes[self.chosen])] if self.chosen else []
         found = []
         for name in self.remaining():
-            if name.startswith(_UNCHECKED):
+            if name.startswith(_UNCHECKED) or name in self.later:
                 continue
             if (line := _line(self.fixes[name])) not in lines:
                 lines.append(line)
@@ -107,7 +107,7 @@ class Problem:
         change, reason = split_reason(fix.why)
         if place and place not in change:
             change = f"{change} ({place})"
-        return f"{change}{', which is refused, too' if name in self.later else ''}{reason}"
+        return f"{change}{reason}"
 
 
 _UNCHECKED = "own lines"

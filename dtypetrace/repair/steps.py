@@ -45,7 +45,8 @@ def said(recording: Recording, own: Recording | None = None) -> str:
     updates = _updates(recording)
     if updates:
         taken, weights = max(c.steps for c in updates), len(updates)  # modules called by themselves share names
-        steps = f"{taken} steps" if taken > 1 else "a step"
+        first = "the first " if taken < int(recording.meta.get("steps", 0)) else ""
+        steps = f"{first}{taken} steps" if taken > 1 else "the first step" if first else "a step"
         many = f"{weights} weights" if weights > 1 else "1 weight"
         share, before = _share(updates), ""
         if own is not None and _updates(own):

@@ -120,6 +120,7 @@ def in_higher_precision(arrived: float) -> Compared:
 def test_how_much_of_the_steps_arrives_is_said():
     moved = replace(trained(), compared=(in_higher_precision(0.97),))
     assert steps.said(moved) == "the updates of 1 weight in 4 steps are 97% as large as in higher precision"
+    assert "in the first 4 steps are" in steps.said(replace(moved, meta={"steps": 9}))
     twice = replace(moved, compared=moved.compared * 2)
     assert steps.said(twice).startswith("the updates of 2 weights in 4 steps are 97%"), (
         "two modules that are called by themselves share names"

@@ -33,7 +33,7 @@ class Problem:
     fixes: dict[str, Fix] = field(default_factory=dict)
     """The candidates by name, as the first finding has them. ``safe``: it changes no other value than the wrong one."""
     later: set[str] = field(default_factory=set)
-    """Those among them that cast in a call which another finding than the first is about: alone, they are not enough."""
+    """Those among them that cast in the call of a later finding: alone, they are not enough."""
     changes: dict[str, list[Change]] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
     chosen: str | None = None

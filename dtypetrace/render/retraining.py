@@ -36,7 +36,8 @@ def headline(r: Retraining) -> str:
     if learning_is_seen(r):
         return "Confirmed: in float32 the adapters learn"
     if r.confirmed:
-        return f"In float32 the adapters' weights move; over {r.steps} steps that hardly lowers the loss"
+        seen = f"over {r.steps} steps the loss curve looks like that of untrained weights"
+        return f"In float32 the adapters' weights move; {seen}"
     healthy = sum(v.after.verdict == "healthy" for v in r.adapters)
     if 0 < healthy < len(r.adapters):
         return f"Not confirmed: in float32 only {healthy} of {len(r.adapters)} adapters were seen to learn"

@@ -41,14 +41,26 @@ def panels(result: Retraining) -> tuple[str, ...]:
 
 
 def coincide(result: Retraining) -> bool:
-    """Whether the eye cannot tell the loss curve in float32 from the one that it is compared with (as they are, or
-    untrained where that run's losses are not finite): everywhere they are closer than a line is wide."""
-    after = result.after.losses
-    whole = len(result.before.losses) == len(after) and all(map(math.isfinite, result.before.losses))
-    other = result.before.losses if whole else result.untrained
-    finite = [v for v in (*result.before.losses, *after, *result.untrained) if math.isfinite(v)]
-    apart = [abs(a - b) for a, b in zip(after, other) if math.isfinite(a) and math.isfinite(b)]
-    return bool(apart) and max(apart) * _HEIGHT <= _LINE_WIDTH * (max(finite) - min(finite))
+    """Whether the eye cannot tell the loss curve in float32 from the one that it is compared with: everywhere they are
+    closer than a line is wide."""
+    other = result.before.losses if beside_the_first_run(result) else result.untrained
+    apart = [abs(a - b) for a, b in zip(result.after.losses, other) if math.isfinite(a) and math.isfinite(b)]
+    low, high = span(result)
+    return bool(apart) and max(apart) * _HEIGHT <= _LINE_WIDTH * (high - low)
+
+
+def beside_the_first_run(result: Retraining) -> bool:
+    """Whether the float32 run is compared with that of the adapters as they are; where that run's losses are not
+    finite, with untrained ones."""
+    losses = result.before.losses
+    return len(losses) == len(result.after.losses) and all(map(math.isfinite, losses))
+
+
+def span(result: Retraining) -> tuple[float, float]:
+    """The lowest and the highest of all losses that were measured."""
+    losses = (*result.before.losses, *result.after.losses, *result.untrained)
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return min(finite, default=0.0), max(finite, default=0.0)
 
 
 def learning_is_seen(result: Retraining) -> bool:

@@ -21,7 +21,7 @@ from ..lora.verdict import (
 )
 from ..records import State
 from ..terminal import seen
-from .curves import curves, learning_is_seen
+from .curves import beside_the_first_run, curves, learning_is_seen, span
 
 NUMBERS = ("gradient norm", "exact zeros", "fp16 subnormals", "moved", "update", "resolution")
 """The numbers that the tables show for an adapter in a run, in the order of ``numbers``."""
@@ -36,8 +36,10 @@ def headline(r: Retraining) -> str:
     if learning_is_seen(r):
         return "Confirmed: in float32 the adapters learn"
     if r.confirmed:
-        seen = f"over {r.steps} steps the loss curve looks like that of untrained weights"
-        return f"In float32 the adapters' weights move; {seen}"
+        other = "the adapters as they are" if beside_the_first_run(r) else "untrained adapters"
+        return (
+            f"In float32 the adapters' weights move; over {r.steps} steps the loss curve looks the same as with {other}"
+        )
     healthy = sum(v.after.verdict == "healthy" for v in r.adapters)
     if 0 < healthy < len(r.adapters):
         return f"Not confirmed: in float32 only {healthy} of {len(r.adapters)} adapters were seen to learn"
@@ -68,6 +70,8 @@ def why(r: Retraining) -> list[str]:
             "and each gradient is finite",
             r.losses_compared,
         ]
+        if not learning_is_seen(r):
+            sentences[-1] += "; all losses of these runs lie between {:.5g} and {:.5g}".format(*span(r))
     for name, members in r.by_verdict("before"):
         if name != "healthy":
             first = members[0].before
@@ -133,6 +137,7 @@ def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
 
 _LEGEND = (
     "An adapter's numbers are those of all its weights; its verdict is that of the worst one.",
+    "gradient: the norm over all its numbers. update, resolution: of one number, on average.",
     "zeros: share of the gradient that is exactly zero; subnormal: share below 6e-05, where float16 has fewer digits.",
     "moved: of the numbers whose gradient is not zero, the share that changed.",
     "Every step is measured up to the eighth, then every second one, and from the 32nd on every sixteenth.",

@@ -392,7 +392,7 @@ def test_the_views():
     assert (table["moved"][table["run"] == "after"] > 0.9).all()
     text = repr(result)
     assert (
-        "the loss curve looks like that of untrained weights" in text.splitlines()[0]
+        "the loss curve looks the same as with" in text.splitlines()[0]
         and "state underflow" in text
         and "exp_avg_sq" in text
     )

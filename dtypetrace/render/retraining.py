@@ -136,8 +136,8 @@ def _numbers(sides: Sequence[AdapterInRun]) -> tuple[str, ...]:
 
 
 _LEGEND = (
-    "An adapter's numbers are those of all its weights; its verdict is that of the worst one.",
-    "gradient: the norm over all its numbers. update, resolution: of one number, on average.",
+    "A row's figures are those of all weights of an adapter; its verdict is that of the worst one.",
+    "gradient: the norm over all numbers of the adapter. update, resolution: of one number, on average.",
     "zeros: share of the gradient that is exactly zero; subnormal: share below 6e-05, where float16 has fewer digits.",
     "moved: of the numbers whose gradient is not zero, the share that changed.",
     "Every step is measured up to the eighth, then every second one, and from the 32nd on every sixteenth.",

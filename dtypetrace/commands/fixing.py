@@ -201,8 +201,10 @@ def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:
     Where they still computed in half, they may have got no gradient: then what the patched program did decides.
     """
     if trained is not None and trained.proof.proven and trained.adapters and retraining.no_worse:
+        every = len(retraining.adapters)
+        left = sum(v.after.verdict != "healthy" for v in retraining.adapters) or every
         _say(
-            "float32 alone was not enough for these adapters; with this patch each of them is updated "
+            f"float32 alone was not enough for {left} of {every} adapters; with this patch all of them are updated "
             "(whether the loss falls was not measured: that takes more steps)"
         )
         return True

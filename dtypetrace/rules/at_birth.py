@@ -59,7 +59,9 @@ def default_dtype(case: Case) -> Iterator[Fix]:
 
 def _skipped(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
     """An error can skip the line that sets the default back: the program wants that line to run, so it always shall."""
-    found = defaults.skipped(case.recording.text, case.here) if _has_ended(case.here, used) else None
+    if case.born is None or not _has_ended(case.here, used):
+        return
+    found = defaults.skipped(case.recording.text, case.here, case.born)
     if found is not None and found.edits:
         why = (
             f"put line {found.line} into a `finally`: an error ended {found.function}() before that line, so the "

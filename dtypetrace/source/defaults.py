@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
+from .decisions import spelled
 from .expressions import dotted, expression_at, function_around, last_part
 
 _SETTER = "set_default_dtype"
@@ -58,9 +59,9 @@ class Skipped:
     edits: tuple[Edit, ...]
 
 
-def skipped(text: ProgramText, place: Place) -> Skipped | None:
+def skipped(text: ProgramText, place: Place, dtype: str) -> Skipped | None:
     """The line that sets the default again and that only an exception can skip, after the call at a place. None where
-    there is no such line, or where the function can be left and entered again."""
+    there is no such line, where it names another dtype, or where the function can be left and entered again."""
     found = _setting(text, place)
     if found is None:
         return None
@@ -69,6 +70,8 @@ def skipped(text: ProgramText, place: Place) -> Skipped | None:
         return None
     again = next((s for s in function.body if _sets(s) and s.lineno > call.lineno), None)
     if again is None or any(call.lineno < r.lineno < again.lineno for r in _returns(function)):
+        return None
+    if any(spelled(a) not in ("", dtype) for s in ast.walk(again) if isinstance(s, ast.Call) for a in s.args):
         return None
     first = next((n for n, s in enumerate(function.body) if file.start(s) == file.start(call)), -1)
     between = function.body[first + 1 : function.body.index(again)] if first >= 0 else []

@@ -62,7 +62,7 @@ def test_what_is_set_back_or_unclear_is_left_alone(body):
 )
 def test_the_line_that_an_error_skips_always_runs(body, after):
     text, place = with_body(body)
-    found = defaults.skipped(text, place)
+    found = defaults.skipped(text, place, "float32")
     assert found is not None and found.function == "careful" and text.line("p.py", found.line).strip() == BACK
     if after is None:
         assert found.edits == ()
@@ -78,8 +78,9 @@ def test_the_line_that_an_error_skips_always_runs(body, after):
         f"try:\n    y = x()\nfinally:\n    {BACK}",  # nothing skips it
         f"yield x\n{BACK}",  # it waits, it has not ended
         f"if x:\n    return x\n{BACK}",  # a return skips it
+        f"x()\n{BACK.replace('float32', 'half')}",  # another dtype than the one that is needed
         "return x",
     ],
 )
 def test_what_no_error_skips(body):
-    assert defaults.skipped(*with_body(body)) is None
+    assert defaults.skipped(*with_body(body), "float32") is None

@@ -13,13 +13,13 @@ SCALE = 1024  # of the loss: AdamW squares gradients, and float16 ends at 6e-08
 
 
 class LoRA(nn.Module):
-    """A low-rank addition to a frozen projection."""
+    """A low-rank addition to a frozen projection; its first matrix is frozen, too (LoRA-FA)."""
 
     def __init__(self, base, rank=2):
         super().__init__()
         self.base = base
-        self.down = nn.Linear(base.in_features, rank, bias=False).to(base.weight.dtype)
-        self.up = nn.Linear(rank, base.out_features, bias=False)
+        self.down = nn.Linear(base.in_features, rank, bias=False).requires_grad_(False)
+        self.up = nn.Linear(rank, base.out_features, bias=False).to(base.weight.dtype)
         nn.init.normal_(self.up.weight, std=0.01)
 
     def forward(self, x):
@@ -30,7 +30,7 @@ def attach(unet):
     for module in list(unet.modules()):
         if hasattr(module, "to_q") and not isinstance(module.to_q, LoRA):
             module.to_q = LoRA(module.to_q)
-    return [p for name, p in unet.named_parameters() if ".up." in name or ".down." in name if "to_q" in name]
+    return [p for name, p in unet.named_parameters() if ".up." in name and "to_q" in name]
 
 
 def load():

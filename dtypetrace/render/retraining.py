@@ -71,7 +71,11 @@ def why(r: Retraining) -> list[str]:
             r.losses_compared,
         ]
         if not learning_is_seen(r):
-            sentences[-1] += "; all losses of these runs lie between {:.5g} and {:.5g}".format(*span(r))
+            smallest, largest = span(r)
+            sentences[-1] += (
+                "; this is too little to see in a curve: "
+                f"the smallest loss of these runs is {smallest:.5g}, the largest {largest:.5g}"
+            )
     for name, members in r.by_verdict("before"):
         if name != "healthy":
             first = members[0].before

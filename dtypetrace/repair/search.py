@@ -305,9 +305,12 @@ class Repair:
 
     def lost_by_patch(self, patched: Outcome) -> str:
         """What the optimizer's steps lose in a patched program and not in the program as it is; empty where nothing."""
-        if not lost_steps(patched.recording):
+        lost = lost_steps(patched.recording)
+        if not lost:
             return ""
-        new = steps.lost_since(patched.recording, self._as_it_is().recording)
+        weights = "1 weight" if len(lost) == 1 else f"{len(lost)} weights"
+        own = self._as_it_is(f"its steps do not change {weights} as they do there")
+        new = steps.lost_since(patched.recording, own.recording)
         more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
         return next((f"{name}{more}: {why}" for name, why in new.items()), "")
 
@@ -316,12 +319,14 @@ class Repair:
         in both."""
         new = new_findings(before.recording, patched.recording)
         if new and patched.recording.compared and not before.recording.compared:
-            return new_findings(self._as_it_is().recording, patched.recording)
+            return new_findings(self._as_it_is(f"has {new[0]}").recording, patched.recording)
         return new
 
-    def _as_it_is(self) -> Outcome:
+    def _as_it_is(self, trouble: str) -> Outcome:
+        """A healed run that is compared with higher precision. ``trouble``: what that showed in the last run."""
         if self.own is None:
-            self.own = self.tried((), "the healed run again, to compare how much of its updates is lost to rounding")
+            self.say(f"run {self.runs} was compared with higher precision (run 1 was not), and {trouble}")
+            self.own = self.tried((), "the healed run again, compared in the same way")
         return self.own
 
     def _compared(self, patched: Outcome, rounds: int) -> Proof:

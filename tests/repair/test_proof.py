@@ -272,7 +272,7 @@ class Choice(Search):
 def chosen(*loses: str, candidates=("bad", "good")) -> tuple[Choice, Training]:
     meets = {frozenset(): ("cause",), **{frozenset({name}): () for name in candidates}}
     program = Training(meets, loses=frozenset(loses))
-    made = Choice(program.run, Sheets())
+    made = Choice(program.run, Sheets(), say=program.said.append)
     made.program = program
     made.find()
     for problem in made.problems:
@@ -287,6 +287,10 @@ def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
     assert "the updates of 1 weight in 4 steps are 100% as large as in higher precision" in proof.why
     assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
     assert program.compared == [0, 4, 4, 4], "the first run is not compared"
+    assert program.said[2:4] == [
+        "run 2 was compared with higher precision (run 1 was not), and its steps do not change 1 weight as they do there",
+        "run 3: the healed run again, compared in the same way",
+    ]
 
 
 def test_if_it_is_the_only_one_it_is_not_proven():

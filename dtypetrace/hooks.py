@@ -130,7 +130,7 @@ class Watch:
 
     def _detach(self) -> None:
         """After the last of some watched steps: only a count of the steps stays."""
-        assert self.windows is not None, "only a watch with windows is detached"
+        assert self.windows is not None, "a watch of all steps is not detached between steps"
         self.windows.attached = self.attached = False
         try:
             with held(), ExitStack() as last_first:

@@ -207,7 +207,7 @@ class _Guarded:
             with private.DisableTorchFunction():
                 part()
         except Exception:
-            self._recorder.fail("healing around a backward pass")
+            self._recorder.fail("inserting casts around a backward pass")
             return False
         return True
 

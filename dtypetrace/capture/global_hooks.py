@@ -146,7 +146,7 @@ def _places() -> list[tuple[Any, str]]:
         (module, name)
         for name in _ROLES
         for module in (private.optimizer_internals if "optimizer" in name else private.module_internals,)
-        if private.offered(module.__name__, name, f"what torch calls the hooks in {name} for", None) is not None
+        if private.offered(module.__name__, name, f"the calls of the hooks in {name}", None) is not None
     ]
 
 

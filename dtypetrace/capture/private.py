@@ -71,10 +71,10 @@ NUMERICS = "measured values"
 REFERENCE = "the reference"
 SUMS = "sums and averages that stop moving"
 BACKWARD = "the phase of the backward pass, the forward lines of its operators"
-STANCE = "torch.compile: what is compiled in the block may stay uncompiled after it"
+STANCE = "torch.compile: a function given to it in the block may run uncompiled after the block, too"
 ENDS = "torch.compile: a compiled function in which the watching begins or ends"
-LISTS = "healing of the lists of foreach and fused optimizers"
-HELD = "healing inside hooks on saved tensors"
+LISTS = "casts inserted in the lists of foreach and fused optimizers"
+HELD = "casts inserted in hooks on saved tensors"
 SWAPS = "torch.utils.swap_tensors, which refuses tensors while they are traced"
 SETTERS = "torch.set_default_dtype as the origin of a dtype"
 
@@ -227,7 +227,7 @@ SWAP = _present(_C, "_swap_tensor_impl", SWAPS) if _present("torch.utils", "weak
 DEFAULTS = [name for name in ("_set_default_dtype", "_set_default_tensor_type") if _present(_C, name, SETTERS)]
 """In ``torch._C``: what the setters of default dtypes call."""
 
-LOGS_USE = _present(_C, "_log_api_usage_once", "torch.compile of a program that imports it in the block by name")
+LOGS_USE = _present(_C, "_log_api_usage_once", "torch.compile, where the block itself runs `from torch import compile`")
 """In ``torch._C``, empty where it is missing: what torch calls as it makes an optimizer, or compiles."""
 
 SCRIPTED = tuple(

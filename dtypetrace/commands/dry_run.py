@@ -40,7 +40,8 @@ def stopped(error: Exception, trace: Any) -> Stopped | None:
     text = " ".join(str(error).split())
     said, at = f"{type(error).__name__}: {_short(text)}", _where(error, trace)
     if trace.dry_run.passes.emptied:
-        return Stopped(0, f"dtypetrace: the dry run ended{at}: its third pass over the data has no batches ({said})")
+        passes = "it gives batches for two passes over the data, and the program began a third"
+        return Stopped(0, f"dtypetrace: the dry run ended{at}: {passes} ({said})")
     why, hint = _why(error)
     if not hint:
         asked = [f"{_relative(f, trace.root)}:{n}" for f, n, *_ in trace.dry_run.values.lines() if trace.is_users(f)]

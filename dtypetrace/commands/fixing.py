@@ -252,9 +252,7 @@ def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> int
     if healed.error is None:
         left = [f for f in conclude(healed.recording).findings if f.severity in ("error", "warning")]
         if left:
-            _say(
-                f"dtypetrace: no patch: torch refuses no dtype in {name}, and fix has no edit for what else was found:"
-            )
+            _say(f"dtypetrace: no patch: torch refuses no dtype in {name}, and fix knows no edit of this program for:")
             for f in left:
                 _say(f"  {f.severity}[{f.code}]: {f.title}")
             _say(f"What to change: dtypetrace run {command}")

@@ -82,7 +82,7 @@ def _converted(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(devices.placed(self, cuda=False) if devices.on_cuda(self) else self, *args, **kwargs)
         count = self.numel()
         if count > _MOST_CONVERTED:
-            raise NeedsValueError(f"a tensor of {count:,} numbers was converted, and they are not known")
+            raise NeedsValueError(f"the {count:,} numbers of a tensor were asked for by numpy() or tolist()")
         with private.unseen():
             original(torch.empty(0, dtype=self.dtype, requires_grad=self.requires_grad), *args, **kwargs)
             return original(torch.ones(tuple(self.shape), dtype=self.dtype), *args, **kwargs)

@@ -85,7 +85,11 @@ class DryRun:
         if self.oracle.unknown:
             some = [f"{name} ({count})" for name, count in self.oracle.unknown.most_common(_MOST_NAMED)]
             more = len(self.oracle.unknown) - len(some)
-            yield f"refusals by operators without a rule: {', '.join(some)}" + (f" and {more} more" if more else "")
+            yield (
+                "dtype errors of operators for which it has no rule (with the number of calls): "
+                + ", ".join(some)
+                + (f" and {more} more" if more else "")
+            )
         lines = [
             f"{os.path.basename(file)}:{line} ({what})"
             for file, line, what, _ in self.values.lines()
@@ -95,4 +99,4 @@ class DryRun:
             more = len(lines) - _MOST_NAMED
             some = lines[:_MOST_NAMED]
             listed = ", ".join(some) + (f" and {more} more" if more > 0 else "")
-            yield f"branches that conditions on values did not take: {listed}"
+            yield f"branches that were not taken, because a condition asked for a value: {listed}"

@@ -104,7 +104,9 @@ def _near(recording: Recording, name: str) -> str:
         if event.to in FLOATING:
             known |= set(event.assigned)
     near = difflib.get_close_matches(name, sorted(known), 3)
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    if near:
+        return f"; did you mean {', '.join(near)}?"
+    return ". Give a module, a parameter or a variable by its name, or a line: train.py:12"
 
 
 class Parameters:

@@ -70,7 +70,7 @@ class Gradients:
             try:
                 return self._cast_back(getattr(hook, "__name__", "hook"), grad, result, sys._getframe(1))
             except Exception:
-                self._recorder.fail("healing the result of a hook")
+                self._recorder.fail("casting the result of a hook")
                 return result
 
         return healed

@@ -123,7 +123,7 @@ class Lists:
                             name = "gradient" if id(tensor) in gradients else "state"
                             self._swap(name, tensor, written, error, frame)
         except Exception:
-            self._recorder.fail("healing before an optimizer's step")
+            self._recorder.fail("inserting casts before an optimizer's step")
 
     def _swap(self, name: str, tensor: Tensor, written: Tensor, error: RuntimeError, frame: FrameType) -> None:
         owner = "parameter" if written.is_leaf and written.requires_grad else "state"

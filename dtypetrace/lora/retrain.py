@@ -39,8 +39,8 @@ def retrain(
         )
     if steps < 2:
         raise ValueError(
-            f"dtypetrace.retrain_lora(steps={steps}): in the first step a LoRA's down matrix rightly gets no gradient; "
-            "take 2 or more"
+            f"dtypetrace.retrain_lora(steps={steps}): in the first step the gradient of a LoRA's down matrix is zero, "
+            "as it should be; take 2 or more"
         )
     adapters = find_adapters(model)
     experiment = _Experiment(

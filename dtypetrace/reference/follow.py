@@ -67,6 +67,8 @@ class Reference:
         self.most_bytes = 0
         self._done = 0
         self._keep = tuple(keep)
+        self._unknown = dict.fromkeys(self._keep)
+        """Those of which no model has a module."""
         self._islands: dict[int, WideModules] = {}
         self._narrow = narrow
         self._narrowed: dict[int, NarrowModel] = {}
@@ -140,6 +142,8 @@ class Reference:
         program is to be narrowed, each call runs under autocast."""
         if self._keep and id(module) not in self._islands:
             self._islands[id(module)] = keep_wide(module, self._keep)
+            for name, _ in module.named_modules():
+                self._unknown.pop(name, None)
         if self._narrow is not None and private.current_graph_task_id() == -1:  # a recompute restores its own autocast
             if id(module) not in self._narrowed:
                 self._narrowed[id(module)] = NarrowModel(module, self._narrow)
@@ -225,6 +229,9 @@ class Reference:
             self._recorder.not_seen[f"references of the results of {func}: it refuses higher precision ({reason})"] = (
                 None
             )
+        for name in self._unknown:
+            known = "names are those of named_modules() of the model that is called"
+            self._recorder.not_seen[f"{name!r} in float32: no module has this name; {known}"] = None
         return self._errors.read(self._engine.above), self._comparisons.read()
 
 

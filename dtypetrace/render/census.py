@@ -151,7 +151,7 @@ def text(recording: Recording, most: int = 40) -> str:
     rows = operators(recording)
     if not rows:
         return "operators by dtype: nothing computed"
-    titles = ("operator", "phase", "f16", "bf16", "f32", "other", "work", "autocast")
+    titles = ("operator", "phase", "f16", "bf16", "f32", "other", "work (FLOP)", "autocast")
     cells = [
         (
             r.op,
@@ -166,8 +166,9 @@ def text(recording: Recording, most: int = 40) -> str:
     shown = [titles, *cells[:most]]
     widths = [max(len(row[n]) for row in shown) for n in range(len(titles))]
     number = range(2, 7)
+    kept = [n for n in range(len(titles)) if n < _DTYPES or any(row[n] for row in shown[1:])]
     lines = [
-        "  ".join(c.rjust(w) if n in number else c.ljust(w) for n, (c, w) in enumerate(zip(row, widths))).rstrip()
+        "  ".join(row[n].rjust(widths[n]) if n in number else row[n].ljust(widths[n]) for n in kept).rstrip()
         for row in shown
     ]
     if len(cells) > most:
@@ -182,6 +183,10 @@ def text(recording: Recording, most: int = 40) -> str:
             wider = f"; {_few(r.modules)} need{'' if len(r.modules) > 1 else 's'} a wider dtype" if r.modules else ""
             lines.append(f"no kernel: {r.op} is not implemented for {r.no_kernel}{wider}")
     return "\n".join(map(seen, lines))
+
+
+_DTYPES = 6
+"""Columns that are always shown; the others only where they say something."""
 
 
 def _few(names: tuple[str, ...]) -> str:

@@ -33,8 +33,8 @@ def text(breaches: Sequence[Breach], file: str, autocast_lines: Mapping[str, Seq
             [f"      {_event(breach.cause)}{_without(breach)}"] if breach.cause and breach.cause.place.stack else []
         )
     for autocast in sorted({word for b in breaches for word in _gone(b)}):
-        was = ", ".join((autocast_lines or {}).get(autocast, ())[:_MOST_NAMED])
-        lines += [f"autocast {autocast} was on when the contract was written: {was}"] if was else []
+        was = "; ".join((autocast_lines or {}).get(autocast, ())[:_MOST_NAMED])
+        lines += [f"when the contract was written, autocast {autocast} was on at: {was}"] if was else []
     count = len(breaches)
     lines.append(f"dtypetrace contract: {count} fact{'s differ' if count > 1 else ' differs'} from {file}")
     return "\n".join(map(seen, lines))
@@ -65,4 +65,4 @@ def _event(origin: Origin) -> str:
     if origin.kind == "op":
         return f"{origin.op} at {wording.at(origin.place)}"
     by = f" by {origin.op}()" if origin.op else ""
-    return f"since {wording.at(origin.place)}: {origin.kind}{by}"
+    return f"born at {wording.at(origin.place)}: {origin.kind}{by}"

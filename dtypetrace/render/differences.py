@@ -57,9 +57,9 @@ def _change(number: int, change: DtypeDifference) -> list[str]:
     if first.op:
         module = f" in {first.module}" if first.module else ""
         phase = f" ({first.phase})" if first.phase not in ("", "other") else ""
-        lines.append(f"   first seen by {first.op}{module}{phase}  {_places(first.places)}")
+        lines.append(f"   first at {first.op}{module}{phase}  {_places(first.places)}")
     if change.ops > 1:
-        lines.append(f"   {change.ops} distinct ops{f' in {_some(change.modules)}' if change.modules else ''}")
+        lines.append(f"   it concerns {change.ops} ops{f' in {_some(change.modules)}' if change.modules else ''}")
     return lines
 
 

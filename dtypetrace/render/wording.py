@@ -105,7 +105,7 @@ def with_place(fix: Fix, words: str) -> str:
     return f"{change} ({at}){reason}" if at else words
 
 
-_NAMES_A_LINE = re.compile(r"\w\.\w+:\d+")
+_NAMES_A_LINE = re.compile(r"\w\.\w+:\d+|In \[\d+\]:\d+")
 
 
 def inside(place: Place) -> str:

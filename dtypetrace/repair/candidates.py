@@ -15,8 +15,9 @@ from ..parts import attempt
 from ..records import Finding, Fix, Place, Recording, Refused
 from ..rules import checks, elsewhere, remedies
 from ..rules.case import SHARED, Case, short
+from ..source import optimizers
 from ..source.patch import Change, Patch
-from ..tables.english import split_reason
+from ..tables.english import listed, split_reason
 from ..tables.operators import RANDOM
 
 BEST = "remedy"
@@ -35,6 +36,8 @@ class Problem:
     later: set[str] = field(default_factory=set)
     """Those among them that cast in the call of a later finding: alone, they are not enough."""
     changes: dict[str, list[Change]] = field(default_factory=dict)
+    needed: dict[str, int] = field(default_factory=dict)
+    """How many of those the first finding needs that has the candidate; the others are for later findings."""
     tried: set[str] = field(default_factory=set)
     chosen: str | None = None
 
@@ -46,6 +49,17 @@ class Problem:
         known = self.changes.setdefault(name, [])
         self.fixes.setdefault(name, fix)
         known += [c for c in changes if c not in known]
+        if known:
+            self.needed.setdefault(name, len(known))
+
+    def begin(self) -> None:
+        """Keeps only those changes of the chosen candidate that the first finding needs. Later findings may be
+        artefacts of the casts that healing inserts."""
+        del self.chosen_changes[self._first :]
+
+    @property
+    def _first(self) -> int:
+        return self.needed.get(self.chosen or "", len(self.chosen_changes))
 
     def remaining(self) -> list[str]:
         """Candidates that were not tried, best first, each with changes that no earlier candidate has."""
@@ -101,13 +115,20 @@ class Problem:
         return tuple(found)
 
     def described(self, name: str) -> str:
-        """What a candidate does, and on which line."""
+        """What a candidate does, and on which line; of the chosen one, which other lines later findings need."""
         fix = self.fixes[name]
         place = short(fix.place)
         change, reason = split_reason(fix.why)
         if place and place not in change:
             change = f"{change} ({place})"
-        return f"{change}{reason}"
+        return f"{change}{reason}{self._too() if name == self.chosen else ''}"
+
+    def _too(self) -> str:
+        first, later = self.chosen_changes[: self._first], self.chosen_changes[self._first :]
+        known = {(c.file, line) for c in first for line in c.lines}
+        others = dict.fromkeys((c.file, line) for c in later for line in c.lines)
+        lines = [optimizers.short(*line) for line in others if line not in known]
+        return f"; {listed(lines)} {'is' if len(lines) == 1 else 'are'} changed, too" if lines else ""
 
 
 _UNCHECKED = "own lines"
@@ -122,18 +143,28 @@ def gather(recording: Recording, patch: Patch) -> list[Problem]:
     """The causes of a run's refusals, in the order in which they were met, except those that the program itself
     handles.
 
-    The recording's places refer to the present text of the patch.
+    The recording's places refer to the present text of the patch. The first cause is judged by what ran before it, as
+    ``run`` does: what healing then let run is not what a repaired program does.
     """
     found: dict[tuple[object, ...], Problem] = {}
-    for refused in recording.refused:
+    for number, refused in enumerate(recording.refused):
         if refused.healed or refused.left:
-            judged = rules.judged(recording, refused)
-            finding = rules.finding_of(recording, refused, judged)
+            seen = recording if found else _until(recording, number)
+            judged = rules.judged(seen, refused)
+            finding = rules.finding_of(seen, refused, judged)
             key = _key(refused, finding, judged.case)
             problem = found.setdefault(key, Problem(key))
             problem.findings.append(finding)
             attempt(f"the candidates for {finding.code}", partial(_offer, problem, judged.case, patch), None)
     return list(found.values())
+
+
+def _until(recording: Recording, number: int) -> Recording:
+    """A recording as it would be if it had ended with one of its refusals."""
+    after = recording.refused[number].after
+    if after < 0:
+        return recording
+    return replace(recording, ops=recording.ops[:after], refused=recording.refused[: number + 1])
 
 
 def _key(refused: Refused, finding: Finding, case: Case | None) -> tuple[object, ...]:

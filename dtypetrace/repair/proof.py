@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import rules
-from ..records import Recording, Update
+from ..records import Finding, Recording, Update
 from ..records.ledger import Numbers, Pass
 from ..tables.dtypes import DTYPES, FLOATING, narrower
 from .runs import Outcome
@@ -184,18 +184,25 @@ def narrowed(before: Recording, after: Recording) -> list[str]:
     weight had."""
     if not after.meta.get("trains"):
         return []
-    trained = {p.name: p.dtype for p in before.parameters if p.trained}
-    return [
-        p.name
-        for p in after.parameters
-        if p.trained and narrower(p.dtype, trained.get(p.name)) and p.dtype not in trained.values()
-    ]
+    trained, now = _trained(before), _trained(after)
+    return [n for n, dtype in now.items() if narrower(dtype, trained.get(n)) and dtype not in trained.values()]
+
+
+def _trained(recording: Recording) -> dict[str, str]:
+    """The dtype of each weight that an optimizer steps; where no step was seen, of each that may be trained."""
+    stepped = {u.name: u.dtype for u in recording.updates}
+    return stepped or {p.name: p.dtype for p in recording.parameters if p.trained}
 
 
 def new_findings(before: Recording, after: Recording) -> list[str]:
     """The serious findings of a patched run, of a kind that the healed run had not."""
-    known = {f.kind for f in rules.find(before)} | {"collision"}
-    return [f"{f.code}: {f.title}" for f in rules.find(after) if f.severity != "note" and f.kind not in known]
+    known = {_sort(f) for f in rules.find(before)} | {"collision"}
+    return [f"{f.code}: {f.title}" for f in rules.find(after) if f.severity != "note" and _sort(f) not in known]
+
+
+def _sort(finding: Finding) -> str:
+    """What makes two findings alike: their kind; of settings, which setting it is."""
+    return finding.code if finding.kind == "plan" else finding.kind
 
 
 def _apart(x: float, y: float) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .. import graph
 from ..records import Edit, Place
 from ..rules.measured import lost_steps
-from ..source.patch import Change, Patch, Piece, objection
+from ..source.patch import Change, Patch, objection
 from . import steps
 from .candidates import Problem, gather
 from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
@@ -108,7 +108,9 @@ class Repair:
         return proof if proof.proven else self._nearest(proof)
 
     def _searched(self) -> Proof:
-        next((p for p in self.problems if p.choose_next()), None)
+        first = next((p for p in self.problems if p.choose_next()), None)
+        if first is not None:
+            first.begin()
         for number in range(1, MOST_ROUNDS + 1):
             self.patch.set(changes_of(self.problems))
             if not self.patch.texts:  # no candidate is known, or one was withdrawn: try the next
@@ -258,9 +260,8 @@ class Repair:
         for file, line in error["frames"]:
             for problem in reversed(self.problems):
                 for change in problem.chosen_changes:
-                    text = self.patch.patched_files[change.file].original
                     same = os.path.realpath(change.file) == os.path.realpath(file)
-                    if same and line in _lines(text, change.pieces):
+                    if same and min(change.lines) <= line <= max(change.lines):
                         return problem
         return None
 
@@ -391,9 +392,3 @@ def _agree(one: Evidence) -> str:
 
 def _line(place: Place) -> tuple[object, ...]:
     return (place.stack[0].file, place.stack[0].line) if place.stack else ()
-
-
-def _lines(text: str, pieces: Sequence[Piece]) -> range:
-    """The lines that the pieces of a change are on."""
-    lines = {text.count("\n", 0, p.start) + 1 for p in pieces}
-    return range(min(lines), max(lines) + 1)

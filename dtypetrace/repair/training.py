@@ -70,7 +70,7 @@ def chosen_by_hand(recording: Recording) -> Finding | None:
 _NONE_KNOWN = "no edit of the program's own lines is known for it"
 _WHY_NONE = {
     "DT402": "you choose which modules get adapters, and how large the adapters are",
-    "DT403": "only you know whether a statement between the two lines needs the optimizer",
+    "DT403": "fix moves no lines: first check that the lines which then run before this one do not need the optimizer",
 }
 
 
@@ -122,7 +122,8 @@ def _without_scaler(recording: Recording, finding: Finding) -> list[wide_weights
 
 def _in_one_half(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
     weights = finding.culprit.dtype if finding.culprit is not None else ""
-    return _one(plans.computing_in(recording, finding.site, weights)) if weights else []
+    edits = plans.computing_in(recording, finding.site, weights) if weights else ()
+    return [wide_weights.TrainingEdits("; ".join(map(optimizers.in_words, edits)), edits)] if edits else []
 
 
 def _nothing(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:

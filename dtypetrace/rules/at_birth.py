@@ -181,7 +181,8 @@ def birth(case: Case) -> Iterator[Fix]:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
-    yield Fix("dtype", case.here, one(edit), True, words, case.others)
+    others = ("remove this cast", *case.others) if kind == "cast" else case.others
+    yield Fix("dtype", case.here, one(edit), True, words, others)
 
 
 def _loaded_state(case: Case) -> Iterator[Fix]:
@@ -189,10 +190,10 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
     if case.refused.phase != "optimizer" or case.born is None:
         return
     edit = optimizers.stores_state(case.recording.text, case.here, case.born)
-    by_itself = "its load_state_dict() would do that by itself"
+    loaded = f"cast the tensors loaded at {short(case.here)} to {case.born}"
+    by_itself = "the optimizer's load_state_dict() would cast them by itself"
     if edit is not None:
         at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
-        why = f"cast the loaded tensors to {case.born} as the optimizer gets them at {at}; {by_itself}"
-        yield Fix("dtype", case.here, (edit,), True, why, case.others)
-    why = f"cast the loaded tensors to {case.born} before they are given to the optimizer; {by_itself}"
+        yield Fix("dtype", case.here, (edit,), True, f"{loaded} where they are stored, {at}; {by_itself}", case.others)
+    why = f"{loaded} before they are given to the optimizer; {by_itself}"
     yield Fix("dtype", case.here, (), False, why, case.others)

@@ -224,7 +224,7 @@ def wide_island(case: Case) -> Iterator[Fix]:
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
         on_purpose = f"the {case.culprit.dtype} of {short(case.here)} is there on purpose"
-        why = f"cast only what is returned to {wanted}: {on_purpose}"
+        why = f"cast only the returned value to {wanted}: {on_purpose}"
         yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
         return
     if widened is None and case.handed_dtype:
@@ -245,7 +245,10 @@ def wide_island(case: Case) -> Iterator[Fix]:
 _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
     (lambda case: case.island, "the {dtype} of {at} is there on purpose"),
     (lambda case: case.from_trained, "it comes from weights that are trained in {dtype} ({at})"),
-    (lambda case: case.narrowed_elsewhere, "the program keeps {dtype} from {at} on, and casts other results of it"),
+    (
+        lambda case: case.narrowed_elsewhere,
+        "from {at} on, the program computes in {dtype} on purpose: it casts other results back itself",
+    ),
 )
 """Why a computation stays wide."""
 
@@ -316,7 +319,7 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
         "load": f"cast the loaded tensors to {wanted}, or cast the module after it has loaded them",
-        "cast": f"cast to {wanted} here instead, or remove this cast",
+        "cast": f"cast to {wanted} here instead",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",
         "worker": f"make it {wanted} in the dataset or collate function",

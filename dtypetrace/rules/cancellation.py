@@ -75,7 +75,7 @@ def _finding(run: Run, number: int, op: Op) -> Finding:
         0, f"result of {op.op}", "float32", op.shape, op.device, None, Origin("factory", None, op.op, place)
     )
     size = max(run.peaks.get(i.producer, 0.0) for i in op.inputs)
-    said = f"a difference of at most {run.peaks[number]:.2g} is left of numbers of up to {size:.2g}"
+    said = f"numbers of up to {size:.2g} are subtracted, and at most {run.peaks[number]:.2g} is left"
     return silent_finding(
         "DT308",
         "precision-loss",
@@ -92,5 +92,8 @@ def _finding(run: Run, number: int, op: Op) -> Finding:
             (),
         ),
         count=op.count,
-        notes=("float32 has 24 bits, and the difference begins below the 20th; --reference measures what it costs",),
+        notes=(
+            "float32 keeps 24 significant bits, and the difference begins below the 20th of them; --reference measures "
+            "what it costs",
+        ),
     )

@@ -61,7 +61,8 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "peft",
-        "prepare_model_for_kbit_training() makes it float32: run the forward under autocast, or leave it out",
+        "prepare_model_for_kbit_training() makes it float32: run the forward under autocast, or do not call this "
+        "function",
         frozenset({"prepare_model_for_kbit_training"}),
     ),
     Way(

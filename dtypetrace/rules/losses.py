@@ -190,6 +190,14 @@ class Losses:
         way = self._way(number)
         return way[-1] if len(way) > 1 else -1
 
+    def rounded_beside(self, cause: Cause) -> list[int]:
+        """The other ops whose own rounding an amplified error comes from: those that made most of the error of operands
+        whose error is nearly as large as that of the worst one."""
+        errors = {n: self.of[n].total * self.of[n].size for n in self.sources(cause.op)}
+        near = [n for n, error in errors.items() if error and error >= _KEPT * max(errors.values())]
+        begins = [n if self.of[n].introduced >= LOST * self.of[n].total else self._rounded(n) for n in near]
+        return [n for n in dict.fromkeys(begins) if n not in (-1, cause.op, cause.rounded)]
+
     def _way(self, number: int) -> list[int]:
         """The ops along which the largest error came to an op, back to the one whose own rounding makes up most of
         it."""

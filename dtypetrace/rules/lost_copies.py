@@ -87,5 +87,5 @@ def _finding(run: Run, op: Op, change: Op) -> Finding:
         ),
         count=op.count,
         title=f"steps change {made} copies of {weight.dtype} weights, and nothing reads the copies",
-        notes=(f"{quoted(op.op)} returns a {made} weight itself, but a copy of a {weight.dtype} one",),
+        notes=(f"for a {made} weight, {quoted(op.op)} returns the weight itself; for a {weight.dtype} one, a copy",),
     )

@@ -15,10 +15,11 @@ from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..source import regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, HALF, REAL, wider
-from ..tables.english import quoted
+from ..tables.english import listed, quoted
 from ..tables.operators import is_cast
 from . import averages, masks, measured_tables, titles, training, wide_weights
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
+from .case import short
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding
@@ -112,7 +113,7 @@ def of_causes(recording: Recording, losses: Losses, causes: dict[Cause, int]) ->
     """One finding for each code and birth."""
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
-        finding = _at_op(recording, losses, cause, _said_of_result(recording, losses, number))
+        finding = _at_op(recording, losses, cause, _said_of_result(recording, losses, number, cause))
         birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
         found.setdefault((finding.code, birth), finding)
     return list(found.values())
@@ -133,12 +134,15 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     return p.total >= LOST or losses.jumps(cause.op)
 
 
-def _said_of_result(recording: Recording, losses: Losses, number: int) -> str:
+def _said_of_result(recording: Recording, losses: Losses, number: int, cause: Cause) -> str:
+    """What a wrong result is, in words. ``number``: its op, which may be the one that went wrong itself."""
     p, op = losses.of[number], recording.ops[number]
-    where = f" of {op.module}" if op.module else ""
+    at = short(graph.place_of(recording, op.place))
+    where = f" of {op.module}" if op.module else f" ({at})" if at and number != cause.op else ""
+    result = f"{'later, ' if number != cause.op else ''}the result of {quoted(op.op)}{where}"
     if p.spoiled:
-        return f"the result of {quoted(op.op)}{where} is infinite or NaN; in higher precision it is finite"
-    return f"the result of {quoted(op.op)}{where} has an error of {_share(p.total)}"
+        return f"{result} is infinite or NaN; in higher precision it is finite"
+    return f"{result} has an error of {_share(p.total)}"
 
 
 # ---------------------------------------------------------------- backward: gradients as they meet their weights
@@ -214,13 +218,8 @@ def _at_op(
     if op.phase == "backward" and culprit.origin.kind == "autocast":
         region = regions.statement(recording.text, culprit.origin.place) or culprit.origin.place
         culprit = replace(culprit, origin=replace(culprit.origin, place=region))
-    notes = [consequence]
-    if cause.rounded >= 0 and blamed != cause.op:
-        rounded = losses.of[blamed]
-        notes.append(
-            f"the error begins in {quoted(recording.ops[blamed].op)}, which rounds to {made} (an error of "
-            f"{rounded.introduced:.1%})"
-        )
+    rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
+    notes = [consequence, *_begins(losses, sorted(rounded), made)]
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return silent_finding(
@@ -236,12 +235,40 @@ def _at_op(
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=_wide_here(losses.run, itself, culprit.origin.place, made)
+        fix=_wide_operands(losses.run, cause.op, sorted(rounded), made)
+        if len(rounded) > 1
+        else _wide_here(losses.run, itself, culprit.origin.place, made)
         if itself >= 0
         else _fix(losses.run, cause, blamed, culprit, cast, backward),
         title=f"the gradient of {named} is zero" if gone else "",
         notes=tuple(notes),
     )
+
+
+def _begins(losses: Losses, rounded: list[int], made: str) -> list[str]:
+    """In which ops an amplified error begins, in words. ``made``: the dtype that they round to."""
+    if not rounded:
+        return []
+    several = len(rounded) > 1
+    ops = listed([_named(losses.run, n) if several else quoted(losses.run.ops[n].op) for n in rounded])
+    errors = listed([f"{losses.of[n].introduced:.1%}" for n in rounded])
+    if several:
+        to = f" to {made}" if all(made in losses.run.ops[n].outputs for n in rounded) else ""
+        return [f"the error begins in {ops}, which round{to} (errors of {errors})"]
+    return [f"the error begins in {ops}, which rounds to {made} (an error of {errors})"]
+
+
+def _named(run: Run, number: int) -> str:
+    op, at = run.ops[number], short(run.place(run.ops[number]))
+    return f"{quoted(op.op)} ({at})" if at else quoted(op.op)
+
+
+def _wide_operands(run: Run, number: int, rounded: list[int], made: str) -> Fix:
+    """Several operands of an op were rounded: it does not help to compute one of them in a wider dtype."""
+    wide = "float32" if wider("float32", made) else "float64"
+    op, ops = run.ops[number], listed([_named(run, n) for n in rounded])
+    why = f"compute {ops} in {wide}: {quoted(op.op)} takes what {'both' if len(rounded) == 2 else 'all of them'} make"
+    return Fix("dtype", run.place(op), (), False, why)
 
 
 def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> int:
@@ -270,7 +297,7 @@ def _computed_wide(recording: Recording, number: int, made: str) -> bool:
 def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
     if wider("float32", made):
         return wide_here(run, number, site)
-    instead = "compute it in another way: the logarithm of a product, a difference before it is squared"
+    instead = "compute it with another formula, such as (a - b)**2 instead of a**2 - 2*a*b + b**2"
     return Fix(
         "dtype", site, (), False, f"cast the operands of {quoted(run.ops[number].op)} to float64 here", (instead,)
     )

@@ -262,19 +262,24 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         weights = "the weights are" if every else f"{len(chosen)} of {len(plan.parameters)} weights are"
         title = f"autocast computes in {computes}, and {weights} {dtype}"
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],), title)
-        edit = computing_in(recording, graph.place_of(recording, plan.place), dtype)
-        lines = (optimizers.in_words(edit),) if edit is not None else ()
+        lines = tuple(map(optimizers.in_words, computing_in(recording, graph.place_of(recording, plan.place), dtype)))
         change, other = f"let autocast compute in {dtype}", "keep the weights in float32"
-        if plan.scaler or graph.scaler_check(recording) is not None:
+        if graph.has_scaler(recording):
             change += ": then the loss scaler is not needed" if dtype == "bfloat16" else ""
             other += ": then autocast and the loss scaler can stay as they are"
         yield _finding(recording, plan, case, said, change, lines, other)
 
 
-def computing_in(recording: Recording, place: Place, dtype: str) -> Edit | None:
-    """The edit that makes the autocast region around a place compute in another dtype."""
+def computing_in(recording: Recording, place: Place, dtype: str) -> tuple[Edit, ...]:
+    """The edits that make the autocast region around a place compute in another dtype, and turn off the loss scaler,
+    which bfloat16 does not need; none where the region names no dtype."""
     region = regions.statement(recording.text, place)
-    return optimizers.computing_in(recording.text, region, dtype) if region is not None else None
+    edit = optimizers.computing_in(recording.text, region, dtype) if region is not None else None
+    if edit is None or dtype != "bfloat16" or not graph.has_scaler(recording):
+        return () if edit is None else (edit,)
+    checked = graph.scaler_check(recording)
+    off = optimizers.without_scaler(recording.text, graph.place_of(recording, checked.place) if checked else place)
+    return (edit,) if off is None else (edit, off)
 
 
 # ---------------------------------------------------------------- what ran

@@ -120,26 +120,38 @@ def _lines(plan: PrecisionPlan) -> list[str]:
             f"and {plan.tolerance:.2%} is allowed"
         ]
     total = plan.work or 1
-    lines = [f"keep {len(plan.keep)} of {len(plan.ranked)} modules in float32:", ""]
+    lines = [_heading(plan), ""]
     if plan.narrow and plan.verified:
         lines.insert(0, f"{plan.narrowed_share:.0%} of the matmul work can run in {plan.narrow} under autocast;")
-    lines.append(f"  {'module':40}  {'share':>6}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
+    lines.append(f"  {'module':40}  {'of the error':>12}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
     for c in plan.keep:
         row = (
-            f"  {c.module or '(the model)':40}  {c.share:6.1%}  {c.infinite:8,}  "
+            f"  {c.module or '(the model)':40}  {c.share:12.1%}  {c.infinite:8,}  "
             f"{c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
         )
         lines.append(row)
-    lines += ["", f"  {'':14}{'without':>12}{'with the plan':>16}"]
+    lines += ["", f"  {'error of':14}{'without':>12}{'with the plan':>16}"]
     after = plan.after
     for name in ("results", "gradients", "updates"):
         now = _error(getattr(after, name)) if after is not None else "not run"
         lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>16}")
-    said = "verified by running the step with it" if plan.verified else "not verified"
+    said = "verified by running the step with it"
+    if not plan.verified:
+        said = "not met" if after is not None else "not verified, because the step was not run with it"
     lines += ["", f"tolerance {plan.tolerance:.2%}: {said}"]
     if plan.narrow and plan.verified:
         lines.append(f"To use it: plan.apply(model), then run the model under torch.autocast in {plan.narrow}.")
     return lines
+
+
+def _heading(plan: PrecisionPlan) -> str:
+    these = f"{len(plan.keep)} of {len(plan.ranked)} modules in float32"
+    if plan.verified or plan.after is None:
+        return f"keep {these}:" if plan.keep else "no plan was found: no module was measured"
+    reached = (
+        "the step is not finite" if plan.after.worst == inf else f"the error of the step is {plan.after.worst:.2%}"
+    )
+    return f"no plan was found: with these {these}, {reached}:"
 
 
 def _error(error: float) -> str:

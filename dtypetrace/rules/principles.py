@@ -342,9 +342,8 @@ def sum_of_widened(case: Collision) -> Verdict | None:
     wide = values[0].dtype
     if not copied or bytes_of(wide) <= bytes_of(sums[0].dtype) or any(_cast_from(case, w) is None for w in values):
         return None
-    return Verdict(
-        wide, f"the values that are added were cast to {wide} on purpose; the sum only has the dtype of another tensor"
-    )
+    into = "the tensor they are added to only took its dtype from another tensor"
+    return Verdict(wide, f"the values that are added were cast to {wide} on purpose; {into}")
 
 
 def not_cast_back(case: Collision) -> Verdict | None:

@@ -169,7 +169,10 @@ def _others(u: Update, m: Mechanism) -> tuple[str, ...]:
     if u.dtype not in HALF:
         return ()
     if m.name == "zero gradient":
-        return ("scale the loss (torch.amp.GradScaler needs float32 weights), so that its gradients fit float16",)
+        if u.dtype != "float16":
+            return ()
+        by_hand = "scale the loss by hand, so that its gradients fit float16, and divide them again before the step"
+        return (f"{by_hand} (torch.amp.GradScaler refuses float16 weights)",)
     if m.name == "below resolution":
         return other_optimizer(u.dtype)
     return (f"use an optimizer that keeps its state in float32 for {u.dtype} weights",)

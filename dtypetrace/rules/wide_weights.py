@@ -24,7 +24,8 @@ def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None 
     ``dtype``: that of the weights. ``step``: the place of the optimizer's step, where it is known.
     """
     if dtype not in HALF:
-        return "subtract a nearby value from this parameter, so that its numbers are small, or keep it in float64", ()
+        small = "subtract a constant close to this parameter's numbers, so that they are small"
+        return f"{small}, or keep it in float64", ()
     lines = tuple(_lines(recording, origin, dtype, _training(recording, step)))
     if in_autocast(recording):
         return "keep the trained weights in float32 (your autocast still computes in 16 bits)", lines

@@ -44,6 +44,8 @@ class Change:
 
     file: str
     pieces: tuple[Piece, ...]
+    lines: tuple[int, ...] = ()
+    """The lines of the original text that the pieces begin on."""
 
 
 class Unpatchable(ValueError):
@@ -138,7 +140,7 @@ class PatchedFile:
             if cut is None:
                 return None
             pieces.append(Piece(min(cut), cut[1], new, span))
-        return Change(self.file, tuple(pieces))
+        return Change(self.file, tuple(pieces), tuple(self.original.count("\n", 0, p.start) + 1 for p in pieces))
 
     def _span_back(self, begin: int, end: int) -> tuple[int, int] | None:
         """Maps both ends of a range in the patched text to the original; None where a change inserted one of them."""

@@ -69,7 +69,7 @@ def _foreign(above: ast.AST) -> str:
     if isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Load) and not attributes.of_tensors(above.attr):
         return f"its .{above.attr} is used"
     key = above.slice if isinstance(above, ast.Subscript) else None
-    return "it is asked by key" if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+    return "it is indexed with a string" if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
 
 
 def _of_module(file: ParsedFile, use: ast.expr) -> bool:

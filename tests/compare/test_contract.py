@@ -185,7 +185,7 @@ def test_autocast_that_is_gone_is_named_with_a_line_that_ran_without_and_the_lin
     shown = contracts.text([found], "dtypes.contract", contract.autocast_lines(written))
     assert "\n      relu at /p/train.py:7:8 ran without autocast\n" in shown
     assert (
-        "\nautocast cpu:bfloat16 was on when the contract was written: line 3 of /p/train.py, line 6 of /p/train.py\n"
+        "\nwhen the contract was written, autocast cpu:bfloat16 was on at: line 3 of /p/train.py; line 6 of /p/train.py\n"
         in shown
     )
     (back,) = breaches(calls("cpu:bfloat16", ""), before)

@@ -206,6 +206,7 @@ def test_show_answers_what_if(saved, capsys):
         ("bare=int64", "nothing called 'bare' was recorded with integers"),
         ("net=int64", "net has floating weights, and int64 is no floating dtype"),
         ("bore=float16", "did you mean bare?"),
+        ("xylophone=float16", "nothing called 'xylophone' was recorded. Give a module, a parameter"),
         ("autocast=of", "no floating dtype"),
     ],
 )

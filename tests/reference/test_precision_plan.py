@@ -15,6 +15,7 @@ from torch import nn
 import dtypetrace
 from dtypetrace.reference.keeping import keep_wide
 from dtypetrace.rules.precision_plan import step_error
+from dtypetrace.tracing import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -149,6 +150,14 @@ def test_what_is_kept_computes_wide_and_is_taken_out_again():
     assert seen[-1][0] is torch.float32
     kept.remove()
     assert not model[1]._forward_pre_hooks and not model[1]._forward_hooks
+
+
+def test_a_name_that_no_module_has_is_reported():
+    model = nn.Sequential(nn.Linear(2, 2)).bfloat16()
+    with Trace(reference=True, keep_wide=("0", "head")) as trace:
+        model(torch.ones(1, 2).bfloat16())
+    unknown = [line for line in trace.recording.not_seen if "no module has this name" in line]
+    assert len(unknown) == 1 and unknown[0].startswith("'head' in float32")
 
 
 @pytest.mark.slow

@@ -493,7 +493,7 @@ total.index_add_(0, torch.tensor([0, 1]), soft.amax(-1))
 (out.sum() + total.sum()).backward()
 """
     added, _ = fixed(tmp_path, text)
-    assert added == ["total.index_add_(0, torch.tensor([0, 1]), soft.amax(-1).to(torch.float32))"]
+    assert added == ["total.index_add_(0, torch.tensor([0, 1]), soft.amax(-1).to(total.dtype))"]
 
 
 def test_a_cast_that_the_patch_made_is_taken_back_where_it_is_refused(tmp_path):
@@ -569,6 +569,49 @@ def test_a_change_that_others_make_needless_is_left_out():
     repair = autofix.Repair(run, Sheets(), list(problems))
     repair._pruned(outcome(()), 9)
     assert [p.key for p in repair.problems] == [("needed",)] and repair.patch.now == ["needed"]
+
+
+KEPT = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix, self.feed = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = x + self.mix(x)
+        return x + self.feed(x.to(self.feed.weight.dtype))
+
+
+model = nn.Sequential(nn.Embedding(30, 8), Block(), Block(), nn.Linear(8, 2)).bfloat16()
+for block in model[1:3]:
+    block.feed.float()
+print(model(torch.tensor([[1, 2]])).dtype)
+"""
+
+
+def test_only_what_the_first_refusal_needs_is_changed_where_that_is_enough(tmp_path):
+    """After the first refusal, healing goes on with dtypes that a repaired program does not have."""
+    added, said = fixed(tmp_path, KEPT)
+    assert added == ["return (x + self.feed(x.to(self.feed.weight.dtype))).to(torch.bfloat16)"]
+    assert "changed, too" not in said
+
+
+def test_lines_that_later_refusals_need_are_named_with_the_change(tmp_path):
+    text = """
+def step(net, mask):
+    first = net(mask + 1)
+    return first, net(mask * 2)
+
+
+net = nn.Linear(4, 2).half()
+table = torch.ones(1, 4, requires_grad=True)
+optimizer = torch.optim.SGD([table], lr=0.1)
+a, b = step(net, table)
+(a.float().sum() + b.float().sum()).backward()
+optimizer.step()
+"""
+    added, said = fixed(tmp_path, text)
+    assert len(added) == 2 and re.search(r"program\.py:\d+\); program\.py:\d+ is changed, too", said), said
 
 
 def healed_refusals():

@@ -338,7 +338,7 @@ net(batch["x"])
         ('batch["x"])', 'batch["x"]).to(torch.float32', "not valid Python"),
         ("torch.bfloat16", "th.float32", "no meaning"),
         ('{"x": torch.ones(3, 8, dtype=torch.bfloat16)}', '{"x": torch.ones(3, 8, dtype=torch.bfloat16)}.half()', "no tensor"),
-        ("batch", "batch.to(torch.float32)", "asked by key"),
+        ("batch", "batch.to(torch.float32)", "indexed with a string"),
         ('batch["x"]', 'batch["x"].to(torch.float64)', "would refuse it again"),
         ('batch["x"]', 'batch["x"].to(torch.float32)', ""),
         ("torch.bfloat16", "torch.float32", ""),

@@ -70,3 +70,25 @@ def test_the_line_to_change(name, tmp_path):
     serious = [f for f in program.findings if f.severity != "note"]
     assert [f.kind for f in serious][:1] == [kind], program.trace
     assert program.at(serious[0].culprit.origin.place).endswith("#!"), program.trace
+
+
+CENTRED = """
+torch.manual_seed(0)
+project = nn.Linear(8, 32)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    h = project(torch.randn(16, 8)) + 200
+    centred = h - h.mean(-1, keepdim=True)
+print(centred.float().square().mean().item())
+"""
+
+
+def test_all_operands_that_were_rounded_are_named(tmp_path):
+    """A float32 mean alone leaves most of the error: the numbers that it is subtracted from are as coarse."""
+    (finding,) = (f for f in programs.run(tmp_path, CENTRED, reference=True).findings if f.code == "DT308")
+    both = "`add` (program.py:4) and `mean` (program.py:5)"
+    assert finding.fix.why == f"compute {both} in float32: `sub` takes what both make" and not finding.fix.edits
+    assert any(
+        note.startswith(f"the error begins in {both}, which round to bfloat16 (errors of") for note in finding.notes
+    )
+    wide = CENTRED.replace("torch.randn(16, 8)) + 200", "torch.randn(16, 8)).float() + 200")
+    assert not [f for f in programs.run(tmp_path, wide, reference=True).findings if f.code == "DT308"]

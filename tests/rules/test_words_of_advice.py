@@ -193,12 +193,12 @@ def test_loaded_state_of_an_optimizer_is_no_module(tmp_path):
     f = programs.run(tmp_path, LOADED).findings[0]
     assert f.code == "DT115"
     assert f.fix.why == (
-        "cast the loaded tensors to float32 before they are given to the optimizer; "
-        "its load_state_dict() would do that by itself"
+        "cast the tensors loaded at program.py:11 to float32 before they are given to the optimizer; "
+        "the optimizer's load_state_dict() would cast them by itself"
     )
     kept = LOADED.replace("optimizer.state[model.weight].update(torch.load(file))", STORED)
     again = programs.run(tmp_path, kept).findings[0]
-    assert "to float32 as the optimizer gets them at program.py:13" in again.fix.why and again.fix.edits
+    assert "to float32 where they are stored, program.py:13;" in again.fix.why and again.fix.edits
 
 
 FORCES = """

@@ -188,7 +188,7 @@ def _trained(repair: Repair, healed: Outcome) -> Learning | None:
     found = learning(repair, healed)
     if found is None:
         return None
-    _say(found.done)
+    _say(f"  change: {found.done}" if found.changes else found.done)
     sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
     _say(f"{'proven' if found.proof.proven else 'not proven' if found.changes else 'not patched'}: {found.proof.why}")

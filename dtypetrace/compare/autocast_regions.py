@@ -32,11 +32,12 @@ def regions(recording: Recording) -> tuple[Region, ...]:
     outermost such one counts: what it calls is inside, too.
     """
     ran: dict[_Line, set[str]] = defaultdict(set)
-    for op in recording.ops:
+    ops = [op for op in recording.ops if op.inputs]  # a factory has no operands whose device says which autocast is on
+    for op in ops:
         for frame in _user_frames(recording, op):
             ran[_line(frame)].add(op.autocast)
     inside: dict[_Line, str] = {}
-    for op in recording.ops:
+    for op in ops:
         outermost = next((_line(f) for f in _user_frames(recording, op) if ran[_line(f)] == {op.autocast}), None)
         if op.autocast and outermost is not None:
             inside[outermost] = op.autocast

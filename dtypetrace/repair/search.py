@@ -14,6 +14,7 @@ from .. import graph
 from ..records import Edit, Place
 from ..rules.measured import lost_steps
 from ..source.patch import Change, Patch, objection
+from ..tables.english import quoted
 from . import steps
 from .candidates import Problem, gather
 from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
@@ -310,7 +311,7 @@ class Repair:
         if not lost:
             return ""
         weights = "1 weight" if len(lost) == 1 else f"{len(lost)} weights"
-        own = self._as_it_is(f"its steps do not change {weights} as they do there")
+        own = self._as_it_is(f"the steps change {weights} by another amount than in higher precision")
         new = steps.lost_since(patched.recording, own.recording)
         more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
         return next((f"{name}{more}: {why}" for name, why in new.items()), "")
@@ -320,14 +321,14 @@ class Repair:
         in both."""
         new = new_findings(before.recording, patched.recording)
         if new and patched.recording.compared and not before.recording.compared:
-            return new_findings(self._as_it_is(f"has {new[0]}").recording, patched.recording)
+            return new_findings(self._as_it_is(f"there is {new[0]}").recording, patched.recording)
         return new
 
     def _as_it_is(self, trouble: str) -> Outcome:
         """A healed run that is compared with higher precision. ``trouble``: what that showed in the last run."""
         if self.own is None:
-            self.say(f"run {self.runs} was compared with higher precision (run 1 was not), and {trouble}")
-            self.own = self.tried((), "the healed run again, compared in the same way")
+            self.say(f"in run {self.runs}, {trouble}. Run 1 did not check for this")
+            self.own = self.tried((), "the healed run again, now with this check")
         return self.own
 
     def _compared(self, patched: Outcome, rounds: int) -> Proof:
@@ -358,7 +359,9 @@ class Repair:
         allowed = tolerance(patched.recording)
         found = evidence(self.found, patched) if self.found is not None else []
         if found and _worst(found) <= allowed:
-            before = f"the healed run stopped where no cast helps; up to there, {'; '.join(map(_agree, found))}"
+            ended = next((r.op for r in reversed(self.found.recording.refused) if r.left), "") if self.found else ""
+            at = f"at {quoted(ended)}, into which fix inserts no cast" if ended else "early"
+            before = f"the healed run ended {at}; up to there, {'; '.join(map(_agree, found))}"
             return Proof(True, f"nothing is refused; {before}{self._steps(patched)}", rounds)
         if count := finite(patched):
             ended = f"the patched run reaches its end with finite values ({count} checked)"

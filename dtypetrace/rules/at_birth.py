@@ -31,9 +31,9 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
     if at_call:
         made = f"autocast made {quoted(case.culprit.shown)} {case.culprit.dtype} at {short(case.here)}"
         why = f"{made}: cast it to {case.born} here"
-        yield Fix("cast", case.site, at_call, True, why, (birth_words("autocast", case.born),))
+        yield Fix("cast", case.site, at_call, True, why, (birth_words(case.culprit, case.born),))
         return
-    yield Fix("dtype", body, one(edit), True, birth_words("autocast", case.born), case.others)
+    yield Fix("dtype", body, one(edit), True, birth_words(case.culprit, case.born), case.others)
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
@@ -100,7 +100,7 @@ def library_value(case: Case) -> Iterator[Fix]:
     called = expressions.called(case.recording.text, place)
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
         # the library only passed on the cast that the program made
-        yield Fix("dtype", own, (edit,), True, birth_words("cast", wanted), case.others)
+        yield Fix("dtype", own, (edit,), True, birth_words(case.culprit, wanted), case.others)
         return
     if case.origin.op == "from_pretrained":
         edit = editing.dtype_keyword(case.recording, own, wanted)
@@ -173,7 +173,7 @@ def birth(case: Case) -> Iterator[Fix]:
         edit = editing.at_load(case.recording, case.here, case.born)
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
-    words = birth_words(kind, case.born, case.origin.op)
+    words = birth_words(case.culprit, case.born)
     if kind == "load" and case.culprit.holder not in ("parameter", "buffer"):
         yield from _loaded_state(case)
         words = f"cast the loaded tensors to {case.born}"
@@ -191,7 +191,7 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
         return
     edit = optimizers.stores_state(case.recording.text, case.here, case.born)
     loaded = f"cast the tensors loaded at {short(case.here)} to {case.born}"
-    by_itself = "the optimizer's load_state_dict() would cast them by itself"
+    by_itself = "with the optimizer's load_state_dict() instead, they would need no cast"
     if edit is not None:
         at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
         yield Fix("dtype", case.here, (edit,), True, f"{loaded} where they are stored, {at}; {by_itself}", case.others)

@@ -42,7 +42,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
         edits: tuple[Edit, ...] = ()
         if case.born == "float32":
             edits = one(editing.at_birth(case.recording, case.origin.kind, case.here, "float32"))
-        words = f"{birth_words(case.origin.kind, case.born, case.origin.op)}, {short(case.here)}" if case.born else ""
+        words = f"{birth_words(case.culprit, case.born)}, {short(case.here)}" if case.born else ""
         place, why = case.here, case.autocast
     else:
         # where this call ran under autocast before, that is what the program means
@@ -307,8 +307,9 @@ def frozen_half(case: Case) -> Iterator[Fix]:
         yield Fix("cast", case.site, edits, True, why, (f"compute in {wanted} from {short(case.here)} on",))
 
 
-def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
+def birth_words(culprit: Operand, wanted: str | None) -> str:
     """What to change where a dtype was born, by the kind of origin."""
+    kind, op = culprit.origin.kind, culprit.origin.op
     dtype = spell(wanted or "")
     made = "converted" if kind == "conversion" else "made"
     if kind in ("factory", "conversion") and op is not None:
@@ -319,7 +320,7 @@ def birth_words(kind: str, wanted: str | None, op: str | None = None) -> str:
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
         "load": f"cast the loaded tensors to {wanted}, or cast the module after it has loaded them",
-        "cast": f"cast to {wanted} here instead",
+        "cast": f"cast to {wanted} here instead of {culprit.dtype}",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",
         "worker": f"make it {wanted} in the dataset or collate function",

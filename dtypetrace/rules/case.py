@@ -237,7 +237,7 @@ def _at_site(case: Case) -> str:
     writes = refused.op == "setitem" or refused.op.endswith("_")
     if refused.code == "DT107" and case.witness.argument == "self" and writes:
         stays = f"keep {quoted(culprit.shown)} in {culprit.dtype}"
-        return f"{stays}, and cast the written value to {culprit.dtype} ({short(case.site)})"
+        return f"{stays}, and cast what is written into it to {culprit.dtype} ({short(case.site)})"
     if case.writes_into:  # what the call writes would go into the cast copy
         return ""
     if culprit.holder not in ("parameter", "buffer") or not refused.module:

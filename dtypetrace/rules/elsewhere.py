@@ -77,7 +77,9 @@ def written_value(case: Case) -> Iterator[Fix]:
         if w.dtype in FLOATING and w.dtype != dtype and dtype in FLOATING
     ]
     found = tuple(edit for edit in edits if edit is not None)
-    yield Fix("cast", case.site, found, True, f"cast the written value to {dtype} at the call")
+    yield Fix(
+        "cast", case.site, found, True, f"cast what is written into {quoted(case.culprit.shown)} to {dtype} at the call"
+    )
 
 
 def at_call(case: Case) -> Iterator[Fix]:

@@ -439,7 +439,7 @@ def _arrived(c: Compared) -> str:
         return "it is infinite or NaN"
     if c.arrived >= _MORE:
         return f"{c.arrived:.1f} times as much arrives"
-    return f"{c.arrived:.0%} of it arrives" if c.arrived >= 0.005 else "none of it arrives"
+    return f"{c.arrived:.0%} of this change arrives" if c.arrived >= 0.005 else "nothing of this change arrives"
 
 
 def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:
@@ -473,7 +473,9 @@ def _of_parameters(
     }[code]
     many = titles.shared([worst.name], len(members))
     does = "it makes numbers infinite or NaN" if worst.spoiled else _arrived(worst)
-    facts = [f"{many}: a step should change it by {worst.size:.1g}, but {does}" if worst.steps else f"{many}: {_STILL}"]
+    them = "it" if len(members) == 1 else "each of them"
+    due = f"a step should change {them} by {worst.size:.1g}, but {does}"
+    facts = [f"{many}: {due if worst.steps else _STILL}"]
     for s in states.get(worst.name, []):
         there = f"in higher precision they are not ({s.size:.1g} on average)"
         facts.append(f"{s.what}: {s.flushed:.0%} of the numbers are zero; {there}")

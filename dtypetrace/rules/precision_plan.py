@@ -130,8 +130,9 @@ def _lines(plan: PrecisionPlan) -> list[str]:
             f"{c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
         )
         lines.append(row)
-    lines += ["", f"  {'error of':14}{'without':>12}{'with the plan':>16}"]
     after = plan.after
+    kept = "with the plan" if plan.verified or after is None else "with these"
+    lines += ["", f"  {'error of':14}{'without':>12}{kept:>16}"]
     for name in ("results", "gradients", "updates"):
         now = _error(getattr(after, name)) if after is not None else "not run"
         lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>16}")
@@ -139,6 +140,8 @@ def _lines(plan: PrecisionPlan) -> list[str]:
     if not plan.verified:
         said = "not met" if after is not None else "not verified, because the step was not run with it"
     lines += ["", f"tolerance {plan.tolerance:.2%}: {said}"]
+    if after is not None and not plan.verified:
+        lines.append("The error may begin outside of modules. Which lines it begins on: dtypetrace run --reference")
     if plan.narrow and plan.verified:
         lines.append(f"To use it: plan.apply(model), then run the model under torch.autocast in {plan.narrow}.")
     return lines

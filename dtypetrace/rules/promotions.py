@@ -285,7 +285,7 @@ def _notes(run: Run, cause: _Cause, culprit: Operand, reach: Reach, serious: boo
         how = "by autocast" if culprit.origin.kind == "autocast" else "on purpose"
         yield f"it was cast to {culprit.dtype} {how}, and met {cause.expected} before it was cast back"
     if not serious:
-        yield f"no matmul or convolution ran in {made} because of it"
+        yield f"it made no matmul or convolution run in {made}"
 
 
 def _whose(run: Run, cause: _Cause) -> str:
@@ -305,6 +305,6 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     at_use = f"cast {quoted(culprit.shown)} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
-        return Fix("dtype", origin.place, (edit,), True, birth_words(origin.kind, expected, origin.op), (at_use,))
+        return Fix("dtype", origin.place, (edit,), True, birth_words(culprit, expected), (at_use,))
     at = origin.place if origin.place.stack else place
     return Fix("dtype", at, (), False, f"make it {expected} here", (at_use,))

@@ -51,7 +51,7 @@ TIMEOUT = 180
 MOST_RUNS = 3
 """Of `fix`: one healed, the others patched. One more compares the steps of the program as it is with higher precision, only
 where those of a patch lose something: as in a program that trains bfloat16 weights."""
-COMPARED = "the healed run again, compared in the same way"
+COMPARED = "the healed run again, now with this check"
 
 
 @dataclass(frozen=True)

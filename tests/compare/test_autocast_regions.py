@@ -28,6 +28,14 @@ def test_a_line_that_also_ran_without_is_in_no_region():
     assert lines(b) == []
 
 
+def test_a_factory_without_operands_says_nothing_about_autocast():
+    b = RecordingBuilder()
+    x = b.made("float32")
+    b.ran("linear", x, autocast="cpu:bfloat16")
+    b.ran("arange", at=b.ops[-1].place)
+    assert lines(b) == [("cpu:bfloat16", 2, 2)]
+
+
 def test_the_outermost_line_that_is_inside_counts():
     """``train`` calls the model under autocast; the lines of the model's own forward are inside it."""
     b = RecordingBuilder()

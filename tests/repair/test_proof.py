@@ -288,8 +288,8 @@ def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
     assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
     assert program.compared == [0, 4, 4, 4], "the first run is not compared"
     assert program.said[2:4] == [
-        "run 2 was compared with higher precision (run 1 was not), and its steps do not change 1 weight as they do there",
-        "run 3: the healed run again, compared in the same way",
+        "in run 2, the steps change 1 weight by another amount than in higher precision. Run 1 did not check for this",
+        "run 3: the healed run again, now with this check",
     ]
 
 
@@ -298,7 +298,7 @@ def test_if_it_is_the_only_one_it_is_not_proven():
     proof = repair.prove()
     assert not proof.proven
     assert (
-        "change weights as they do in higher precision: w: a step would change it by 0.001, and none of it arrives"
+        "change weights as they do in higher precision: w: a step would change it by 0.001, and nothing of this change arrives"
         in proof.why
     )
 

@@ -454,7 +454,7 @@ def test_an_index_has_no_note_about_parameters(tmp_path):
 
 def test_a_cast_for_nothing_is_left_out_and_an_island_s_result_is_brought_back(tmp_path):
     _, f = found(tmp_path, HALF + "y = x.float()  #!\nnet(y)")
-    assert f.fix.why == "cast to float16 here instead"
+    assert f.fix.why == "cast to float16 here instead of float32"
     _, f = found(tmp_path, HALF + "y = x.float()\ny = y / y.norm()\nnet(y)  #!")
     assert "is there on purpose" in f.fix.why and [e.after for e in f.fix.edits] == ["y.to(torch.float16)"]
 
@@ -463,7 +463,7 @@ def test_each_further_remedy_says_what_sets_it_back(tmp_path):
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx @ w", before=HALF).only
     assert f.fix.alternatives == ("cast `w` to float16 at the call (program.py:2), which fixes only this call",)
     f = programs.run(tmp_path, "out = torch.zeros(4, 4)\nout[torch.tensor([0])] = x[:1]", before=HALF).only
-    assert f.fix.alternatives == ("keep `out` in float32, and cast the written value to float32 (program.py:2)",)
+    assert f.fix.alternatives == ("keep `out` in float32, and cast what is written into it to float32 (program.py:2)",)
     f = programs.run(tmp_path, "net[0].bias.data = net[0].bias.data.float()\nnet(x)", before=HALF).only
     assert f.fix.alternatives == ("remove this cast", "cast all of net.0 to float16 after the model is made")
 
@@ -749,7 +749,7 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
-    assert f.fix.why == "cast to bfloat16 here instead" and not any("autocast" in other for other in f.fix.alternatives)
+    assert f.fix.why == "cast to bfloat16 here instead of float32" and not any("autocast" in other for other in f.fix.alternatives)
 
 
 def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_path):

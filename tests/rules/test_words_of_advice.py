@@ -194,7 +194,7 @@ def test_loaded_state_of_an_optimizer_is_no_module(tmp_path):
     assert f.code == "DT115"
     assert f.fix.why == (
         "cast the tensors loaded at program.py:11 to float32 before they are given to the optimizer; "
-        "the optimizer's load_state_dict() would cast them by itself"
+        "with the optimizer's load_state_dict() instead, they would need no cast"
     )
     kept = LOADED.replace("optimizer.state[model.weight].update(torch.load(file))", STORED)
     again = programs.run(tmp_path, kept).findings[0]

@@ -25,7 +25,8 @@ ROOT = "(model)"
 """The section of the outermost module."""
 KEYS = ("parameters", "inputs", "computes", "outputs", "gradients", "state", "autocast")
 """The facts of a module, in the order of their lines."""
-_DECIDE = {"computes": ("parameters", "inputs"), "outputs": ("parameters", "inputs"), "state": ("parameters",)}
+_COMPUTED = ("parameters", "autocast", "inputs")
+_DECIDE = {"computes": _COMPUTED, "outputs": _COMPUTED, "state": ("parameters",)}
 _LINES = re.compile(r"# autocast (\S+): (.+)")
 _SECTION = re.compile(r"\[(.+)\]")
 _FACT = re.compile(r"(\w[\w ]*): (.+)")
@@ -301,8 +302,8 @@ def _matches(pattern: list[str], parts: list[str]) -> bool:
 
 
 def _cause(own: Facts, wanted: Mapping[str, str], key: str) -> Origin | None:
-    """The event behind a fact that differs. What a module computes and gives follows from its parameters and inputs, an
-    optimizer's state from the parameters: if those differ, too, theirs is the event."""
+    """The event behind a fact that differs. What a module computes and gives follows from its parameters, autocast and
+    inputs, an optimizer's state from the parameters: if those differ, too, theirs is the event."""
     for decides in _DECIDE.get(key, ()):
         if wanted.get(decides, "") != own.values.get(decides, ""):
             return _cause(own, wanted, decides)

@@ -310,7 +310,8 @@ class Repair:
         lost = lost_steps(patched.recording)
         if not lost:
             return ""
-        weights = "1 weight" if len(lost) == 1 else f"{len(lost)} weights"
+        every = sum(c.what == "update" and c.steps > 0 for c in patched.recording.compared)
+        weights = f"{len(lost)} of {every} weight{'s' if every != 1 else ''}"
         own = self._as_it_is(f"the steps change {weights} by another amount than in higher precision")
         new = steps.lost_since(patched.recording, own.recording)
         more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""

@@ -46,13 +46,14 @@ def said(recording: Recording, own: Recording | None = None) -> str:
     if updates:
         taken, weights = max(c.steps for c in updates), len(updates)  # modules called by themselves share names
         first = "the first " if taken < int(recording.meta.get("steps", 0)) else ""
-        steps = f"{first}{taken} steps" if taken > 1 else "the first step" if first else "a step"
+        steps = f"{first}{taken} steps" if taken > 1 else "the first step" if first else "1 step"
         many = f"{weights} weights" if weights > 1 else "1 weight"
         share, before = _share(updates), ""
         if own is not None and _updates(own):
             others = _share(_updates(own))
             before = " (in the healed run, too)" if others == share else f" (in the healed run: {others})"
-        return f"the updates of {many} in {steps} are {share} as large as in higher precision{before}"
+        middle = ", in the median," if weights > 1 and share != "100%" else ""
+        return f"the updates of {many} in {steps} are{middle} {share} as large as in higher precision{before}"
     if any(u.steps for u in recording.updates) and _in_16_bits(recording):
         return "what its steps do to the weights was not compared with higher precision"
     return ""

@@ -70,7 +70,7 @@ def chosen_by_hand(recording: Recording) -> Finding | None:
 _NONE_KNOWN = "no edit of the program's own lines is known for it"
 _WHY_NONE = {
     "DT402": "you choose which modules get adapters, and how large the adapters are",
-    "DT403": "fix moves no lines; before you move this one, check that no line it moves past needs the optimizer",
+    "DT403": "fix moves no lines; before you move this line, check that no line up to its new place uses the optimizer",
 }
 
 

@@ -268,7 +268,7 @@ def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -
     shared = any(i.holder == "parameter" and i.event == event for o in run.ops for i in o.inputs)
     at = origin.place if origin.place.stack and not shared else taken
     if narrow.back:  # the same cast may be right for the other values
-        why = f"leave the integers out of the cast: {short(taken)} makes integers of them again"
+        why = f"leave the integers out of the cast: it rounds them, and {short(taken)} needs integers again"
         return Fix("dtype", at, (), False, why, ())
     if shared:
         return _made_again(run, narrow, culprit, event)

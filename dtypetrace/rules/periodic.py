@@ -16,7 +16,9 @@ from .blame import flow_to
 from .making import At, silent_finding
 from .run_facts import Run
 
-PERIODIC = frozenset({"remainder", "fmod", "sin", "cos"})
+_OF_INTEGERS = frozenset({"remainder", "fmod"})
+"""Those that compute with integers as they are; others cast them to float32."""
+PERIODIC = _OF_INTEGERS | {"sin", "cos"}
 _MOSTLY = 0.5
 """Share of the operand's numbers that are too coarse."""
 _DTYPE = "float32"
@@ -39,7 +41,8 @@ def _finding(run: Run, op: Op) -> Finding:
     place, culprit = run.place(op), run.operand(op, 0, _DTYPE)
     name = quoted(op.op)
     said = f"{name} needs the last digits of its operand, and {_DTYPE} does not hold them above 16,777,216"
-    why = f"keep these numbers in float64 or in integers until after {name}, or subtract the smallest of them first"
+    exact = "float64 or in integers" if name_of(op) in _OF_INTEGERS else "float64"
+    why = f"keep these numbers in {exact} until after {name}, or subtract the smallest of them first"
     ends = FlowStep(place, op.op, op.module, _DTYPE, _DTYPE, "value", said=said)
     return silent_finding(
         "DT204",

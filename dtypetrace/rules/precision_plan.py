@@ -123,10 +123,10 @@ def _lines(plan: PrecisionPlan) -> list[str]:
     lines = [_heading(plan), ""]
     if plan.narrow and plan.verified:
         lines.insert(0, f"{plan.narrowed_share:.0%} of the matmul work can run in {plan.narrow} under autocast;")
-    lines.append(f"  {'module':40}  {'of the error':>12}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
+    lines.append(f"  {'module':40}  {'of all rounding':>15}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
     for c in plan.keep:
         row = (
-            f"  {c.module or '(the model)':40}  {c.share:12.1%}  {c.infinite:8,}  "
+            f"  {c.module or '(the model)':40}  {c.share:15.1%}  {c.infinite:8,}  "
             f"{c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
         )
         lines.append(row)
@@ -200,7 +200,7 @@ def candidates(recording: Recording) -> tuple[KeptModule, ...]:
     """The modules of a recorded run, those with the largest effect on the step first. What the outermost module
     computes itself is in none."""
     run, path_of = Run(recording), Paths(recording)
-    forward, backward = _effects(run, path_of)
+    effects = [shares for shares in _effects(run, path_of) if shares]  # none of backward where it did not run
     infinite: dict[str, int] = defaultdict(int)
     work: dict[str, int] = defaultdict(int)
     outgrown = {p.op: p.infinite for p in recording.precisions if p.infinite}
@@ -217,12 +217,12 @@ def candidates(recording: Recording) -> tuple[KeptModule, ...]:
     found = [
         KeptModule(
             path,
-            (forward.get(path, 0.0) + backward.get(path, 0.0)) / 2,
+            sum(shares.get(path, 0.0) for shares in effects) / (len(effects) or 1),
             infinite[path],
             *weights.get(path, (0, 0)),
             work[path],
         )
-        for path in {*forward, *backward, *(p for p, n in infinite.items() if n)} - {""}
+        for path in {*(p for shares in effects for p in shares), *(p for p, n in infinite.items() if n)} - {""}
     ]
     return tuple(sorted(found, key=_order))
 

@@ -176,6 +176,24 @@ def calls(*autocasts: str):
     return dataclasses.replace(b.recording, modules=("net", "net.layer0", "net.layer1"))
 
 
+def test_what_autocast_computes_is_not_traced_to_the_inputs():
+    """A linear under autocast casts its operands itself, whatever dtype comes in."""
+
+    def second_layer(autocast: str):
+        b = RecordingBuilder()
+        x = b.made("float32", text="x = «torch.randn(4, 4)»")
+        half = autocast.partition(":")[2]
+        for layer in range(2):
+            at = b.line(f"return «self.layer{layer}(x)»")
+            x = b.ran("linear", x, out=half, module=f"net.layer{layer}", autocast=autocast, at=at)
+        b.ran("exp", x, out=half)
+        return dataclasses.replace(b.recording, modules=("net", "net.layer0", "net.layer1"))
+
+    found = breaches(second_layer("cpu:bfloat16"), second_layer("cpu:float16"))
+    lines = {f.key: f.cause.place.line for f in found if f.modules == ("layer1",)}
+    assert lines["computes"] == lines["outputs"] == lines["autocast"]
+
+
 def test_autocast_that_is_gone_is_named_with_a_line_that_ran_without_and_the_lines_that_had_it():
     before = calls("cpu:bfloat16", "cpu:bfloat16")
     written = contract.text(contract.facts(before)) + contracts.regions(autocast_regions.regions(before))

@@ -87,6 +87,14 @@ def test_without_a_step_to_run_the_plan_is_predicted_and_says_so():
         plain.precision_plan()
 
 
+def test_shares_of_a_run_without_backward_are_of_all_rounding():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).bfloat16()
+    with dtypetrace.trace(reference=True) as t:
+        print(model(torch.randn(4, 8).bfloat16()).float().sum().item())
+    assert sum(c.share for c in t.precision_plan(1e-9).ranked) == pytest.approx(1)
+
+
 def test_what_may_be_narrowed_in_a_float32_program():
     """The step runs under autocast; what loses the digits there stays in float32, the rest of the work may be narrow."""
     torch.manual_seed(0)

@@ -122,7 +122,7 @@ def test_how_much_of_the_steps_arrives_is_said():
     assert steps.said(moved) == "the updates of 1 weight in 4 steps are 97% as large as in higher precision"
     assert "in the first 4 steps are" in steps.said(replace(moved, meta={"steps": 9}))
     twice = replace(moved, compared=moved.compared * 2)
-    assert steps.said(twice).startswith("the updates of 2 weights in 4 steps are 97%"), (
+    assert steps.said(twice).startswith("the updates of 2 weights in 4 steps are, in the median, 97%"), (
         "two modules that are called by themselves share names"
     )
     assert steps.said(Recording()) == "" == steps.said(trained()), "nothing in 16 bits"
@@ -288,7 +288,7 @@ def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
     assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
     assert program.compared == [0, 4, 4, 4], "the first run is not compared"
     assert program.said[2:4] == [
-        "in run 2, the steps change 1 weight by another amount than in higher precision. Run 1 did not check for this",
+        "in run 2, the steps change 1 of 1 weight by another amount than in higher precision. Run 1 did not check for this",
         "run 3: the healed run again, now with this check",
     ]
 

@@ -749,7 +749,9 @@ def test_a_float32_average_is_cast_where_it_replaces_a_weight(tmp_path):
     )
     # not updated, it is a cast like any other; and weights that were trained in half need no autocast
     _, f = found(tmp_path, text.replace("<update>", "pass"))
-    assert f.fix.why == "cast to bfloat16 here instead of float32" and not any("autocast" in other for other in f.fix.alternatives)
+    assert f.fix.why == "cast to bfloat16 here instead of float32" and not any(
+        "autocast" in other for other in f.fix.alternatives
+    )
 
 
 def test_an_average_passed_to_functional_call_is_cast_where_it_is_passed(tmp_path):

@@ -306,6 +306,8 @@ def _cause(own: Facts, wanted: Mapping[str, str], key: str) -> Origin | None:
     inputs, an optimizer's state from the parameters: if those differ, too, theirs is the event."""
     for decides in _DECIDE.get(key, ()):
         if wanted.get(decides, "") != own.values.get(decides, ""):
+            if decides == "autocast":  # it has no event of its own: the op ran under it
+                break
             return _cause(own, wanted, decides)
     known, causes = wanted.get(key, "").split(", "), own.causes.get(key, {})
     return next((origin for part, origin in causes.items() if part not in known), next(iter(causes.values()), None))

@@ -201,7 +201,8 @@ def leaves_part(case: Case) -> Iterator[Fix]:
     whole = f"keep that part in {wanted}, {short(case.here)}"
     widened = _widened(case)
     if widened is not None and (edits := one(editing.at_widening(case.recording, widened, wanted))):
-        yield Fix("cast", widened, edits, True, f"cast the result back to {wanted} here: {made}", (whole,))
+        what = cast_what(edits) or "the result"
+        yield Fix("cast", widened, edits, True, f"cast {what} back to {wanted} here: {made}", (whole,))
     why = f"cast {quoted(case.culprit.shown)} back to {wanted} here: {made}"
     yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, (whole,))
 
@@ -233,7 +234,9 @@ def wide_island(case: Case) -> Iterator[Fix]:
     narrow = f"compute in {wanted} at {short(case.here)}, if its range and precision are enough"
     for place, edits, where in _ways_back(case, widened, wanted):
         if edits or case.passed and widened is None:
-            what = "the result" if widened is not None and place is widened else quoted(case.culprit.shown)
+            what = quoted(case.culprit.shown)
+            if widened is not None and place is widened:
+                what = cast_what(edits) or "the result"
             if len(edits) > 1:
                 what = cast_what(edits) or f"{what} and what goes with it"
                 where = where.replace("it is", "they are")

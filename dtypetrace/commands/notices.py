@@ -37,9 +37,9 @@ NOTICES = (
     _notice(
         r"tensor with all NaNs was produced in (?:the )?(?:VAE|Unet)",
         "DT301",
-        "Values outgrew float16 inside the network and became infinite, then NaN. Run that part in float32 (--no-half, "
-        "--no-half-vae) or in bfloat16, or use weights that were adapted to float16. Which op was the first: "
-        "dtypetrace run script.py",
+        "Values outgrew float16 inside the network and became infinite, then NaN. Run that part in float32 (in the "
+        "Stable Diffusion web UI: --no-half, --no-half-vae) or in bfloat16, or use weights that were adapted to "
+        "float16. Which op was the first: dtypetrace run script.py",
     ),
     _notice(
         r"MatMul8bitLt: inputs will be cast from \S+ to float16",

@@ -64,5 +64,4 @@ def _region(region: Region) -> str:
 def _event(origin: Origin) -> str:
     if origin.kind == "op":
         return f"{origin.op} at {wording.at(origin.place)}"
-    by = f" by {origin.op}()" if origin.op else ""
-    return f"comes from {wording.at(origin.place)}: {origin.kind}{by}"
+    return f"comes from {wording.at(origin.place)}: {wording.decided_by(origin)}"

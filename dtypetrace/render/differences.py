@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from .. import graph
 from ..compare.differences import Apart, Comparison, DtypeDifference, Replaced, Side, UnmatchedOp
-from ..records import Finding, Origin, Place
+from ..records import Finding, Place
 from ..tables.dtypes import DTYPES
 from ..terminal import seen
 from . import wording
@@ -53,7 +54,8 @@ def _change(number: int, change: DtypeDifference) -> list[str]:
     a, b = (side.dtype for side in change.sides)
     first = change.first
     head = f"{number}. {_what(change)}: {a} in a, {b} in b"
-    lines = [head] + [f"   {label}: {_birth(side)}" for label, side in zip("ab", change.sides)]
+    here = first.places if first.op else (graph.NOWHERE, graph.NOWHERE)
+    lines = [head] + [f"   {label}: {_birth(side, at)}" for label, side, at in zip("ab", change.sides, here)]
     if first.op:
         module = f" in {first.module}" if first.module else ""
         phase = f" ({first.phase})" if first.phase not in ("", "other") else ""
@@ -71,18 +73,16 @@ def _what(change: DtypeDifference) -> str:
     return f"an operand of {change.first.op}" + (f" in {change.first.module}" if change.first.module else "")
 
 
-def _birth(side: Side) -> str:
+def _birth(side: Side, here: Place) -> str:
+    """Where a dtype was born. ``here``: the call that shows it first."""
     origin = side.origin
     if origin.kind == "op":
         return f"{origin.op} gives {side.dtype}{_at(origin.place)}"
     if not origin.place.stack:
         return f"{side.dtype} existed before tracing started"
-    return f"{side.dtype} is born{_at(origin.place)}: {_event(origin)}"
-
-
-def _event(origin: Origin) -> str:
-    by = f" by {origin.op}()" if origin.op else ""
-    return f"{origin.kind}{by}{'' if origin.explicit or origin.kind != 'factory' else ', without a dtype'}"
+    if origin.kind == "autocast" and origin.place == here:
+        return f"{side.dtype} is born{_at(origin.place)}: autocast casts the operands of {origin.op}()"
+    return f"{side.dtype} is born{_at(origin.place)}: {wording.decided_by(origin)}"
 
 
 def _at(place: Place) -> str:
@@ -143,7 +143,7 @@ def _summary(comparison: Comparison) -> str:
     if comparison.same:
         return "dtypetrace diff: no dtype differs"
     count = len(comparison.differences)
-    return f"dtypetrace diff: {f'{count} differences, in the order of the run' if count > 1 else '1 difference'}"
+    return f"dtypetrace diff: {f'{count} differences, in the order of the ops' if count > 1 else '1 difference'}"
 
 
 _PAGE = """<!doctype html>

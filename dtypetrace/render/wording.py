@@ -98,6 +98,14 @@ def fix_at(fix: Fix) -> str:
     return at(fix.place) if lines_up else ""
 
 
+def decided_by(origin: Origin) -> str:
+    """What decided a dtype, in a few words: ``cast by to()``."""
+    if origin.kind == "autocast" and origin.op:
+        return f"{origin.op}() under autocast"
+    by = f" by {origin.op}()" if origin.op else ""
+    return f"{origin.kind}{by}{'' if origin.explicit or origin.kind != 'factory' else ', without a dtype'}"
+
+
 def with_place(fix: Fix, words: str) -> str:
     """The words of a fix with its place, which follows what to do and stands before the reason for it."""
     at = fix_at(fix)

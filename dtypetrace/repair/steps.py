@@ -48,10 +48,14 @@ def said(recording: Recording, own: Recording | None = None) -> str:
         first = "the first " if taken < int(recording.meta.get("steps", 0)) else ""
         steps = f"{first}{taken} steps" if taken > 1 else "the first step" if first else "1 step"
         many = f"{weights} weights" if weights > 1 else "1 weight"
-        share, before = _share(updates), ""
+        measured = _share if not _lost(recording) else _lost
+        share, before = measured(recording), ""
         if own is not None and _updates(own):
-            others = _share(_updates(own))
-            before = " (in the healed run, too)" if others == share else f" (in the healed run: {others})"
+            others = measured(own)
+            before = " (in the healed run, too)" if others == share else f" (in the healed run: {others or 'none'})"
+        if measured is _lost:
+            does = "change" if weights > 1 else "changes"
+            return f"in {steps}, {share} of {many} {does} by another amount than in higher precision{before}"
         middle = ", in the median," if weights > 1 and share != "100%" else ""
         return f"the updates of {many} in {steps} are{middle} {share} as large as in higher precision{before}"
     if any(u.steps for u in recording.updates) and _in_16_bits(recording):
@@ -63,5 +67,10 @@ def _updates(recording: Recording) -> list[Compared]:
     return [c for c in recording.compared if c.what == "update" and c.steps]
 
 
-def _share(updates: list[Compared]) -> str:
-    return f"{median(c.arrived for c in updates):.0%}"
+def _share(recording: Recording) -> str:
+    return f"{median(c.arrived for c in _updates(recording)):.0%}"
+
+
+def _lost(recording: Recording) -> str:
+    """How many weights the steps change by another amount; empty for none."""
+    return str(len(lost_steps(recording)) or "")

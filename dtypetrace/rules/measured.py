@@ -439,7 +439,7 @@ def _arrived(c: Compared) -> str:
         return "it is infinite or NaN"
     if c.arrived >= _MORE:
         return f"{c.arrived:.1f} times as much arrives"
-    return f"{c.arrived:.0%} of this change arrives" if c.arrived >= 0.005 else "nothing of this change arrives"
+    return f"{c.arrived:.0%} of that arrives" if c.arrived >= 0.005 else "nothing of that arrives"
 
 
 def _code(c: Compared, states: list[Compared], pulled: bool) -> str | None:

@@ -123,10 +123,10 @@ def _lines(plan: PrecisionPlan) -> list[str]:
     lines = [_heading(plan), ""]
     if plan.narrow and plan.verified:
         lines.insert(0, f"{plan.narrowed_share:.0%} of the matmul work can run in {plan.narrow} under autocast;")
-    lines.append(f"  {'module':40}  {'of all rounding':>15}  {'infinite':>8}  {'+MB':>7}  {'FLOP':>5}")
+    lines.append(f"  {'module':40}  {'share of rounding':>17}  {'infinite values':>15}  {'+MB':>7}  {'FLOP':>5}")
     for c in plan.keep:
         row = (
-            f"  {c.module or '(the model)':40}  {c.share:15.1%}  {c.infinite:8,}  "
+            f"  {c.module or '(the model)':40}  {c.share:17.1%}  {c.infinite:15,}  "
             f"{c.added_bytes / 2**20:7.2f}  {c.flops / total:5.1%}"
         )
         lines.append(row)

@@ -173,6 +173,8 @@ def text(recording: Recording, most: int = 40) -> str:
     ]
     if len(cells) > most:
         lines.append(f"{len(cells) - most} more operators")
+    if any(row[1] == "init" for row in shown[1:]):
+        lines.append("init: what ran before the first call of a module")
     for r in rows:
         at = f" in {_few(r.modules)}" if r.modules else ""
         if r.outside:

@@ -311,7 +311,7 @@ class Repair:
         if not lost:
             return ""
         every = sum(c.what == "update" and c.steps > 0 for c in patched.recording.compared)
-        weights = f"{len(lost)} of {every} weight{'s' if every != 1 else ''}"
+        weights = f"{len(lost)} of {every} checked weight{'s' if every != 1 else ''}"
         own = self._as_it_is(f"the steps change {weights} by another amount than in higher precision")
         new = steps.lost_since(patched.recording, own.recording)
         more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""

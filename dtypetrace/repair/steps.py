@@ -55,7 +55,8 @@ def said(recording: Recording, own: Recording | None = None) -> str:
             before = " (in the healed run, too)" if others == share else f" (in the healed run: {others or 'none'})"
         if measured is _lost:
             does = "change" if weights > 1 else "changes"
-            return f"in {steps}, {share} of {many} {does} by another amount than in higher precision{before}"
+            checked = f"{share} of {weights} checked weight{'s' if weights > 1 else ''}"
+            return f"in {steps}, {checked} {does} by another amount than in higher precision{before}"
         middle = ", in the median," if weights > 1 and share != "100%" else ""
         return f"the updates of {many} in {steps} are{middle} {share} as large as in higher precision{before}"
     if any(u.steps for u in recording.updates) and _in_16_bits(recording):

@@ -131,13 +131,13 @@ def _lines(plan: PrecisionPlan) -> list[str]:
         )
         lines.append(row)
     after = plan.after
-    kept = "with the plan" if plan.verified or after is None else "with these"
-    lines += ["", f"  {'error of':14}{'without':>12}{kept:>16}"]
+    kept = "with the plan" if plan.verified or after is None else "these in float32"
+    lines += ["", f"  {'error of':14}{'as it is':>12}{kept:>18}"]
     for name in ("results", "gradients", "updates"):
         if name != "results" and not (getattr(plan.before, name) or after is not None and getattr(after, name)):
             continue  # there were none
         now = _error(getattr(after, name)) if after is not None else "not run"
-        lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>16}")
+        lines.append(f"  {name:14}{_error(getattr(plan.before, name)):>12}{now:>18}")
     said = "verified by running the step with it"
     if not plan.verified:
         said = "not met" if after is not None else "not verified, because the step was not run with it"

@@ -288,7 +288,7 @@ def test_a_patch_whose_steps_lose_what_higher_precision_keeps_is_not_the_one():
     assert program.patches == [frozenset(), {"bad"}, frozenset(), {"good"}]
     assert program.compared == [0, 4, 4, 4], "the first run is not compared"
     assert program.said[2:4] == [
-        "in run 2, the steps change 1 of 1 weight by another amount than in higher precision. Run 1 did not check for this",
+        "in run 2, the steps change 1 of 1 checked weight by another amount than in higher precision. Run 1 did not check for this",
         "run 3: the healed run again, now with this check",
     ]
 
@@ -307,5 +307,7 @@ def test_steps_that_lose_the_same_without_the_patch_are_no_reason_against_it():
     repair, program = chosen("bad", "as it is")
     proof = repair.prove()
     assert proof.proven and repair.patch.now == ["bad"]
-    said = "in 4 steps, 1 of 1 weight changes by another amount than in higher precision (in the healed run, too)"
+    said = (
+        "in 4 steps, 1 of 1 checked weight changes by another amount than in higher precision (in the healed run, too)"
+    )
     assert said in proof.why

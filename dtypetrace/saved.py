@@ -60,8 +60,8 @@ def load(path: str | os.PathLike[str]) -> Results:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise TraceFileError(
-            f"{name} is no saved trace, or only a part of one: {_short(error)}. Save it again with "
-            f"dtypetrace run --save"
+            f"{name} is no saved trace, or only a part of one: {_short(error)}. Give a file that dtypetrace run --save "
+            "wrote"
         ) from None
     if not isinstance(data, dict) or data.get("dtypetrace") != "trace":
         raise TraceFileError(

@@ -141,8 +141,7 @@ def _print_repair(repair: Repair, verdict: Proof) -> None:
         _say(f"not patched: {objection}")
     sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
-    runs = f" ({verdict.rounds} patched run{'s' if verdict.rounds != 1 else ''})"
-    _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}{runs}")
+    _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}")
 
 
 def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:

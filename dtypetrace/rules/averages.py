@@ -136,7 +136,7 @@ def _fix_of_merge(run: Run, op: Op) -> Fix:
 
 def _fix_of_gradient(run: Run, op: Op) -> Fix:
     """In words: the dtype of the weights decides that of their gradients."""
-    why = "add the gradients of the micro-batches up in float32: after each backward, to a float32 copy of .grad"
+    why = "keep a float32 sum of the gradients: after each backward, add .grad to it and set .grad to None"
     return Fix("dtype", run.place(op), (), False, why, ("keep the trained weights in float32, under autocast",))
 
 

@@ -308,7 +308,7 @@ def _integers(dtype: str) -> _Told:
     wider, digits = ("float32", 24) if dtype in HALF else ("float64", 53)
     return _Told(
         f"different integers are equal in {dtype}",
-        "keep these numbers as integers, apart from the floating ones",
+        "keep these numbers as integers, in a tensor of their own",
         f"{wider} holds integers up to 2**{digits}",
         f"{dtype} holds every integer up to {2 ** DTYPES[dtype].digits:,}, and beyond that only some",
     )

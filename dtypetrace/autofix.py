@@ -50,13 +50,21 @@ def describe(problem: Problem) -> list[str]:
     """What is changed for one cause, whether that is safe, and what else could be done."""
     f = problem.findings[0]
     times = sum(x.count for x in problem.findings)
-    culprit = f"{quoted(f.culprit.shown)} is {f.culprit.dtype}" if f.culprit else f.title
-    head = f"{f.code}: {culprit}, refused in {quoted(f.op) or f.phase}{f' ({times} times)' if times > 1 else ''}"
+    culprit = f"{_these(problem)} {f.culprit.dtype}" if f.culprit else f.title
+    # the engine refuses the gradients of several weights in one op
+    often = f"the first of {times} gradients" if f.op == "backward" else f"{times} times"
+    head = f"{f.code}: {culprit}, refused in {quoted(f.op) or f.phase}{f' ({often})' if times > 1 else ''}"
     if problem.chosen is None:
         return [head, f"  not patched: {f.fix.words if f.fix else 'no candidate is known'}"]
     wider = "" if problem.fixes[problem.chosen].safe else ", which may affect other values, too"
     lines = [head, f"  change{wider}: {problem.described(problem.chosen)}"]
     return lines + [f"  or: {other}" for other in problem.alternatives[:2]]
+
+
+def _these(problem: Problem) -> str:
+    """The tensors of one cause: ``w.grad and 3 more are``."""
+    first, *others = dict.fromkeys(f.culprit.shown for f in problem.findings if f.culprit)
+    return f"{quoted(first)} and {len(others)} more are" if others else f"{quoted(first)} is"
 
 
 __all__ = ["Inserted", "Outcome", "Proof", "Repair", "RunFailed", "Runner", "compare", "describe", "diff", "fixes"]

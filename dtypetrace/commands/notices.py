@@ -44,7 +44,7 @@ NOTICES = (
     _notice(
         r"MatMul8bitLt: inputs will be cast from \S+ to float16",
         "",
-        "This is a warning of bitsandbytes, not an error: its int8 matmul computes in float16, so inputs in another "
+        "This is a warning of bitsandbytes, not an error: its int8 matmul takes float16 inputs, so inputs in another "
         "dtype are cast at each call. Values above 65504 become infinite there. To avoid the casts, load the model "
         "with torch_dtype=torch.float16.",
     ),

@@ -47,7 +47,9 @@ def merge(parts: Sequence[Part], world: int = 0) -> Results:
     findings = tuple(replace(f, sources=sources) for f in (*disagreements, *partial, *common))
     first = parts[0].recording
     missing = [rank for rank in range(world) if rank not in ranks]
-    unseen = [f"{named(missing, world)}: no trace was written"] if missing else []
+    unseen = (
+        [f"{named(missing, world)}: there is no trace of {'it' if len(missing) == 1 else 'them'}"] if missing else []
+    )
     unseen += dict.fromkeys(reason for p in parts for reason in p.recording.not_seen)
     meta = {**first.meta, "world": world, "ranks": ", ".join(map(str, ranks))}
     return Results(replace(first, sources=sources, not_seen=tuple(unseen), meta=meta), findings)

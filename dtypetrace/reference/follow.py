@@ -230,8 +230,8 @@ class Reference:
                 None
             )
         for name in self._unknown:
-            known = "names are those of named_modules() of the model that is called"
-            self._recorder.not_seen[f"{name!r} in float32: no module has this name; {known}"] = None
+            why = "it had no effect, because no model that was called has a module of this name"
+            self._recorder.not_seen[f"--keep-wide {name}: {why}"] = None
         return self._errors.read(self._engine.above), self._comparisons.read()
 
 

@@ -95,12 +95,10 @@ def lines(
 def summary(recording: Recording, findings: Sequence[Finding]) -> str:
     """How many findings of each severity, in how many steps and ops."""
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
-    ran = f"{ops:,} op{'s' if ops != 1 else ''}"
-    taken = f"{steps} step{'s' if steps != 1 else ''}"
-    over = f"in {taken} ({ran})" if steps else f"({ran})"
+    taken = f"{steps} step{'s' if steps != 1 else ''} " if steps else ""
+    ran = f"{taken}({ops:,} op{'s' if ops != 1 else ''})"
     ranks = str(recording.meta.get("ranks", "")).split(", ")
-    if len(ranks) > 1:
-        over = f"on {len(ranks)} ranks (rank {ranks[0]} ran {f'{taken} and ' if steps else ''}{ran})"
+    over = f"on {len(ranks)} ranks; rank {ranks[0]}: {ran}" if len(ranks) > 1 else f"in {ran}" if taken else ran
     if not findings:
         return f"dtypetrace: no dtype problem found {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}

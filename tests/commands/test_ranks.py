@@ -103,7 +103,7 @@ def output_line(folder: Path, text: str) -> int:
 def test_a_rank_that_was_killed_is_named(tmp_path):
     status, output = torchrun(tmp_path, "ddp", "killed", 2)
     assert status and reports(output) == 1, output
-    assert "not seen: rank 1: no trace was written" in output
+    assert "not seen: rank 1: there is no trace of it" in output
 
 
 @pytest.mark.exhaustive
@@ -121,6 +121,6 @@ def test_each_kind_of_job(tmp_path, kind, what, ranks):
         assert found[0].notes[0].startswith("on rank 1 only") == (what == "one"), found[0].notes
     else:
         assert not found, output
-    assert ("not seen: rank 1: no trace was written" in output) == (what == "killed")
+    assert ("not seen: rank 1: there is no trace of it" in output) == (what == "killed")
     names = {p.name.partition(".")[2] for p in trace.recording.parameters}
     assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}

@@ -143,7 +143,7 @@ def test_ranks_are_named_in_words(ranks, world, words):
 
 def test_missing_ranks_are_said():
     found = merge([Part(0, rank()), Part(2, rank())], 5)
-    assert found.recording.not_seen[0] == "ranks 1, 3, 4: no trace was written"
+    assert found.recording.not_seen[0] == "ranks 1, 3, 4: there is no trace of them"
 
 
 def test_two_traces_of_one_rank_and_none_are_refused():
@@ -228,7 +228,9 @@ def test_the_command_joins_files(tmp_path):
         "error",
     )
     assert ended.returncode == 1, ended.stderr
-    assert "on rank 1 only, not on rank 0" in ended.stdout and "not seen: rank 2: no trace was written" in ended.stdout
+    assert (
+        "on rank 1 only, not on rank 0" in ended.stdout and "not seen: rank 2: there is no trace of it" in ended.stdout
+    )
     assert saved.load(tmp_path / "all.trace").findings and (tmp_path / "all.html").exists()
     ended = command(tmp_path, "run.rank1.trace", "run.rank1.trace")
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "two traces are of rank 1" in ended.stderr

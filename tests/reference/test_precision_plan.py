@@ -164,8 +164,8 @@ def test_a_name_that_no_module_has_is_reported():
     model = nn.Sequential(nn.Linear(2, 2)).bfloat16()
     with Trace(reference=True, keep_wide=("0", "head")) as trace:
         model(torch.ones(1, 2).bfloat16())
-    unknown = [line for line in trace.recording.not_seen if "no module has this name" in line]
-    assert len(unknown) == 1 and unknown[0].startswith("'head' in float32")
+    unknown = [line for line in trace.recording.not_seen if "has a module of this name" in line]
+    assert len(unknown) == 1 and unknown[0].startswith("--keep-wide head: ")
 
 
 @pytest.mark.slow

@@ -95,10 +95,12 @@ def lines(
 def summary(recording: Recording, findings: Sequence[Finding]) -> str:
     """How many findings of each severity, in how many steps and ops."""
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
-    taken = f"{steps} step{'s' if steps != 1 else ''} " if steps else ""
-    ran = f"{taken}({ops:,} op{'s' if ops != 1 else ''})"
+    over = f"({ops:,} op{'s' if ops != 1 else ''})"
+    if steps:
+        over = f"in {steps} step{'s' if steps != 1 else ''} {over}"
     ranks = str(recording.meta.get("ranks", "")).split(", ")
-    over = f"on {len(ranks)} ranks; rank {ranks[0]}: {ran}" if len(ranks) > 1 else f"in {ran}" if taken else ran
+    if len(ranks) > 1:
+        over = f"on {len(ranks)} ranks; on rank {ranks[0]} {over}"
     if not findings:
         return f"dtypetrace: no dtype problem found {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}

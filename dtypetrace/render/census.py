@@ -75,7 +75,8 @@ def plain(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _computes(op: Op) -> bool:
-    return not (is_move(op) or is_cast(op)) and any(i.dtype in REAL for i in op.inputs)
+    dtypes = (*op.outputs, *(i.dtype for i in op.inputs))
+    return bool(op.inputs) and not (is_move(op) or is_cast(op)) and not REAL.isdisjoint(dtypes)
 
 
 def _row(recording: Recording, name: str, phase: str, ops: list[Op], most: bool, lacking: _Lacking) -> OperatorRow:
@@ -175,6 +176,7 @@ def text(recording: Recording, most: int = 40) -> str:
         lines.append(f"{len(cells) - most} more operators")
     if any(row[1] == "init" for row in shown[1:]):
         lines.append("init: what ran before the first call of a module")
+    lines.append("left out: casts, copies and views, and arithmetic of integers")
     for r in rows:
         at = f" in {_few(r.modules)}" if r.modules else ""
         if r.outside:

@@ -49,6 +49,13 @@ def test_a_call_is_counted_once_however_many_operators_it_takes(tmp_path):
     assert found["mm", "backward"]["flops"] > 0
 
 
+def test_arithmetic_that_makes_floating_numbers_of_integers_is_counted(tmp_path):
+    text = "pixels = torch.ones(2, 3, dtype=torch.uint8)\nwhite = pixels / 255\nrow = pixels + 1\nmade = torch.ones(3)"
+    found, _ = rows(tmp_path, text)
+    counted = {op: row["f32"] for (op, _), row in found.items()}
+    assert counted == {"div": 1}, "and no integers, and no factory"
+
+
 def test_what_autocast_did_is_reported_as_it_was_seen(tmp_path):
     found, _ = rows(tmp_path)
     assert found["linear", "forward"]["autocast"] == "down"

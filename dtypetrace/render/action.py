@@ -90,8 +90,14 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
         attempt("what happens if nothing is changed", lambda: _otherwise(first), ""),
         change=first.severity != "note" or first.fix is None or bool(first.fix.edits or first.fix.lines),
         raised=first.exception is not None,
-        more=_more(recording, findings[1:]),
+        more=_more(recording, [f for f in findings[1:] if not _goes_too(f, first)]),
     )
+
+
+def _goes_too(other: Finding, first: Finding) -> bool:
+    """Whether all lines to type against another finding are among those against the first one."""
+    lines = set(other.fix.lines) if other.fix is not None else set()
+    return first.fix is not None and bool(lines) and lines <= set(first.fix.lines)
 
 
 def _more(recording: Recording, others: Sequence[Finding]) -> str:

@@ -118,6 +118,14 @@ def test_a_fix_without_an_edit_is_the_headline_and_its_changes_a_list():
     assert shown.steps == list(lines)
 
 
+def test_a_finding_that_the_same_lines_mend_needs_no_change_of_its_own():
+    recording, (f,) = recordings.many(20, findings=1)
+    lines = ("a.py:1: replace `x` with `y`", "a.py:2: replace `z` with `w`")
+    both, one = (replace(f, fix=replace(f.fix, edits=(), lines=typed)) for typed in (lines, lines[1:]))
+    assert html_report.page(recording, (both, one)).action.more == ""
+    assert html_report.page(recording, (one, both)).action.more.startswith("1 more finding needs its own change")
+
+
 def test_a_removed_line_is_a_diff_of_its_own(tmp_path):
     text = """
     class Compute: dtype = torch.float16

@@ -15,9 +15,9 @@ from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
 from ..source import regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, HALF, REAL, wider
-from ..tables.english import listed, quoted
+from ..tables.english import quoted
 from ..tables.operators import is_cast
-from . import averages, masks, measured_tables, titles, training, wide_weights
+from . import averages, masks, measured_tables, rounded_operands, titles, training, wide_weights
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
 from .case import short
 from .kept_wide import keep_wide, scale_loss, wide_here
@@ -219,7 +219,7 @@ def _at_op(
         region = regions.statement(recording.text, culprit.origin.place) or culprit.origin.place
         culprit = replace(culprit, origin=replace(culprit.origin, place=region))
     rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
-    notes = [consequence, *_begins(losses, sorted(rounded), made)]
+    notes = [consequence, *rounded_operands.begins(losses, sorted(rounded), made)]
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return silent_finding(
@@ -235,7 +235,7 @@ def _at_op(
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=_wide_operands(losses.run, cause.op, sorted(rounded), made)
+        fix=rounded_operands.wide(losses.run, cause.op, sorted(rounded), made)
         if len(rounded) > 1
         else _wide_here(losses.run, itself, culprit.origin.place, made)
         if itself >= 0
@@ -243,32 +243,6 @@ def _at_op(
         title=f"the gradient of {named} is zero" if gone else "",
         notes=tuple(notes),
     )
-
-
-def _begins(losses: Losses, rounded: list[int], made: str) -> list[str]:
-    """In which ops an amplified error begins, in words. ``made``: the dtype that they round to."""
-    if not rounded:
-        return []
-    several = len(rounded) > 1
-    ops = listed([_named(losses.run, n) if several else quoted(losses.run.ops[n].op) for n in rounded])
-    errors = listed([f"{losses.of[n].introduced:.1%}" for n in rounded])
-    if several:
-        to = f" to {made}" if all(made in losses.run.ops[n].outputs for n in rounded) else ""
-        return [f"the error begins in {ops}, which round{to} (errors of {errors})"]
-    return [f"the error begins in {ops}, which rounds to {made} (an error of {errors})"]
-
-
-def _named(run: Run, number: int) -> str:
-    op, at = run.ops[number], short(run.place(run.ops[number]))
-    return f"{quoted(op.op)} ({at})" if at else quoted(op.op)
-
-
-def _wide_operands(run: Run, number: int, rounded: list[int], made: str) -> Fix:
-    """Several operands of an op were rounded: it does not help to compute one of them in a wider dtype."""
-    wide = "float32" if wider("float32", made) else "float64"
-    op, ops = run.ops[number], listed([_named(run, n) for n in rounded])
-    why = f"compute {ops} in {wide}: {quoted(op.op)} takes what {'both' if len(rounded) == 2 else 'all of them'} make"
-    return Fix("dtype", run.place(op), (), False, why)
 
 
 def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> int:

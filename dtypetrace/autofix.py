@@ -51,8 +51,7 @@ def describe(problem: Problem) -> list[str]:
     f = problem.findings[0]
     times = sum(x.count for x in problem.findings)
     culprit = f"{_these(problem)} {f.culprit.dtype}" if f.culprit else f.title
-    # the engine refuses the gradients of several weights in one op
-    often = f"the first of {times} gradients" if f.op == "backward" else f"{times} times"
+    often = f"{times} gradients" if f.op == "backward" else f"{times} times"  # the engine passes one at a time
     head = f"{f.code}: {culprit}, refused in {quoted(f.op) or f.phase}{f' ({often})' if times > 1 else ''}"
     if problem.chosen is None:
         return [head, f"  not patched: {f.fix.words if f.fix else 'no candidate is known'}"]

@@ -184,14 +184,22 @@ def narrowed(before: Recording, after: Recording) -> list[str]:
     weight had."""
     if not after.meta.get("trains"):
         return []
-    trained, now = _trained(before), _trained(after)
-    return [n for n, dtype in now.items() if narrower(dtype, trained.get(n)) and dtype not in trained.values()]
+    stepped, trained = _stepped(before), _trained(before)
+    return [
+        name
+        for name, dtype in _trained(after).items()
+        if narrower(dtype, trained.get(name)) and dtype not in (stepped if name in stepped else trained).values()
+    ]
+
+
+def _stepped(recording: Recording) -> dict[str, str]:
+    """The dtype of each weight that an optimizer steps; no module may hold it."""
+    return {u.name: u.dtype for u in recording.updates}
 
 
 def _trained(recording: Recording) -> dict[str, str]:
-    """The dtype of each weight that an optimizer steps; where no step was seen, of each that may be trained."""
-    stepped = {u.name: u.dtype for u in recording.updates}
-    return stepped or {p.name: p.dtype for p in recording.parameters if p.trained}
+    """The dtype of each weight that is trained, as far as that is known: a step may not have been reached."""
+    return {p.name: p.dtype for p in recording.parameters if p.trained} | _stepped(recording)
 
 
 def new_findings(before: Recording, after: Recording) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
 from .program import UsageError, raise_ending
-from .terminal import seen_lines
+from .terminal import seen_lines, width
 
 if TYPE_CHECKING:
     from .commands.arguments import Command
@@ -34,6 +34,9 @@ def command(name: str) -> Command:
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Help no wider than the terminal: paragraphs are wrapped, indented lines stay."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=width(sys.stdout))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap  # here, because a run does not need it

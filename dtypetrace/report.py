@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -103,12 +104,22 @@ def write_html(
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a whole file or none: a second Ctrl-C or a full disk leaves what was there."""
-    path = Path(path)
+    """Writes a whole file or none: a second Ctrl-C or a full disk leaves what was there.
+
+    A link stays a link, and the file that it leads to is written, with the permissions that it has. What is no file (a
+    device, a pipe) is written to, not replaced. Raises OSError where it cannot be written."""
+    found = os.stat(path) if os.path.exists(path) else None
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    path = Path(os.path.realpath(path))
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         with open(part, "x", encoding="utf-8") as file:
             file.write(text)
+        if found is not None:
+            os.chmod(part, stat.S_IMODE(found.st_mode))
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
 """What reaches a terminal. Text is made safe for it: control characters are written as escapes, so that they are seen
-and have no effect. Warnings of what dtypetrace does itself do not reach it.
+and have no effect. Warnings of what dtypetrace does itself do not reach it. Its width is one that text fits into.
 
 Names of modules, paths and messages come from programs, and a saved trace may come from a stranger. Standard library
 only.
@@ -7,6 +7,7 @@ only.
 
 from __future__ import annotations
 
+import os
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,21 @@ from typing import Any
 _STEERING = frozenset(("Cc", "Cs", "Zl", "Zp"))
 """Categories of Unicode: C0 and C1 controls, halves of surrogate pairs, line and paragraph separators."""
 _REORDERING = frozenset((*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0xFEFF))
+
+NARROWEST, USUAL, WIDEST = 60, 120, 1000
+"""Widths in columns. A smaller or larger number from outside is replaced by the nearest of the outer two."""
+
+
+def width(stream: Any) -> int:
+    """How many columns wide text for a stream is: what COLUMNS says, else what its terminal has."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and asked.strip("0"):
+        return min(max(int(asked[:9]), NARROWEST), WIDEST)
+    try:
+        found = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # a pipe, a closed stream, none at all
+        found = 0
+    return min(max(found, NARROWEST), WIDEST) if found else USUAL
 
 
 def seen(text: str) -> str:

@@ -5,16 +5,41 @@ import json
 import subprocess
 import sys
 import unicodedata
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import dtypetrace
-from dtypetrace import report
+from dtypetrace import __main__ as main
+from dtypetrace import report, terminal
+from dtypetrace.commands.explain import show
+from dtypetrace.records import Recording
 from dtypetrace.terminal import seen, seen_lines
 
 STEERING = "\x1b[2J\x9b31m\u2028\u2029\u202e\x07\ud800"
+
+
+WIDTHS = {"1": 60, "2": 60, "0": 120, "-5": 120, "": 120, "²": 120, "72": 72, "9" * 10: 1000, "9" * 5000: 1000}
+
+
+@pytest.mark.parametrize("asked", WIDTHS)
+def test_a_width_from_outside_is_one_that_text_fits_into(asked, monkeypatch, capsys):
+    """The help, an explanation and a report, drawn and plain: rich, for one, takes no width of zero and no ``²``."""
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.setenv(name, asked)
+    assert terminal.width(io.StringIO()) == WIDTHS[asked]
+    with pytest.raises(SystemExit):
+        main.parser(("run",)).parse_args(["run", "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= WIDTHS[asked]
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        stream = io.StringIO()
+        stream.isatty = lambda: True
+        monkeypatch.setenv(name, "1")
+        report.console(SimpleNamespace(recording=Recording(), findings=()), file=stream)
+        show("DT101", stream)
+        assert "no dtype problem found" in stream.getvalue() and "a matmul" in stream.getvalue()
 
 
 def steers(text):

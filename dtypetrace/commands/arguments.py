@@ -130,10 +130,11 @@ def writable(option: str, file: Path) -> Path:
         raise UsageError(f"{option} needs a file, and {file} is a folder. Name a file in it")
     if file.exists() and not file.is_file():
         raise UsageError(f"{option} needs a regular file, and {file} is not one. Choose another name")
-    if not file.parent.is_dir():
-        raise UsageError(f"{option} {file}: no such folder: {file.parent}. Create it first")
-    if not os.access(file.parent, os.W_OK):
-        raise UsageError(f"{option} {file}: no permission to write into {file.parent}. Choose another folder")
+    folder = Path(os.path.realpath(file)).parent  # a link is followed
+    if not folder.is_dir():
+        raise UsageError(f"{option} {file}: no such folder: {folder}. Create it first")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{option} {file}: no permission to write into {folder}. Choose another folder")
     return file
 
 

@@ -11,8 +11,8 @@ import sys
 from typing import IO, Any
 
 from ..program import UsageError
-from ..render.layout import Display
 from ..tables.refusals import Refusal, in_words, recognise
+from ..terminal import width
 from .code_pages import CodePage, UnknownCode, listing, page
 from .notices import notice_for
 
@@ -160,8 +160,7 @@ def show(what: str, stream: IO[str]) -> None:
     from rich.syntax import Syntax
     from rich.text import Text
 
-    out = Console(file=stream, highlight=False)
-    out.width = out.width or Display.width  # COLUMNS=0, at which rich prints nothing
+    out = Console(file=stream, width=width(stream), height=1, highlight=False)
     if found is None and what.strip():
         out.print(Text(lead))
         return

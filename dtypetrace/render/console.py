@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
 from ..records import UNWATCHED, Chain, Finding, FlowStep, Frame, Recording
 from ..tables.english import subject
-from ..terminal import seen
+from ..terminal import seen, width
 from . import wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
-from .layout import NARROWEST, Display, columns
+from .layout import Display, columns
 from .worded_edits import named_line, worded_edit
 
 MOST_BLOCKS = 10
@@ -35,18 +34,17 @@ def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> No
     """
     stream = file or sys.stderr
     if _only_plain(stream):
-        shown = lines(trace.recording, trace.findings, _piped(stream), program)
+        shown = lines(trace.recording, trace.findings, _display(stream), program)
         print("\n".join(line for line, _ in shown), file=stream)
         return
     from rich.console import Console
     from rich.text import Text
 
-    out = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
-    out.width = out.width or Display.width  # COLUMNS=0, at which rich prints nothing
-    display = _piped(stream)
-    if out.is_terminal:
-        display = replace(display, width=max(out.width, NARROWEST))
-    for line, style in lines(trace.recording, trace.findings, display, program):
+    # rich itself does not bear every width and height that the environment may name
+    out = Console(
+        file=stream, width=width(stream), height=1, highlight=False, soft_wrap=True, emoji=False, markup=False
+    )
+    for line, style in lines(trace.recording, trace.findings, _display(stream), program):
         styled_line = Text(line, style=style)
         styled_line.highlight_regex(_GUTTER, "blue")
         out.print(styled_line)
@@ -59,11 +57,8 @@ def _only_plain(stream: Any) -> bool:
     return not wanted and not terminal and "IPython" not in sys.modules
 
 
-def _piped(stream: Any) -> Display:
-    """A pipe has no width of its own."""
-    asked = os.environ.get("COLUMNS", "")
-    width = int(asked) if asked.isdecimal() and int(asked) else Display.width
-    return Display(max(width, NARROWEST), getattr(stream, "encoding", None) or "utf-8")
+def _display(stream: Any) -> Display:
+    return Display(width(stream), getattr(stream, "encoding", None) or "utf-8")
 
 
 def text(recording: Recording, findings: Sequence[Finding], width: int = Display.width) -> str:

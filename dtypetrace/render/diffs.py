@@ -6,7 +6,7 @@ from typing import IO
 
 from rich.console import Console
 
-from ..terminal import seen
+from ..terminal import USUAL, seen
 
 _STYLES = {"---": "1", "+++": "1", "@@": "36", "-": "31", "+": "32"}
 """By the beginning of a line: the terminal's code for bold, cyan, red or green. The longer beginnings come first."""
@@ -15,7 +15,7 @@ _STYLES = {"---": "1", "+++": "1", "@@": "36", "-": "31", "+": "32"}
 def shown(diff: str, file: IO[str]) -> str:
     """The diff as it is to be written to a file. Anything but a terminal gets it unchanged, so that ``git apply`` takes
     it; NO_COLOR and FORCE_COLOR are obeyed as rich obeys them."""
-    console = Console(file=file)
+    console = Console(file=file, width=USUAL, height=1)
     if not console.is_terminal or console.no_color or console.color_system is None:
         return diff
     return "".join(f"{_coloured(line)}\n" for line in diff.split("\n")[:-1])

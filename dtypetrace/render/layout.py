@@ -7,9 +7,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from ..terminal import seen
+from ..terminal import USUAL, seen
 
-NARROWEST = 60
 CUT = "..."
 _WORDS = re.compile(r"(?:\[[\d, ]*\]|\S)+")  # a shape is one word
 
@@ -29,7 +28,7 @@ def columns(text: str) -> int:
 class Display:
     """Where text is shown: the width in columns, and the encoding that the characters must fit."""
 
-    width: int = 120
+    width: int = USUAL
     encoding: str = "utf-8"
 
     def printable(self, text: str) -> str:

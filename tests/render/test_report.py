@@ -564,6 +564,44 @@ def test_a_written_file_has_the_rights_that_any_new_file_has(tmp_path):
     assert stat.S_IMODE((tmp_path / "out.json").stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("leads", ["to a file", "to a link", "to nothing yet", "out of its folder", "by a folder"])
+def test_a_link_stays_a_link(tmp_path, leads):
+    """Another program may look for the file where the link leads."""
+    (tmp_path / "kept").mkdir()
+    file, link = tmp_path / "kept" / "out.json", tmp_path / "out.json"
+    if leads == "by a folder":
+        (tmp_path / "folder").symlink_to("kept")
+        link = tmp_path / "folder" / "out.json"
+    elif leads == "to a link":
+        (tmp_path / "second").symlink_to("kept/out.json")
+        link.symlink_to("second")
+    else:
+        link.symlink_to(os.path.relpath(file, tmp_path) if leads != "out of its folder" else file)
+    if leads != "to nothing yet":
+        file.write_text("old")
+    before = sorted(p for p in tmp_path.rglob("*") if p.is_symlink())
+    report.write_atomically(link, "new")
+    assert file.read_text() == "new" and not file.is_symlink()
+    assert sorted(p for p in tmp_path.rglob("*") if p.is_symlink()) == before
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["out.json"]
+
+
+def test_a_file_that_others_may_not_read_stays_so(tmp_path):
+    file = tmp_path / "out.json"
+    file.touch(0o600)
+    report.write_atomically(file, "x")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    report.write_atomically(pipe, "x")
+    assert os.read(reading, 9) == b"x" and stat.S_ISFIFO(pipe.stat().st_mode)
+    os.close(reading)
+
+
 def test_a_plain_name_is_written_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report.write_atomically("out.json", "x")
@@ -609,17 +647,3 @@ def test_whether_a_conversion_names_its_dtype_is_reported(tmp_path):
     ):
         program = programs.run(tmp_path, text.format(given))
         assert reported in report.text(program.recording, program.findings)
-
-
-def test_a_terminal_without_columns_gets_the_report_all_the_same(monkeypatch):
-    """``COLUMNS=0``, at which rich prints nothing at all."""
-    import io
-    from types import SimpleNamespace
-
-    from dtypetrace import report
-    from dtypetrace.records import Recording
-
-    monkeypatch.setenv("COLUMNS", "0")
-    stream = io.StringIO()
-    report.console(SimpleNamespace(recording=Recording(), findings=()), file=stream)
-    assert "no dtype problem found" in stream.getvalue()

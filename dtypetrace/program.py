@@ -22,6 +22,7 @@ import importlib.util
 import os
 import pkgutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, SourcelessFileLoader
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
+
+from .terminal import unwarned
 
 
 class UsageError(Exception):
@@ -61,6 +64,8 @@ class Program:
         name = self.name
         if not os.path.exists(name):
             raise UsageError(f"no such script: {name!r}. Give the path of a file, or -m and a module's name")
+        if not os.access(name, os.R_OK):
+            raise UsageError(f"no permission to read {name!r}. Make it readable: chmod u+r {name}")
         importer = pkgutil.get_importer(_absolute(name))
         if importer is None:
             return _absolute(name)
@@ -80,13 +85,26 @@ class Program:
 
     def text_on_disk(self) -> bytes:
         """A script's text; empty for a module, a folder, and what cannot be read."""
-        if self.as_module or self.is_folder or not self.file.endswith(".py"):
+        if self.as_module or self.is_folder or self.file.endswith(".pyc") or not os.path.isfile(self.file):
             return b""
         try:
             with open(self.file, "rb") as source:
                 return source.read()
         except OSError:
             return b""
+
+    def refused(self) -> int | None:
+        """The exit status of a script whose text is no Python, after python itself has said so; None for any other. No
+        code of it has run, and none does."""
+        text = self.text_on_disk()
+        try:
+            with unwarned():
+                compile(text, self.file, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):  # for null bytes, some versions of python raise the second
+            return subprocess.run([sys.executable, *interpreter_options(), *self.argv], check=False).returncode
+        except (MemoryError, RecursionError, OverflowError):  # nested too deep for some stack sizes: it is tried
+            pass
+        return None
 
     def execute(self) -> BaseException | None:
         """Run it here and now; returns the exception that ended it, if one did."""
@@ -143,6 +161,12 @@ class Program:
                 raise
             found = str(error.__context__).rstrip(".")
             raise UsageError(f"{found}. Check the name after -m and the folder you run from") from None
+
+
+def interpreter_options() -> list[str]:
+    """What -W, -X and the like of this process were."""
+    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return found
 
 
 def _found_no_code(error: SystemExit) -> bool:

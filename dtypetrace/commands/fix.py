@@ -47,13 +47,16 @@ class FixCommand:
         arguments.add_source(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from . import fixing
-
         program = arguments.program(options, self.usage)
         if options.force and not options.write:
             raise UsageError("--force does nothing without --write")
         source = arguments.source_folder(options)
         html = arguments.writable("--html", options.html) if options.html else None
+        status = program.refused()
+        if status is not None:
+            return SystemExit(status)
+        from . import fixing
+
         request = fixing.Request(
             [program.name, *program.argv[1:]],
             as_module=options.as_module,

@@ -63,9 +63,12 @@ class PlanCommand:
         )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
+        program = arguments.program(options, self.usage)
+        status = program.refused()
+        if status is not None:
+            return SystemExit(status)
         from ..rules import precision_plan
 
-        program = arguments.program(options, self.usage)
         with tempfile.TemporaryDirectory() as folder:
             runner = _Runner(
                 [program.name, *program.argv[1:]], options.as_module, options.steps, options.narrow, Path(folder)

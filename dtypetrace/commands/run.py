@@ -23,6 +23,7 @@ from . import arguments, dry_run, progress, rank_parts
 from .progress import Progress
 from .rank_parts import Job
 from .signals import FatalSignals
+from .sudden_ends import SuddenEnds
 
 Output = tuple[str, Path, Callable[[Any, Path], None]]
 """One file to write at the end: the option that requested it, the file, and the function that writes a trace there."""
@@ -48,8 +49,8 @@ class RunCommand:
     """Run a script as python would, and report which line made which tensor the wrong dtype.
 
     The script sees its own arguments, __main__, traceback and exit status. The report goes to
-    stderr when the script ends, whatever ends it: its last line, an exception, sys.exit, Ctrl-C, or
-    a signal like SIGTERM.
+    stderr when the script ends, whatever ends it: its last line, an exception, sys.exit, os._exit,
+    Ctrl-C, or a signal like SIGTERM.
     Nothing is written to disk unless asked for.
 
     With several ranks, start dtypetrace inside the launcher:
@@ -177,6 +178,10 @@ class RunCommand:
         )
         if job is not None:
             job.begin()
+        status = program.refused()
+        if status is not None:
+            watch.report(program, outputs)
+            return SystemExit(status)
         owner = os.getpid()
 
         def ended_by(name: str) -> None:
@@ -185,11 +190,20 @@ class RunCommand:
                 watch.report(program, outputs)
 
         signals = FatalSignals(ended_by)
+
+        def ends_suddenly(call: str, error: BaseException | None) -> int:
+            with interrupts_held(), _apart_from(program, warn=False):
+                watch.ended_by(call, error)
+                return int(arguments.reaches(watch.report(program, outputs), options.fail_on))
+
+        ends = SuddenEnds(ends_suddenly, signals)
         watch.arm()
         signals.install()
+        ends.install()
         try:
             error = program.execute()
         except UsageError:
+            ends.remove()
             signals.remove()
             watch.stop(None)
             raise
@@ -204,6 +218,7 @@ class RunCommand:
             findings = watch.report(program, outputs)
             if stopped:
                 say(outputs.stream, stopped.line)
+        ends.remove()
         signals.remove()
         if late or later:
             return KeyboardInterrupt()
@@ -324,15 +339,16 @@ class ScriptWatch:
         except Exception as failure:
             self._failure = self._failure or failure
 
-    def ended_by(self, name: str) -> None:
-        """Ends the trace because a signal ends the process; flushes its streams, which would lose their buffers."""
+    def ended_by(self, name: str, error: BaseException | None = None) -> None:
+        """Ends the trace because a signal or a call ends the process; the program's streams are not flushed. ``error``
+        is the exception that is being handled."""
         self._dying = True
         try:
-            if self._trace is not None:
+            if self._trace is not None and name != "os._exit":
                 self._trace.not_seen(f"what the script would have done after {name}, which ended it")
         except Exception as failure:
             self._failure = self._failure or failure
-        self.stop(None)
+        self.stop(error)
 
     def stopped(self, error: BaseException | None) -> dry_run.Stopped | None:
         """What ended a dry run early, if it was not a refused dtype."""
@@ -348,8 +364,7 @@ class ScriptWatch:
                     say(to.stream, f"dtypetrace: {program.name} {self._unseen}")
                 if not to.files and to.job is None:
                     return ()
-                self._trace = self._make()  # an empty report is still a report
-                self._trace.stop(None)
+                self._trace = _nothing_seen()  # an empty report is still a report
             with collector_paused(), self._said("looking for causes"):
                 findings: Sequence[Any] = self._trace.findings
         except Exception:
@@ -407,6 +422,20 @@ class ScriptWatch:
         except Exception as failure:
             if not isinstance(failure, BrokenPipeError) and not to.stream.closed:  # else nobody reads it
                 say(to.stream, _OWN_FAULT + traceback.format_exc())
+
+
+def _nothing_seen() -> Any:
+    """The trace of a script that torch was not watched in. Importing torch for it would take seconds."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from ..records import Recording, Results
+    from ..view import SavedTrace
+
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = ""
+    return SavedTrace(Results(Recording(meta={"torch": torch, "python": sys.version.split()[0], "ops": 0, "steps": 0})))
 
 
 def _write(trace: Any, files: Sequence[Output], stream: Any) -> None:

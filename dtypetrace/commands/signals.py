@@ -109,6 +109,11 @@ class FatalSignals:
             os.close(end)
         self._pipe = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether the work is being done, or was."""
+        return self._claim.locked()
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """The block does the same work itself: a signal that comes during it ends the process after it."""

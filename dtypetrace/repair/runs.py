@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 from .. import graph, saved
 from ..lora.verdict import AS_THEY_ARE, Measured
-from ..program import UsageError
+from ..program import UsageError, interpreter_options
 from ..records import Recording
 from ..records.ledger import Ledger
 from ..records.text import ProgramText
@@ -74,7 +74,7 @@ class Runner:
         """Imports what the script begins with, once for all runs, where that is safe."""
         if not self.as_module:
             with suppress(OSError, UsageError):
-                self.warm = WarmInterpreter.started(self.words, _options(), _environment())
+                self.warm = WarmInterpreter.started(self.words, interpreter_options(), _environment())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -132,7 +132,7 @@ def _start(request: Path, shown: bool) -> int:
     """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
     sys.stderr.flush()
     return subprocess.run(
-        [sys.executable, *_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
+        [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
         stdin=subprocess.DEVNULL,
         stdout=2 if shown else subprocess.DEVNULL,
         stderr=None if shown else subprocess.DEVNULL,
@@ -145,12 +145,6 @@ def _terminal() -> str:
     with suppress(OSError, ValueError, AttributeError):
         return ttyname(sys.stderr.fileno())
     return ""
-
-
-def _options() -> list[str]:
-    """What -W, -X and the like were."""
-    found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return found
 
 
 def _environment() -> dict[str, str]:

@@ -293,6 +293,34 @@ def test_help_and_bad_usage_import_no_torch(tmp_path):
     assert ended.out.count("False") == 4 and "run.rank1.trace" in ended.out
 
 
+NO_PYTHON = {
+    "brackets.py": b"def f(:\n", "indented.py": b"x = 1\n  y = 2\n", "bytes.py": b"x = '\xff'\n",
+    "null.py": b"x = 1\0\n", "outside": b"return 1\n", "declared.py": b"# coding: latin-9999\n", "nested.py": b"(" * 300,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["run", "run --reference", "run --dry-run", "fix", "plan"])
+def test_what_is_no_python_is_said_as_python_says_it_and_without_torch(tmp_path, command):
+    write(tmp_path, torch="raise SystemExit('torch was imported')")
+    for name, text in NO_PYTHON.items():
+        (tmp_path / name).write_bytes(text)
+        plain = start([sys.executable, name], tmp_path)
+        ended = finish(start([sys.executable, "-m", "dtypetrace", *command.split(), name], tmp_path))
+        rest = same(finish(plain), ended)
+        assert ended.status == 1 and rest in ("", f"dtypetrace: {name} {UNSEEN}"), (name, rest)
+
+
+def test_an_empty_report_needs_no_torch(tmp_path):
+    write(tmp_path, torch="raise SystemExit('torch was imported')", program="print('no tensors here')")
+    for name, text in {"program.py": None, "brackets.py": NO_PYTHON["brackets.py"]}.items():
+        if text is not None:
+            (tmp_path / name).write_bytes(text)
+        files = {option: tmp_path / f"{name}{option}" for option in ("--json", "--html", "--save")}
+        ended = run(*(w for pair in files.items() for w in pair), name, cwd=tmp_path)
+        assert ended.err.endswith(UNSEEN) and ended.status == (text is not None), ended.err
+        assert all(file.stat().st_size > 100 for file in files.values())
+
+
 # ---------------------------------------------------------------- programs that use torch
 
 TORCH_ENDINGS = """

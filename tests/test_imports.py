@@ -25,7 +25,7 @@ JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
 ARROWS: dict[str, set[str]] = {
     "records": {"terminal"},
-    "program": set(),
+    "program": {"terminal"},
     "tables": {"records"},
     "source": {"parts", "records", "tables"},
     "capture": BASE,

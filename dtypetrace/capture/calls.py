@@ -62,6 +62,18 @@ def op_name(function: Any) -> str:
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
 
 
+def readable(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers lie in memory of its own: not for sparse and meta tensors, for the zeros that
+    forward-mode differentiation makes without memory (reading them ends the process), nor for what vmap and grad
+    wrap."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor._is_zerotensor()
+        and not private.of_functorch(tensor)
+    )
+
+
 def tensors_in(args: Iterable[Any], kwargs: dict[str, Any] | None = None) -> list[Tensor]:
     """The tensors among a call's arguments, and in the lists and tuples among them."""
     found: list[Tensor] = []

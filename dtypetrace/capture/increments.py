@@ -27,7 +27,7 @@ import torch
 
 from . import private
 from .autograd_nodes import passes_gradient
-from .calls import HALVES
+from .calls import HALVES, readable
 from .marks import Origins
 from .updates import sample
 
@@ -474,9 +474,4 @@ def _total(masks: Sequence[Tensor]) -> Tensor:
 
 
 def _plain(tensor: Tensor) -> bool:
-    return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.layout is torch.strided
-        and not tensor.is_meta
-        and tensor.numel() > 0
-    )
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.numel() > 0 and readable(tensor)

@@ -15,7 +15,7 @@ import torch
 from ..records import State, Update
 from ..tables.dtypes import DTYPES
 from . import private
-from .calls import dtype_name
+from .calls import dtype_name, readable
 from .marks import Ref
 
 if TYPE_CHECKING:
@@ -485,7 +485,7 @@ def _local(tensor: Any) -> Tensor | None:
     if not plain:
         tensor = getattr(tensor, "_local_tensor", tensor)
         plain = type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
-    return tensor.detach() if plain and tensor.layout is torch.strided and not tensor.is_meta else None
+    return tensor.detach() if plain and readable(tensor) else None
 
 
 def sample(tensor: Tensor) -> Tensor:

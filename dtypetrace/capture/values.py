@@ -17,7 +17,7 @@ import torch
 from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
-from .calls import NARROW_FLOATS, given_numbers
+from .calls import NARROW_FLOATS, given_numbers, readable
 from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
 from .marks import Mark, Origins
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -173,7 +173,7 @@ class Values:
         asked = bool(form.floats) and any(not math.isfinite(args[i]) for i in form.floats)
         operands: tuple[int, ...] | None = None
         for o in outputs:
-            if o is None or not o.numel() or o.layout is not torch.strided:
+            if o is None or not o.numel() or o.layout is not torch.strided or o._is_zerotensor():
                 continue
             sums = self._sums_of(o)
             if sums is None:
@@ -396,12 +396,7 @@ def _kind_of(func: Any) -> int:
 
 
 def _plain(tensor: Tensor) -> bool:
-    return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.layout is torch.strided
-        and tensor.device.type != "meta"
-        and tensor.numel() > 0
-    )
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.numel() > 0 and readable(tensor)
 
 
 def _version(tensor: Tensor) -> int:

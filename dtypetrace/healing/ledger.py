@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..capture import private
+from ..capture.calls import readable
 from ..capture.protocols import Context
 from ..records.ledger import Ledger, Numbers, Pass
 from .healer import Healer, Judge
@@ -53,7 +54,7 @@ class LedgerHealer(Healer):
 
     def _begun(self, first: Any, values: list[torch.Tensor]) -> tuple[Pass, list[torch.Tensor]] | None:
         """Writes down the value of an outermost backward pass; returns its entry, and the leaves that get gradients."""
-        if self._depth > 1 or any(private.of_functorch(v) or v.is_meta for v in values):
+        if self._depth > 1 or not all(map(readable, values)):
             return None  # inside a transform (torch.func.grad) or on the meta device numbers cannot be read
         with torch.no_grad():
             value = float(sum(v.detach().double().sum().item() for v in values))
@@ -103,9 +104,7 @@ def _held(value: Any) -> Iterator[torch.Tensor]:
 def numbers_of(tensor: torch.Tensor) -> Numbers | None:
     """A sample of a tensor's numbers; None where it has none that can be read, or no floating ones."""
     floating = tensor.is_floating_point() or tensor.is_complex()
-    if not floating or not tensor.numel() or tensor.is_meta or tensor.layout is not torch.strided:
-        return None
-    if private.of_functorch(tensor) or tensor.is_quantized:
+    if not floating or not tensor.numel() or not readable(tensor) or tensor.is_quantized:
         return None
     with torch.no_grad():
         plain = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..capture import warning_places
+from ..capture.calls import readable
 from .operators import Kind
 from .shadows import COMPLEX, Shadow, Shadows, floating, real_of
 
@@ -266,4 +267,4 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 def plain(tensor: Tensor) -> bool:
     """Whether a tensor is an ordinary one, with memory of its own."""
-    return type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    return type(tensor) in _PLAIN and readable(tensor)

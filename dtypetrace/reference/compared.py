@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..records import Compared
+from .calls import plain
 from .errors import HALF
 from .samples import sample, summed
 from .shadows import Shadows
@@ -84,7 +85,7 @@ class Comparisons:
             self._before.append(
                 (parameter, sample(parameter.detach()).clone(), sample(held).clone() if held is not None else None)
             )
-            if gradient is not None and type(gradient) in _PLAIN and gradient.layout is torch.strided:
+            if gradient is not None and plain(gradient):
                 reference = self._shadows.of(gradient)
                 if reference is not None:
                     size = min(max(gradient.numel() // _OF_EACH, _LEAST_SAMPLE), _MOST_SAMPLE)
@@ -163,9 +164,7 @@ class Comparisons:
 
 def _parameters(optimizer: Any) -> list[Tensor]:
     found = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
-    return [
-        p for p in found if isinstance(p, Tensor) and type(p) in _PLAIN and p.dtype.is_floating_point and not p.is_meta
-    ]
+    return [p for p in found if isinstance(p, Tensor) and p.dtype.is_floating_point and plain(p)]
 
 
 def _table(pairs: list[_Pair], device: torch.device) -> Tensor:

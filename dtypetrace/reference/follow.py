@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from ..capture import private
-from ..capture.calls import FROM_NUMBERS, given_numbers
+from ..capture.calls import FROM_NUMBERS, given_numbers, readable
 from ..records import Compared, Precision
 from .adjoints import Adjoints
 from .compared import Comparisons
@@ -169,7 +169,8 @@ class Reference:
         if not self.on:
             return
         if func in _EXPORTS:
-            self._engine.shadows.export(args[0])
+            if readable(args[0]):
+                self._engine.shadows.export(args[0])
         elif func in FROM_NUMBERS and isinstance(out, Tensor):
             try:
                 self._given(given_numbers(func, args, kwargs), out)
@@ -178,7 +179,7 @@ class Reference:
 
     def _given(self, data: Any, out: Tensor) -> None:
         shadows = self._engine.shadows
-        if data is None or not shadows.follows(out) or out.dtype is torch.float64 or out.layout is not torch.strided:
+        if data is None or not shadows.follows(out) or out.dtype is torch.float64 or not readable(out):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
             given = torch.tensor(data, dtype=shadows.wide_of(out.dtype), device=out.device)

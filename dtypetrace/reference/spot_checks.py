@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from ..capture import private
-from ..capture.calls import NARROW_FLOATS
+from ..capture.calls import NARROW_FLOATS, readable
 from ..capture.ops import is_narrow
 from ..records import FORWARD, Compared, Precision
 from .calls import tensors_of
@@ -198,7 +198,7 @@ class SpotChecks:
     def _concerned(self, value: Any) -> bool:
         """Whether any tensor of a call has 16 bits or a reference."""
         return any(
-            t.dtype in NARROW_FLOATS or len(self._shadows) and _memory(t) and self._shadows.of_memory(t) is not None
+            t.dtype in NARROW_FLOATS or len(self._shadows) and readable(t) and self._shadows.ofreadable(t) is not None
             for t in tensors_of(value)
         )
 
@@ -223,7 +223,7 @@ class SpotChecks:
     def _small(self, value: Any, largest: int = LARGEST) -> bool:
         """Whether all tensors of a call, with all of their memory, are small, and none is being captured in a graph."""
         for t in tensors_of(value):
-            if t.numel() > largest or not _memory(t) or t.untyped_storage().nbytes() > largest * t.dtype.itemsize:
+            if t.numel() > largest or not readable(t) or t.untyped_storage().nbytes() > largest * t.dtype.itemsize:
                 return False
             if t.is_cuda and torch.cuda.is_current_stream_capturing():
                 return False
@@ -248,7 +248,7 @@ class SpotChecks:
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
         """After a torch function: memory that is shared with code outside torch has no reference."""
-        if self.on and func in _EXPORTS and floating(args[0].dtype):
+        if self.on and func in _EXPORTS and floating(args[0].dtype) and readable(args[0]):
             self._shadows.export(args[0])
 
     def outermost(self, module: torch.nn.Module) -> None:
@@ -283,11 +283,6 @@ class SpotChecks:
     def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
         """The errors, by op. This waits for the device."""
         return self._errors.read(self._engine.above), ()
-
-
-def _memory(tensor: Tensor) -> bool:
-    """Whether a tensor has plain memory."""
-    return tensor.layout is torch.strided and tensor.device.type != "meta"
 
 
 def _work(func: Any, args: tuple[Any, ...], out: Any) -> int:

@@ -198,7 +198,7 @@ class SpotChecks:
     def _concerned(self, value: Any) -> bool:
         """Whether any tensor of a call has 16 bits or a reference."""
         return any(
-            t.dtype in NARROW_FLOATS or len(self._shadows) and readable(t) and self._shadows.ofreadable(t) is not None
+            t.dtype in NARROW_FLOATS or len(self._shadows) and readable(t) and self._shadows.of_memory(t) is not None
             for t in tensors_of(value)
         )
 

@@ -16,7 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
-from .program import UsageError, raise_ending
+from .errors import DtypetraceError, UsageError
+from .program import raise_ending
 from .terminal import seen_lines, width
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs the command that ``argv`` (default: ``sys.argv[1:]``) asks for, and ends the process with its status."""
     try:
         ending = _run_command(list(sys.argv[1:] if argv is None else argv))
-    except UsageError as error:
+    except DtypetraceError as error:
         print(f"dtypetrace: error: {seen_lines(str(error))}", file=sys.stderr)
         ending = SystemExit(2)
     except BrokenPipeError:  # show or explain was piped into head; a script's own error ends its run instead

@@ -31,11 +31,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, Source
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
+from .errors import UsageError
 from .terminal import unwarned
-
-
-class UsageError(Exception):
-    """The request cannot be run. The text says why and what to do; the exit status is 2."""
 
 
 class Program:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from .parts import attempt, collected
 from .records import SCHEMA, Finding, Recording
+from .records.plain import to_plain
 from .render.console import console, lines, notes_for, text, why_text
-from .render.plain import to_plain
 
 if TYPE_CHECKING:
     from .lora.verdict import Retraining
@@ -78,9 +78,13 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     }
 
 
+def json_text(recording: Recording, findings: Sequence[Finding]) -> str:
+    return json.dumps(to_json(recording, findings), indent=1)
+
+
 def write_json(path: str | os.PathLike[str], recording: Recording, findings: Sequence[Finding]) -> None:
     """Writes the JSON report, whole or not at all. Raises OSError where it cannot be written."""
-    write_atomically(path, json.dumps(to_json(recording, findings), indent=1))
+    write_atomically(path, json_text(recording, findings))
 
 
 def write_format(path: str | os.PathLike[str], form: str, recording: Recording, findings: Sequence[Finding]) -> None:

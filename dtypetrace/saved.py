@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import report
+from .errors import TraceFileError
 from .parts import collector_paused
 from .records import Finding, Frame, Inserted, Place, Recording, Results, Sources, schema
 from .terminal import seen
 
 FORMAT = 3
 _Kind = TypeVar("_Kind")
-
-
-class TraceFileError(ValueError):
-    """A file that is no saved trace, or one that this version cannot read."""
 
 
 def save(path: str | os.PathLike[str], results: Results, *, source: bool = True) -> None:

@@ -55,6 +55,8 @@ class Trace(View):
     cannot go with the other options, RuntimeError for a second open trace in one thread.
     """
 
+    FOR_USERS = (*View.FOR_USERS, "is_open", "start", "stop")
+
     def __init__(
         self,
         model: nn.Module | None = None,
@@ -345,14 +347,9 @@ def _dry_run(recorder: Recorder) -> DryRun:
 
 
 def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> Callable[[Recorder], Any]:
-    if narrow not in (None, *NARROW):
-        raise ValueError(f"narrow is one of {', '.join(NARROW)}, got {narrow!r}")
     dtype = getattr(torch, narrow) if narrow else None
     return partial(Reference, steps=STEPS if steps is None else steps, keep=keep, narrow=dtype)
 
-
-NARROW = ("bfloat16", "float16")
-"""The dtypes that autocast can compute in."""
 
 FIRST_STEPS = 3
 """With ``watch_every``: how many steps are watched from the beginning on."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .records import Chain, Finding, Inserted, Recording, Results
+from .tables.dtypes import HALF, parse
 
 if TYPE_CHECKING:
     from .foresight import Forecast
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 class View(ABC):
     """The outputs of a trace. Subclasses provide ``results``, worked out once."""
+
+    FOR_USERS: tuple[str, ...] = (
+        "diff", "findings", "fixes", "operators", "precision_plan", "recording", "report", "save", "show", "slice",
+        "to_dataframe", "to_json", "to_networkx", "what_if", "why",
+    )  # fmt: skip
+    """What ``dir()`` and completion show; the other names are for dtypetrace itself."""
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.FOR_USERS)
 
     @property
     @abstractmethod
@@ -60,12 +70,15 @@ class View(ABC):
 
         return graph.build(self.recording)
 
-    def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes the JSON report, schema 1 (see ``dtypetrace.report.to_json``), whole or not at all. Raises OSError
-        where it cannot be written."""
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """The JSON report, schema 1 (see ``dtypetrace.report.to_json``), as a string; with a path it is written there,
+        whole or not at all, and None returned. Raises OSError where it cannot be written."""
         from . import report
 
+        if path is None:
+            return report.json_text(*self._shown)
         report.write_json(path, *self._shown)
+        return None
 
     def report(self, path: str | os.PathLike[str], *, source: bool = True, retraining: Any = None) -> None:
         """Writes the HTML report: one file that opens anywhere and loads nothing. ``source=False`` leaves the program's
@@ -101,7 +114,7 @@ class View(ABC):
         return frames.frame(*self._shown, of)
 
     def precision_plan(
-        self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None, narrow: str | None = None
+        self, tolerance: float = 0.05, *, step: Callable[[], Any] | None = None, narrow: Any = None
     ) -> PrecisionPlan:
         """The smallest set of modules to keep in float32 so that results, gradients and updates stay within
         ``tolerance`` of the reference, relative to it. The trace needs a reference (``reference=True``).
@@ -110,8 +123,8 @@ class View(ABC):
         the plan is verified. Without it, the plan follows from the measured effects. ``dtypetrace plan script.py`` runs
         the script itself.
 
-        ``narrow`` ("bfloat16", "float16") asks what of a float32 program may be narrowed. It needs ``step``, which is
-        run under autocast in that dtype; the plan names the modules that must stay in float32.
+        ``narrow`` (``torch.bfloat16``, ``"fp16"``) asks what of a float32 program may be narrowed. It needs ``step``,
+        which is run under autocast in that dtype; the plan names the modules that must stay in float32.
 
         Raises ValueError for a trace without a reference (``narrow`` needs none), and for ``narrow`` without ``step``.
 
@@ -124,6 +137,7 @@ class View(ABC):
         if narrow is not None:
             if step is None:
                 raise ValueError("precision_plan(narrow=...) needs step=: a function that runs the step again")
+            narrow = parse(narrow, HALF, "dtype that autocast can compute in")
             run = self._runs_with(step, narrow)
             return precision_plan.search(run(()), run, tolerance, narrow=narrow)
         if step is None:
@@ -133,18 +147,18 @@ class View(ABC):
     def _runs_with(self, step: Callable[[], Any], narrow: str | None) -> Callable[[tuple[str, ...]], Recording]:
         raise ValueError("a saved trace cannot run anything; leave step out, or use dtypetrace plan script.py")
 
-    def what_if(self, changes: Mapping[str, str], *, autocast: str | None = None) -> WhatIf:
+    def what_if(self, changes: Mapping[str, Any], *, autocast: Any = None) -> WhatIf:
         """What the run would have done with other dtypes: refused calls, widened results, memory and work by dtype.
 
-        changes: names to dtypes, ``{"vae": "bfloat16", "mask": "float16"}``. A name is a module's, a parameter's, that
-        of a variable on the line that gave a tensor its dtype, or ``file.py:12``. autocast: the dtype that autocast
-        computes in, ``"off"`` for no autocast, None for what was recorded.
+        changes: names to dtypes, ``{"vae": torch.bfloat16, "mask": "fp16"}``. A name is a module's, a parameter's, that
+        of a variable on the line that gave a tensor its dtype, or ``file.py:12``. autocast, which may also be one of
+        the names: the dtype that autocast computes in, ``"off"`` for no autocast, None for what was recorded.
 
         Nothing is run: the dtypes are carried through the recorded ops by the measured rules of the operators. Raises
-        ``dtypetrace.foresight.UnknownNameError`` (a ValueError) for a name that was not recorded and for what is no
-        floating dtype.
+        ``UnknownNameError`` for a name that was not recorded, ``UnknownDtypeError`` for what is no floating dtype
+        (both are ValueErrors).
 
-        >>> t.what_if({"vae": "bfloat16"}, autocast="float16")    # doctest: +SKIP
+        >>> t.what_if({"vae": torch.bfloat16, "autocast": "off"})    # doctest: +SKIP
         """
         from . import foresight
 
@@ -307,7 +321,7 @@ class SavedTrace(View):
 def load(path: str | os.PathLike[str]) -> SavedTrace:
     """Opens a trace that ``save`` wrote.
 
-    Raises ``dtypetrace.saved.TraceFileError`` (a ValueError) for a file that is not a trace, is damaged or was written
+    Raises ``dtypetrace.errors.TraceFileError`` (a ValueError) for a file that is not a trace, is damaged or was written
     by a newer version; OSError where it cannot be read.
     """
     from . import saved

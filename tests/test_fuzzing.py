@@ -24,11 +24,12 @@ from torch import nn
 
 import dtypetrace
 from dtypetrace import report
+from dtypetrace.errors import TraceFileError
 from dtypetrace.records import Recording
 from dtypetrace.records.text import ProgramText
 from dtypetrace.render import html_report
 from dtypetrace.results import conclude
-from dtypetrace.saved import TraceFileError, load
+from dtypetrace.saved import load
 from dtypetrace.source.facts import with_facts
 from dtypetrace.tracing import Trace
 from dtypetrace.view import SavedTrace, View

@@ -19,14 +19,15 @@ MODULES = {
 }
 LONGEST = 500
 
-BASE = {"records", "terminal", "parts", "tables", "source", "program"}
+BASE = {"errors", "records", "terminal", "parts", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""
 JUDGED = BASE | {"graph", "foresight", "rules"}
 SHOWN = JUDGED | {"render", "report"}
 ARROWS: dict[str, set[str]] = {
     "records": {"terminal"},
-    "program": {"terminal"},
-    "tables": {"records"},
+    "errors": set(),
+    "program": {"errors", "terminal"},
+    "tables": {"errors", "records"},
     "source": {"parts", "records", "tables"},
     "capture": BASE,
     "hooks": BASE | {"capture"},
@@ -49,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "dryrun": BASE | {"capture"},
     "tracing": SHOWN | {"capture", "hooks", "healing", "view", "results", "saved", "reference", "dryrun"},
     "commands": set(),
-    "integrations": {"commands", "records", "report", "tables", "tracing"},
+    "integrations": {"commands", "errors", "records", "report", "tables", "tracing"},
 }
 """Which package may import which others. ``commands`` may import all."""
 TORCH = {"capture", "hooks", "healing", "tracing", "reference", "dryrun"}

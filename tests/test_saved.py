@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 import dtypetrace
+from dtypetrace.errors import TraceFileError
 from dtypetrace.records import Recording, Results
-from dtypetrace.saved import FORMAT, TraceFileError, load
+from dtypetrace.saved import FORMAT, load
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dtypetrace.records import SCHEMA, Finding, FlowStep, Origin, Place
+from dtypetrace.records.plain import _NOT_IN_JSON
 from dtypetrace.render.census import OperatorRow
-from dtypetrace.render.plain import _NOT_IN_JSON
 from dtypetrace.tables.codes import TITLES
 
 FILE = Path(__file__).resolve().parents[1] / "dtypetrace" / "tables" / "report.schema.json"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dtypetrace
 from dtypetrace.commands.code_pages import page
 from dtypetrace.tables.codes import TITLES
 
@@ -171,11 +172,10 @@ class _Reader:
 def api() -> tuple[str, str]:
     """Two pages: the public names with the objects that they return, and the records that those are made of."""
     reader = _Reader()
-    package = reader.tree("dtypetrace")
-    names = next(ast.literal_eval(n.value) for n in package.body if _assigns(n, "__all__"))
-    public = {
-        name: reader.find("dtypetrace", name) for name in sorted(names, key=lambda n: (n.lower(), n[0].isupper()))
-    }
+    names = sorted({*dtypetrace.__all__} - {"errors"}, key=lambda n: (n.lower(), n[0].isupper()))
+    public = {name: reader.find("dtypetrace", name) for name in names}
+    kinds = [node.name for node in reader.tree("dtypetrace.errors").body if isinstance(node, ast.ClassDef)]
+    errors = [reader.find("dtypetrace.errors", name) for name in kinds]
     known = {name for name, found in public.items() if found}
     returned = _mentioned(reader, [found for found in public.values() if found], known)
     deeper: dict[str, Any] = {}
@@ -185,16 +185,15 @@ def api() -> tuple[str, str]:
         deeper |= layer
     first = "# API\n\nThe public names, as `import dtypetrace` offers them, with the text of their docstrings.\n\n"
     first += "\n\n".join(_described(reader, *found, prefix="dtypetrace.") for found in public.values() if found)
+    first += "\n\n## Errors\n\n" + "\n\n".join(
+        _described(reader, *found, prefix="dtypetrace.errors.") for found in errors
+    )
     first += "\n\n# What they return\n\n" + "\n\n".join(_described(reader, *f) for _, f in sorted(returned.items()))
     second = (
         "# Records\n\nThe plain data behind the [API](api.md): what a finding, a flow and a recording are made of.\n\n"
         + "\n\n".join(_described(reader, *found) for _, found in sorted(deeper.items()))
     )
     return first.replace("\n# What they return", "\n## What they return") + "\n", second + "\n"
-
-
-def _assigns(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
 
 
 def _mentioned(reader: _Reader, found: list[Any], known: set[str]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..program import Program, UsageError
+from ..errors import UnknownDtypeError, UsageError
+from ..program import Program
 from ..records import SEVERITIES
 from ..tables.codes import TITLES
+from ..tables.dtypes import HALF, parse
 
 if TYPE_CHECKING:
     from ..view import View
@@ -51,7 +53,8 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_fail_on(parser: argparse.ArgumentParser, text: str) -> None:
+def add_fail_on(parser: argparse.ArgumentParser) -> None:
+    text = "exit with 1 instead of 0 if a finding is this severe or more"
     parser.add_argument("--fail-on", choices=SEVERITIES[::-1], help=text)
 
 
@@ -107,6 +110,14 @@ def every(text: str) -> int:
     return int(number)
 
 
+def half(text: str) -> str:
+    """Reads the dtype that autocast is to compute in. Raises ArgumentTypeError for another one."""
+    try:
+        return parse(text, HALF, "dtype that autocast can compute in")
+    except UnknownDtypeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def reaches(findings: Sequence[Any], level: str | None) -> bool:
     """Whether any finding is as severe as a level, or more."""
     return level is not None and any(f.severity in SEVERITIES[SEVERITIES.index(level) :] for f in findings)
@@ -139,14 +150,11 @@ def writable(option: str, file: Path) -> Path:
 
 
 def saved_trace(file: Path) -> View:
-    """The trace in a file. Raises UsageError where there is none, or it cannot be read."""
-    from ..saved import TraceFileError
+    """The trace in a file. Raises UsageError where none can be read, TraceFileError for another kind of file."""
     from ..view import load
 
     try:
         return load(file)
-    except TraceFileError as error:
-        raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}. Give a file that dtypetrace run --save wrote"

@@ -10,13 +10,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import UnknownCodeError
 from ..tables.codes import TITLES
 
 PAGES = Path(__file__).parents[1] / "tables" / "code_pages"
-
-
-class UnknownCode(LookupError):
-    """No page explains the request. The text says so in one line, with what can be asked instead."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ _PARTS = re.compile(
 
 @functools.cache
 def page(code: str) -> CodePage:
-    """The page of a code such as ``"DT101"``. Raises UnknownCode, ValueError for a file that lacks a part."""
+    """The page of a code such as ``"DT101"``. Raises UnknownCodeError, ValueError for a file that lacks a part."""
     if code not in TITLES:
         number = code.removeprefix("DT")
         nearest = (
@@ -58,7 +55,7 @@ def page(code: str) -> CodePage:
             else ""
         )
         hint = f"The nearest is {nearest}" if nearest else "Codes look like DT101"
-        raise UnknownCode(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
+        raise UnknownCodeError(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
     text = PAGES.joinpath(f"{code}.md").read_text("utf-8")
     parts = _PARTS.fullmatch(text)
     if parts is None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..program import UsageError
+from ..errors import UsageError
 from . import arguments
 
 if TYPE_CHECKING:

@@ -10,13 +10,14 @@ import re
 import sys
 from typing import IO, Any
 
-from ..program import UsageError
+from ..errors import UnknownCodeError
+from ..tables.dtypes import REAL
 from ..tables.refusals import Refusal, in_words, recognise
 from ..terminal import width
-from .code_pages import CodePage, UnknownCode, listing, page
+from .code_pages import CodePage, listing, page
 from .notices import notice_for
 
-__all__ = ["ExplainCommand", "UnknownCode", "explain", "show"]
+__all__ = ["ExplainCommand", "explain", "show"]
 
 
 class ExplainCommand:
@@ -35,18 +36,15 @@ class ExplainCommand:
         parser.add_argument("words", nargs="*", metavar="CODE", help="a finding's code, or the text of an exception")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        try:
-            show(" ".join(options.words), sys.stdout)
-        except UnknownCode as error:
-            raise UsageError(str(error)) from None
+        show(" ".join(options.words), sys.stdout)
         return SystemExit(0)
 
 
 def explain(what: str | BaseException = "") -> str:
     """What a finding's code means, as Markdown. An error, or its message, is looked up. Without an argument: all codes.
 
-    Raises UnknownCode (a LookupError) for a code that does not exist and a message that is not about a dtype, TypeError
-    for any other type.
+    Raises UnknownCodeError (a LookupError) for a code that does not exist and a message that is not about a dtype,
+    TypeError for any other type.
 
     >>> explain("DT110").splitlines()[0]
     '# DT110: a Python scalar does not fit into the dtype of the tensor'
@@ -76,7 +74,7 @@ def _looked_up(what: str | BaseException) -> tuple[str, CodePage | None]:
         return notice.meaning, page(notice.code) if notice.code else None
     refusal = _recognised(what)
     if refusal is None:
-        raise UnknownCode(
+        raise UnknownCodeError(
             "dtypetrace knows no dtype error with this message. Paste the last lines of the traceback as they are; "
             "dtypetrace explain lists all codes"
         )
@@ -141,8 +139,21 @@ def _said(refusal: Refusal) -> str:
         else _ASKED.get(refusal.wants, "")
     )
     return (
-        f"The message names {said}{asked}. Which line decided {'them' if several else 'it'}: dtypetrace run script.py"
+        f"The message names {said}{asked}. {_CODES if _packed(refusal) else ''}"
+        f"Which line decided {'them' if several else 'it'}: dtypetrace run script.py"
     )
+
+
+_CODES = (
+    "Eight-bit integers in a matmul are mostly a quantised weight: codes, and not the numbers that they stand for, so "
+    "a cast gives wrong results. Call the module itself, which dequantises them, and not a function with its weight. "
+)
+
+
+def _packed(refusal: Refusal) -> bool:
+    """Whether a matmul met floating numbers and bytes: 4-bit weights are packed in uint8, others are int8."""
+    given = set(refusal.dtypes.values())
+    return refusal.code == "DT101" and not given.isdisjoint({"uint8", "int8"}) and not given.isdisjoint(REAL)
 
 
 # ---------------------------------------------------------------- on a terminal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..program import UsageError
+from ..errors import UsageError
 from . import arguments
 
 

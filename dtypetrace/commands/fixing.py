@@ -11,9 +11,9 @@ from pathlib import Path
 
 from .. import report
 from ..autofix import Outcome, Proof, Repair, RunFailed, Runner, describe
+from ..errors import UsageError
 from ..lora.verdict import Retraining
 from ..parts import attempt, collected
-from ..program import UsageError
 from ..render import diffs
 from ..render import retraining as retraining_views
 from ..repair.training import Learning, learning, not_learning

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..program import UsageError
+from ..errors import UsageError
 from . import arguments
 
 
@@ -30,7 +30,7 @@ class MergeCommand:
         add("--html", type=Path, metavar="F", help="write the report as one HTML file that needs no network")
         add("--json", type=Path, metavar="F", help="write the findings as JSON")
         add("--save", type=Path, metavar="F", help="save the joined trace, for dtypetrace show")
-        arguments.add_fail_on(parser, "exit with 1 if a finding is this severe or more")
+        arguments.add_fail_on(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from .. import report

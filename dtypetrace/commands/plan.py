@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..program import UsageError
+from ..errors import UsageError
 from . import arguments
 
 if TYPE_CHECKING:
@@ -58,8 +58,10 @@ class PlanCommand:
         )
         add(
             "--narrow",
-            choices=("bfloat16", "float16"),
-            help="ask how much of a float32 program can run in this dtype, by running its models under autocast",
+            type=arguments.half,
+            metavar="DTYPE",
+            help="ask how much of a float32 program can run in this dtype (bfloat16, float16), by running its models "
+            "under autocast",
         )
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:

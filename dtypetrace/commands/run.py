@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..errors import UsageError
 from ..parts import collector_paused
-from ..program import AfterImport, Program, UsageError, interrupts_held, show
+from ..program import AfterImport, Program, interrupts_held, show
 from ..terminal import seen_lines
 from . import arguments, dry_run, progress, rank_parts
 from .progress import Progress
@@ -111,7 +112,7 @@ class RunCommand:
             help="watch the first 3 steps (--trace-steps changes the 3), then one step in N; others are only counted",
         )
         arguments.add_format(parser)
-        arguments.add_fail_on(parser, "exit with 1 instead of 0 if a finding is this severe or more")
+        arguments.add_fail_on(parser)
         add(
             "--ignore",
             type=arguments.codes,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..program import UsageError
+from ..errors import UsageError
 from . import arguments
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ShowCommand:
             "train.py:12=float32, autocast=off; may be given several times",
         )
         arguments.add_format(parser)
-        arguments.add_fail_on(parser, "exit with 1 if a finding is this severe or more")
+        arguments.add_fail_on(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from .. import report
@@ -59,7 +59,7 @@ class ShowCommand:
         json = arguments.writable("--json", options.json) if options.json else None
         output = arguments.writable("--output", options.output) if options.output else None
         form = "text" if output else options.format
-        answer = _forecast(trace, dict(options.what_if)) if options.what_if else None
+        answer = repr(trace.what_if(dict(options.what_if))) if options.what_if else None
         outputs: list[Callable[[], None]] = [(lambda: print(answer)) if answer else (lambda: _print(trace, form))]
         if options.operators:
             outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
@@ -99,14 +99,3 @@ def _change(text: str) -> tuple[str, str]:
     if not (name and equals and dtype):
         raise argparse.ArgumentTypeError(f"{text!r} is no NAME=DTYPE, such as vae=bfloat16")
     return name, dtype
-
-
-def _forecast(trace: View, changes: dict[str, str]) -> str:
-    """The text of what the run would have done. Raises UsageError for names that were not recorded."""
-    from ..foresight import UnknownNameError
-
-    autocast = changes.pop("autocast", None)
-    try:
-        return repr(trace.what_if(changes, autocast=autocast))
-    except UnknownNameError as error:
-        raise UsageError(str(error)) from None

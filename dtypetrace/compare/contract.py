@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .. import graph
+from ..errors import ContractError
 from ..records import Op, Origin, Recording
 from ..tables.dtypes import FLOATING
 from ..tables.operators import is_cast, is_move
@@ -30,10 +31,6 @@ _DECIDE = {"computes": _COMPUTED, "outputs": _COMPUTED, "state": ("parameters",)
 _LINES = re.compile(r"# autocast (\S+): (.+)")
 _SECTION = re.compile(r"\[(.+)\]")
 _FACT = re.compile(r"(\w[\w ]*): (.+)")
-
-
-class ContractError(ValueError):
-    """A text that is no contract."""
 
 
 @dataclass

@@ -4,8 +4,9 @@ rules.
 Pure: no torch, no model, no text. ``what_if`` is for people; ``refused_after`` checks a fix before it is advised.
 """
 
-from .carry import Replay, given_again, predict, refused_after, refused_again, refused_with
-from .changes import DtypeChange, UnknownNameError, resolve
+from .calls import predict, refused_with
+from .carry import Replay, given_again, refused_after, refused_again
+from .changes import DtypeChange, resolve
 from .forecast import Forecast, Predicted, what_if
 
 __all__ = [
@@ -13,7 +14,6 @@ __all__ = [
     "Forecast",
     "Predicted",
     "Replay",
-    "UnknownNameError",
     "given_again",
     "predict",
     "refused_after",

@@ -1,30 +1,27 @@
 """Propagates changed dtypes through the ops of a recording, op by op, from the ops that made their operands.
 
-Three things are not recorded and are assumed. A gradient has the dtype of the tensor that it is the gradient of,
-because the engine casts it so. A cast of autocast's is not an op of its own: what autocast does to an op's operands is
-worked out again. A cast that torch makes inside a function ends in the dtype of the function's first operand, if it did
-before, and so does a number that the function turns into a tensor.
+Some things are not recorded and are assumed. A gradient has the dtype of the tensor that it is the gradient of,
+because the engine casts it so; a tensor that autograd saved has the dtype in which the forward op computed with it. A
+cast of autocast's is not an op of its own: what autocast does to an op's operands is worked out again. A cast that
+torch makes inside a function ends in the dtype of the function's first operand, if it did before, and so does a number
+that the function turns into a tensor. An optimizer's step is worked out from the parameters as they would be: its
+gradients and its state have their dtypes, as far as they did before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any
 
 from .. import graph
 from ..records import Event, Input, Op, Read, Recording, Refused, Unchanged, Witness
-from ..tables import autocast, operator_rules
-from ..tables.dtypes import DTYPES, FLOATING, REAL, wider
-from ..tables.operators import ABOVE_DISPATCHER, NAMED_CASTS, REFUSED_IN_PYTHON, is_cast, name_of
-from ..tables.rule_language import Call, Given, Gives, Number, Prediction, Refuses, Unknown
+from ..tables import autocast
+from ..tables.dtypes import DTYPES, FLOATING, wider
+from ..tables.operators import NAMED_CASTS, is_cast, name_of
+from ..tables.rule_language import Gives, Prediction, Refuses
+from .calls import NONE, guess, predict, refused_with, spread, tensors, widens
 from .changes import DtypeChange, Parameters
-
-NONE: Mapping[int, Any] = MappingProxyType({})
-PYTHON = "python "
-"""How the dtype of a Python number begins, among the operands of a refused call."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +48,24 @@ class Replay:
         self.parameters = Parameters(recording, change)
         self.ops: list[Carried] = []
         self._first: dict[tuple[str, int, str, str], str] = {}
+        self._steps: dict[str, dict[int, Carried]] = {}
+        """What the optimizer's ops would do with the parameters of each dtype that there would be."""
+        self._cast_to: dict[int, str] = {}
+        """What a cast under autocast would end in, as the op after it takes its result."""
+        self._stepped = ""
+        """The dtype of those that are stepped now."""
         for number, op in enumerate(recording.ops):
-            self.ops.append(self._carried(number, op))
+            self.ops.append(self._step(number, op) if op.phase == "optimizer" else self._carried(number, op))
 
     # ------------------------------------------------------------ operands
 
     def dtype_of(self, op: Op, operand: Input) -> str:
         """The dtype that an operand has after the change."""
-        changed = self.parameters.dtype(op, operand)
         if operand.dtype not in DTYPES:
             return operand.dtype
+        if (stepped := self._of_stepped(op, operand)) is not None:
+            return stepped
+        changed = self.parameters.dtype(op, operand)
         dtype = changed or operand.dtype
         if changed is None:
             if operand.holder != "parameter" and 0 <= operand.producer < len(self.ops):
@@ -68,6 +73,31 @@ class Replay:
             else:
                 dtype = self.change.births.get(operand.event, operand.dtype)
         return self._cast_between(op, operand, dtype)
+
+    def _of_stepped(self, op: Op, operand: Input) -> str | None:
+        """The dtype of a parameter that is stepped, of its gradient or its state; None for another operand.
+
+        A record of the optimizer's stands for the calls of all parameters, so what it was given first says nothing.
+        """
+        made = self.recording.ops[operand.producer] if operand.producer >= 0 else None
+        gradient = operand.holder == "gradient" or made is not None and made.phase == "backward"
+        after = self.parameters.stepped.get(operand.dtype, ())
+        if op.phase != "optimizer":  # a gradient on its way: clipped, averaged, unscaled
+            own = len(after) == 1 and gradient and op.phase != "backward"
+            return next(iter(after)) if own else None
+        state = operand.holder == "state" or made is None and operand.holder is None and bool(operand.shape)
+        mine = operand.holder == "parameter" or gradient or state
+        return self._stepped if mine and self._stepped in after else None
+
+    def _step(self, number: int, op: Op) -> Carried:
+        """What an op of the optimizer would do: the first refusal, else what it would do to most parameters."""
+        asked: dict[str, Carried] = {}
+        for dtype in self.parameters.trained:
+            self._stepped = dtype
+            asked[dtype] = self._steps.setdefault(dtype, {})[number] = self._carried(number, op)
+        self._stepped = ""
+        found = list(asked.values()) or [self._carried(number, op)]
+        return next((carried for carried in found if carried.code), found[0])
 
     def _cast_between(self, op: Op, operand: Input, dtype: str) -> str:
         """The dtype of an operand after a cast that changed nothing when it was recorded but would change it now.
@@ -110,7 +140,8 @@ class Replay:
         cast = self.change.results.get(producer)
         if cast is not None and user not in self.change.inside and (cast in FLOATING) == (recorded in FLOATING):
             return cast
-        before, now = self.recording.ops[producer], self.ops[producer]
+        before = self.recording.ops[producer]
+        now = self._steps.get(self._stepped, {}).get(producer) or self.ops[producer]
         if recorded in before.outputs:
             return now.outputs[before.outputs.index(recorded)]
         written = [n for n in before.written if n < len(before.inputs) and before.inputs[n].dtype == recorded]
@@ -134,6 +165,9 @@ class Replay:
         if op.named in FLOATING:  # softmax(dtype=torch.float32) casts first
             given = tuple(op.named if i.dtype == op.named and d in FLOATING else d for i, d in zip(op.inputs, given))
         effective = self._after_autocast(op, given)
+        for i, dtype in zip(op.inputs, effective):
+            if i.producer >= 0 and self.recording.ops[i.producer].autocast and is_cast(self.recording.ops[i.producer]):
+                self._cast_to.setdefault(i.producer, dtype)
         before = tuple(i.dtype for i in op.inputs)
         if effective == before:
             return Carried(effective, op.outputs)
@@ -161,11 +195,13 @@ class Replay:
         return found
 
     def _gradients(self, op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The operands of a backward op: incoming gradients have the dtype of its forward op's results."""
+        """The operands of a backward op: incoming gradients have the dtype of its forward op's results, and what was
+        saved for it has the dtype in which the forward op computed with it, after autocast's cast."""
         forward, now = self.recording.ops[op.of], self.ops[op.of]
+        saved = {_made(i): dtype for i, dtype in zip(forward.inputs, now.inputs)}
+        found = [saved.get(_made(i)) or self._cast_to.get(i.producer, dtype) for i, dtype in zip(op.inputs, given)]
         if not forward.outputs or not now.outputs:
-            return given
-        found = list(given)
+            return tuple(found)
         for n, i in enumerate(op.inputs):
             made = self.recording.ops[i.producer] if i.producer >= 0 else None
             if made is not None and made.phase == "backward" and made.of != op.of and i.dtype in forward.outputs:
@@ -199,15 +235,30 @@ class Replay:
             return recorded  # softmax(dtype=torch.float32)
         if op.op in NAMED_CASTS:
             return self._named(self._event_of(number), recorded)
-        if op.autocast or given[0] == recorded:
-            return given[0] if op.autocast and self._is_autocasts(op) else recorded
+        if op.autocast and self._is_autocasts(op):
+            return given[0]
+        if given[0] == recorded:
+            return recorded
+        if wider(recorded, op.inputs[0].dtype) and wider(given[0], recorded):
+            return given[0]  # a function that computes in no less than float32 leaves float64 as it is
         first = self._first.get(_function(op), "")
         before = self._recorded_first(op)
         return first if before == recorded and first else recorded
 
     def _is_autocasts(self, op: Op) -> bool:
-        region = op.autocast.partition(":")[2]
-        return op.outputs[0] in (region, "float32")
+        """Whether autocast made a cast, and not the function that it is in: autocast casts what a function is given, in
+        the direction of the function's rule. Which operator inside a function without a rule is meant is not known."""
+        device, _, region = op.autocast.partition(":")
+        rule = autocast.policy(op.op, "", device)
+        to = {"lower": (region,), "float32": ("float32",)}.get(rule, (region, "float32"))
+        return op.outputs[0] in to and not (rule and self._inside(op, op.inputs[0]))
+
+    def _inside(self, op: Op, operand: Input) -> bool:
+        """Whether the function that an op is in made its operand, and did not cast what it was given for autocast."""
+        if operand.producer < 0:
+            return False
+        made = self.recording.ops[operand.producer]
+        return _function(made) == _function(op) and not (is_cast(made) and made.autocast and self._is_autocasts(made))
 
     def _of_forward(self, op: Op, recorded: str) -> str:
         """The backward of a cast returns the dtype of the cast's operand."""
@@ -282,21 +333,24 @@ class Replay:
             device = device or op.device.partition(":")[0]
         if not region:
             return given
-        return autocast.cast(autocast.policy(op.op, name_of(op), device), given, region)
+        cast = autocast.cast(autocast.policy(op.op, name_of(op), device), given, region)
+        if not autocast.policy(op.op, "", device):
+            return cast  # the rule is the operator's, whatever function calls it
+        return tuple(had if self._inside(op, i) else now for i, had, now in zip(op.inputs, given, cast))
 
     def _asked(self, op: Op, before: tuple[str, ...], given: tuple[str, ...]) -> Carried:
         outcome = predict(op, before, given)
         ran = self._ran.get((op.aten, given))
         if ran is not None and isinstance(outcome, Refuses):
             outcome = Gives(ran)  # the table depends on arguments that are not recorded; what ran is known to run
-        widens = _widens(given, outcome) and not _widens(before, Gives(op.outputs))
+        widened = widens(given, outcome) and not widens(before, Gives(op.outputs))
         if isinstance(outcome, Gives):
-            made = outcome.dtypes if len(outcome.dtypes) == len(op.outputs) else _spread(outcome.dtypes, op.outputs)
-            return Carried(given, made, widens=widens)
-        guess = _guess(before, given, op.outputs)
+            made = outcome.dtypes if len(outcome.dtypes) == len(op.outputs) else spread(outcome.dtypes, op.outputs)
+            return Carried(given, made, widens=widened)
+        guessed = guess(before, given, op.outputs)
         if isinstance(outcome, Refuses):
-            return Carried(given, guess, code=outcome.code)
-        return Carried(given, guess, unknown=outcome.why)
+            return Carried(given, guessed, code=outcome.code)
+        return Carried(given, guessed, unknown=outcome.why)
 
 
 def _taken(recording: Recording) -> Iterator[Sequence[Input | Witness]]:
@@ -305,83 +359,14 @@ def _taken(recording: Recording) -> Iterator[Sequence[Input | Witness]]:
     yield from (refused.witnesses for refused in recording.refused)
 
 
-def _function(op: Op) -> tuple[str, int, str, str]:
-    """The key that distinguishes the calls of a function, as far as recorded."""
-    return op.op, op.place, op.module, op.phase
-
-
-def _spread(made: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
-    """One dtype for all results, or as many as there are."""
-    return tuple(made[min(n, len(made) - 1)] for n in range(len(outputs))) if made else tuple(outputs)
-
-
-def _widens(given: Sequence[str], outcome: Prediction) -> bool:
-    """Whether an op's first result is wider than one of its floating operands although the operands disagree."""
-    if not isinstance(outcome, Gives) or not outcome.dtypes:
-        return False
-    floating = {d for d in given if d in REAL}
-    return len(floating) > 1 and any(wider(outcome.dtypes[0], d) for d in floating)
-
-
-def _guess(before: Sequence[str], given: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
-    """Results after a repaired refusal, or of an op without a rule: they follow the first operand that had their dtype
-    before."""
-    like = dict(zip(reversed(before), reversed(given)))
-    return tuple(like.get(d, d) for d in outputs)
-
-
-# ---------------------------------------------------------------- predicting
-
-
-def predict(op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
-    """What an op does with other operands, checked against what it did with its own.
-
-    The table may need arguments that are not recorded. Only those of its answers count that agree with what was seen.
-    """
-    table = operator_rules.table()
-    above = ABOVE_DISPATCHER.get(op.op)
-    if above is not None and name_of(op).startswith(above):
-        outcome = _certain(table, op.op, op, before, given)
-        if isinstance(outcome, Refuses):
-            return outcome
-    return _certain(table, op.aten, op, before, given)
-
-
-def _certain(table: operator_rules.Table, name: str, op: Op, before: Sequence[str], given: Sequence[str]) -> Prediction:
-    first: Prediction | None = None
-    for numbers in NUMBERS:
-        seen = table.possible(name, replace(_call(op, before), numbers=numbers))
-        agreeing = [dict(assumed) for assumed, outcome in seen.items() if _agrees(outcome, op.outputs)]
-        first = first or next(iter(seen.values()))
-        if agreeing:
-            after = table.possible(name, replace(_call(op, given), numbers=numbers))
-            found = {outcome for assumed, outcome in after.items() if _fits(dict(assumed), agreeing)}
-            return found.pop() if len(found) == 1 else Unknown("it depends on arguments that are not recorded")
-    return first if isinstance(first, Unknown) else Unknown("it did something else than the table says")
-
-
-NUMBERS: tuple[tuple[Number, ...] | None, ...] = (None, (Number("int"),), (Number("float"),), (Number("complex"),))
-"""The Python numbers that an op may have been called with: they are not recorded, and what came out shows which kind.
-``None``, unknown, is right where they change nothing, as with floating operands."""
-
-
-def _fits(assumed: Mapping[str, bool], agreeing: Sequence[Mapping[str, bool]]) -> bool:
-    """Whether an answer assumes nothing that contradicts what was seen."""
-    return any(all(assumed.get(k, v) == v for k, v in one.items()) for one in agreeing)
-
-
 def _made(operand: Input) -> tuple[int, int]:
+    """What tells two operands apart: the op that made each, else the event that decided its dtype."""
     return operand.producer, operand.event if operand.producer < 0 else -1
 
 
-def _call(op: Op, dtypes: Sequence[str]) -> Call:
-    operands = tuple(Given(d, len(i.shape), 0 in i.shape) for d, i in zip(dtypes, op.inputs))
-    outs = len(op.written) if op.effect == "write" and 0 not in op.written else 0
-    return Call(operands, outs=outs)
-
-
-def _agrees(outcome: Prediction, outputs: Sequence[str]) -> bool:
-    return isinstance(outcome, Gives) and (not outcome.dtypes or _spread(outcome.dtypes, outputs) == tuple(outputs))
+def _function(op: Op) -> tuple[str, int, str, str]:
+    """The key that distinguishes the calls of a function, as far as recorded."""
+    return op.op, op.place, op.module, op.phase
 
 
 def operands_of(run: Replay, refused: Refused) -> Iterator[tuple[str, str]]:
@@ -397,7 +382,7 @@ def _dtype_after(run: Replay, refused: Refused, w: Witness) -> str:
 
 def given_again(run: Replay, refused: Refused, casts: Mapping[int, str] = NONE) -> dict[int, str]:
     """The dtypes of a refused call's tensors after a change, by index. ``casts``: dtypes that the call casts to."""
-    return {w.index: casts.get(w.index) or _dtype_after(run, refused, w) for w in _tensors(refused)}
+    return {w.index: casts.get(w.index) or _dtype_after(run, refused, w) for w in tensors(refused)}
 
 
 def refused_again(
@@ -406,57 +391,6 @@ def refused_again(
     """What becomes of a call that was refused, after a change. ``casts``: what is cast in the call, by index;
     ``numbers``: the Python numbers that are written instead."""
     return refused_with(refused, given_again(run, refused, casts), numbers)
-
-
-def refused_with(refused: Refused, now: Mapping[int, str], numbers: Mapping[int, float] = NONE) -> Prediction:
-    """What becomes of a call that was refused, if its tensors have other dtypes, or its Python numbers other values, by
-    index; the others stay."""
-    before = _refused_call(refused, {}, {})
-    after = _refused_call(refused, now, numbers)
-    table = operator_rules.table()
-    if after == before:
-        return Refuses(refused.code)
-    if (forbidden := REFUSED_IN_PYTHON.get(refused.op)) is not None:
-        return Refuses(refused.code) if forbidden & {g.dtype for g in after.operands} else Gives(())
-    named = [name for name in (refused.op, refused.aten or "") if name in table and name not in ENGINE]
-    for name in named:
-        seen = table.possible(name, before)
-        kept = [dict(a) for a, outcome in seen.items() if isinstance(outcome, Refuses)]
-        answers = {o for a, o in table.possible(name, after).items() if _fits(dict(a), kept)} if kept else set()
-        if answers:
-            return answers.pop() if len(answers) == 1 else NO_RULE
-    return NO_RULE if named or refused.wants != "agree" else _agreed(refused, after)
-
-
-NO_RULE = Unknown("no rule says what this call does")
-ENGINE = frozenset({"backward", "grad"})
-"""What these refuse is refused by the autograd engine, or by what it calls: hooks, and reducers of gradients."""
-
-
-def _refused_call(refused: Refused, now: Mapping[int, str], numbers: Mapping[int, float]) -> Call:
-    operands = (Given(now.get(w.index, w.dtype), len(w.shape), 0 in w.shape) for w in _tensors(refused))
-    scalars = (_number(w, numbers) for w in refused.witnesses if w.dtype.startswith(PYTHON))
-    known = tuple(n for n in scalars if n is not None)
-    return Call(tuple(operands), known or None)
-
-
-def _number(scalar: Witness, numbers: Mapping[int, float]) -> Number | None:
-    """A Python number of a refused call; None where its value was not recorded."""
-    try:
-        return Number(scalar.dtype.removeprefix(PYTHON), abs(numbers.get(scalar.index, float(scalar.name))))
-    except ValueError:
-        return None
-
-
-def _tensors(refused: Refused) -> list[Witness]:
-    """The tensors of a refused call, in the order of its arguments."""
-    return sorted((w for w in refused.witnesses if not w.dtype.startswith(PYTHON)), key=lambda w: w.index)
-
-
-def _agreed(refused: Refused, after: Call) -> Prediction:
-    """What the engine does, or a communication of several ranks, for which there is no operator: what they refuse with
-    says that the operands must agree."""
-    return Refuses(refused.code) if len(set(after.floating)) > 1 else Gives(())
 
 
 @dataclass(frozen=True)

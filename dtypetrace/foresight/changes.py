@@ -6,16 +6,16 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from .. import graph
+from ..errors import UnknownNameError
 from ..records import Input, Op, Parameter, Recording
-from ..tables.dtypes import DTYPES, FLOATING
+from ..tables.dtypes import DTYPES, FLOATING, REAL, parse
 
 INTEGERS = frozenset(d.name for d in DTYPES.values() if d.kind == "integer" and not d.storage_only)
-
-
-class UnknownNameError(ValueError):
-    """Nothing of that name was recorded, or no such dtype exists."""
+AUTOCAST, OFF = "autocast", "off"
+"""The name that a change of autocast is given by, and the value for none."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,20 @@ class DtypeChange:
     inside: frozenset[int] = frozenset()
 
 
-def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | None = None) -> DtypeChange:
+def resolve(recording: Recording, changes: Mapping[str, Any], autocast: Any = None) -> DtypeChange:
     """The change for these names: a module, a parameter, a tensor's name where it was born, or ``file.py:12``.
 
-    An integer dtype is for tensors that were born as integers, which have no names and are given by their line. Raises
-    UnknownNameError for a name that matches nothing recorded, and for what is no dtype to compute in.
+    A dtype is given in any way that :func:`dtypes.parse` knows. An integer dtype is for tensors that were born as
+    integers, which have no names and are given by their line. ``autocast`` may stand among the names, too. Raises
+    UnknownNameError for a name that matches nothing recorded, UnknownDtypeError for what is no dtype to compute in.
     """
     births: dict[int, str] = {}
     modules: dict[str, str] = {}
     for name, spelled in changes.items():
-        dtype = _dtype(spelled)
+        if name == AUTOCAST:
+            autocast = spelled
+            continue
+        dtype = parse(spelled, FLOATING | INTEGERS, "dtype to compute in")
         full = _modules(recording, name)
         if full and dtype not in FLOATING:
             raise UnknownNameError(f"{name} has floating weights, and {dtype} is no floating dtype")
@@ -54,17 +58,8 @@ def resolve(recording: Recording, changes: Mapping[str, str], autocast: str | No
         if not full and not born:
             kind = "" if dtype in FLOATING else " with integers"
             raise UnknownNameError(f"nothing called {name!r} was recorded{kind}{_near(recording, name)}")
-    region = autocast if autocast in (None, "off") else _dtype(autocast or "", FLOATING)
+    region = autocast if autocast in (None, OFF) else parse(autocast, REAL, "dtype that autocast computes in")
     return DtypeChange(births, modules, region)
-
-
-def _dtype(spelled: str, known: frozenset[str] = FLOATING | INTEGERS) -> str:
-    name = spelled.removeprefix("torch.")
-    if name not in known:
-        near = difflib.get_close_matches(name, sorted(known), 1)
-        kind = "dtype to compute in" if known is not FLOATING else "floating dtype"
-        raise UnknownNameError(f"{spelled!r} is no {kind}" + (f"; did you mean {near[0]}?" if near else ""))
-    return name
 
 
 def _modules(recording: Recording, name: str) -> list[str]:
@@ -114,11 +109,20 @@ class Parameters:
 
     def __init__(self, recording: Recording, change: DtypeChange) -> None:
         self._modules = change.modules
-        self._changed = [(p, dtype) for p in recording.parameters if (dtype := self._of(p.name)) is not None]
-        mine = {p.event for p, _ in self._changed}
-        shared = {p.event for p in recording.parameters if self._of(p.name) is None}
-        self._events = {p.event: dtype for p, dtype in self._changed if p.event not in shared and p.event >= 0}
-        self._sizes = {(p.event, p.size) for p, _ in self._changed if p.event in mine}
+        known = list(_known(recording))
+        changed = [(p, dtype) for p in known if (dtype := self._of(p.name)) is not None]
+        shared = {p.event for p in known if self._of(p.name) is None}
+        self._events = {p.event: dtype for p, dtype in changed if p.event not in shared and p.event >= 0}
+        self._sizes = {(p.event, p.size) for p, _ in changed}
+        sizes: dict[tuple[str, str], int] = {}
+        for p in known:
+            pair = p.dtype, self._of(p.name) or change.births.get(p.event, p.dtype)
+            sizes[pair] = sizes.get(pair, 0) + (p.size if p.trained else 0)
+        pairs = sorted((pair for pair, size in sizes.items() if size), key=lambda pair: -sizes[pair])
+        self.trained = tuple(dict.fromkeys(after for _, after in pairs))
+        """The dtypes that trained parameters would have, that of most numbers first."""
+        self.stepped = {before: {a for b, a in pairs if b == before} for before, _ in pairs}
+        """The same by the dtype that they have in the recording."""
 
     def _of(self, name: str) -> str | None:
         """The dtype that a change gives a parameter, or the contents of a module: that of the longest matching name."""
@@ -141,5 +145,15 @@ class Parameters:
         return self._of(parameter.name) or parameter.dtype
 
 
-def is_known(dtype: str) -> bool:
-    return dtype in DTYPES
+def _known(recording: Recording) -> Iterator[Parameter]:
+    """Every floating parameter: as it was at the end, or where a module's op took it, if it was gone by then."""
+    here = {p.name for p in recording.parameters}
+    stepped = {(u.event, prod(u.shape)) for u in recording.updates if u.held and not u.frozen}
+    yield from recording.parameters
+    for op in recording.ops:
+        for i in op.inputs if op.module and op.phase in ("forward", "recompute") else ():
+            name = f"{op.module}.{i.name}" if i.name else op.module
+            if i.holder == "parameter" and name not in here and not any(n.startswith(f"{name}.") for n in here):
+                here.add(name)
+                size = prod(i.shape)
+                yield Parameter(name, i.dtype, size, i.event, not stepped or (i.event, size) in stepped)

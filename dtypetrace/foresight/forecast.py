@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .. import graph
 from ..records import FORWARD, Place, Recording
 from ..tables import operator_rules
-from ..tables.dtypes import FLOATING, bytes_of
+from ..tables.dtypes import FLOATING, bytes_of, parse
 from ..tables.operators import flops, is_cast, is_move, result_bytes
 from ..tables.rule_language import Gives
 from .carry import Replay, operands_of, refusals, refused_again
-from .changes import DtypeChange, resolve
+from .changes import AUTOCAST, DtypeChange, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,12 @@ class Forecast:
         return not (self.refused or self.still)
 
 
-def what_if(recording: Recording, changes: Mapping[str, str] | DtypeChange, autocast: str | None = None) -> Forecast:
+def what_if(recording: Recording, changes: Mapping[str, Any] | DtypeChange, autocast: Any = None) -> Forecast:
     """What the run would have done with other dtypes.
 
     changes: names to dtypes, see :func:`resolve`. autocast: the dtype that autocast computes in during forward,
-    ``"off"`` for no autocast, None for autocast as recorded. Raises UnknownNameError for names that match nothing.
+    ``"off"`` for no autocast, None for autocast as recorded. Raises UnknownNameError for names that match nothing,
+    UnknownDtypeError for what is no dtype.
     """
     change = changes if isinstance(changes, DtypeChange) else resolve(recording, changes, autocast)
     run = Replay(recording, change)
@@ -89,7 +91,7 @@ def what_if(recording: Recording, changes: Mapping[str, str] | DtypeChange, auto
     mended = (n for n, r in enumerate(recording.refused) if isinstance(refused_again(run, r), Gives))
     return Forecast(
         change,
-        {} if isinstance(changes, DtypeChange) else dict(changes),
+        {} if isinstance(changes, DtypeChange) else {n: parse(d) for n, d in changes.items() if n != AUTOCAST},
         refused=tuple(_of_op(run, a.op, a.code) for a in after if a.op >= 0),
         still=tuple(_of_refused(run, a.refused, a.code) for a in after if a.refused >= 0),
         mended=tuple(_of_refused(run, n, "") for n in mended),

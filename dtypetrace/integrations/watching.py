@@ -12,15 +12,12 @@ from typing import Any
 
 from ..commands.arguments import codes, reaches
 from ..commands.preflight import preflight
+from ..errors import FoundError
 from ..records import SEVERITIES, Finding, Place
 from ..tracing import Trace, check_watch_every
 
 Log = Callable[[Mapping[str, float]], None]
 """The trainer's own way to log metrics."""
-
-
-class FoundError(RuntimeError):
-    """Ends a run that was to end with such findings (``fail_on=``)."""
 
 
 class FirstSteps:

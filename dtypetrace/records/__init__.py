@@ -8,12 +8,22 @@ written as JSON without keeping memory alive. References inside a recording are 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..terminal import seen
+from .findings import Cast as Cast
+from .findings import Chain as Chain
+from .findings import Edit as Edit
+from .findings import Finding as Finding
+from .findings import Fix as Fix
+from .findings import FlowStep as FlowStep
+from .findings import Inserted as Inserted
+from .findings import Operand as Operand
+from .findings import Origin as Origin
+from .findings import Raised as Raised
+from .findings import Reach as Reach
+from .findings import Sources as Sources
 from .measurements import Compared as Compared
 from .measurements import Parameter as Parameter
 from .measurements import Plan as Plan
@@ -183,17 +193,6 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """One operand of a refused call that autofix cast. ``back``: the call's results were cast back to ``source``."""
-
-    argument: str
-    source: str
-    to: str
-    count: int = 1
-    back: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """One distinct call that raised because of a dtype."""
 
@@ -245,23 +244,6 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The lines of the program that views show, by file and line number."""
-
-    lines: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    begins: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The first line of each marked expression that begins above its mark, by file and by ``line:column`` of the
-    mark."""
-
-    def line(self, file: str, line: int) -> str:
-        return self.lines.get(file, {}).get(str(line), "")
-
-    def begin(self, frame: Frame) -> int | None:
-        """The first line of the expression in which a frame was, if that is above the frame's own line."""
-        return self.begins.get(frame.file, {}).get(f"{frame.line}:{frame.column}")
-
-
-@dataclass(frozen=True, slots=True)
 class Recording:
     """Everything that was seen, as plain data."""
 
@@ -300,192 +282,6 @@ class Recording:
     def line(self, file: str, line: int) -> str:
         """A source line that a report may quote; empty for all other lines."""
         return self.sources.line(file, line)
-
-
-# ---------------------------------------------------------------- what rules find
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The event that decided a tensor's dtype."""
-
-    kind: str
-    name: str | None
-    op: str | None
-    place: Place
-    explicit: bool = False
-    """Whether the program named the dtype there; else it came from a default."""
-
-    @property
-    def file(self) -> str:
-        return self.place.file
-
-    @property
-    def line(self) -> int:
-        return self.place.line
-
-    @property
-    def function(self) -> str:
-        return self.place.function
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """One operand of a finding. shape is in elements; a Python scalar has dtype ``python float`` and shape (). The
-    fields after ``origin`` are not in the JSON report."""
-
-    index: int
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    device: str
-    holder: str | None
-    origin: Origin
-    written: str = ""
-    """How the call writes it (``q * turn``), where that is short and it has no name of its own."""
-    handed: bool = False
-    """Whether ``written`` is from the user's own call further out, which passed it to a library."""
-
-    @property
-    def shown(self) -> str:
-        """How to show it: its own name, else the expression in the call, else the argument's name."""
-        return self.written or self.name
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStep:
-    """One step from an origin towards the op where it matters. ``how`` is ``value``, ``cast``, ``attribute``,
-    ``promotion``, ``autocast`` or ``copy``. ``attribute``: a cast to a dtype that was read from another tensor, also if
-    that cast changed nothing. The fields after ``via`` are not in the JSON report."""
-
-    place: Place
-    op: str
-    module: str
-    source: str
-    to: str
-    how: str
-    via: str = ""
-    """The expression that the dtype was read from (``sample.dtype``), only if ``how`` is ``attribute``."""
-    said: str = ""
-    """The text for this step, where its kind alone does not explain it."""
-    called: str = ""
-    """What the user's own line called (``T5EncoderModel``), where the step happened inside a library."""
-    receiver: str = ""
-    """What is cast (``t_emb``), for how ``attribute``."""
-    read: str = ""
-    """The tensor (``model.scale``) whose dtype a property read, for how ``attribute``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """How one tensor got its dtype, for ``why``: what it is, where the dtype was born, the steps since."""
-
-    name: str
-    dtype: str
-    origin: Origin
-    flow: tuple[FlowStep, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Replace ``before`` by ``after`` between two (line, column) positions, both from 1, the end exclusive."""
-
-    file: str
-    start: tuple[int, int]
-    end: tuple[int, int]
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A change that repairs a finding."""
-
-    kind: str
-    place: Place
-    edits: tuple[Edit, ...]
-    safe: bool
-    why: str
-    alternatives: tuple[str, ...] = ()
-    checked: tuple[str, ...] = ()
-    """What was done to check the edits before they are shown; empty where there are none."""
-    lines: tuple[str, ...] = ()
-    """Changes to type by hand, where ``edits`` cannot hold them: each string names the place, then the change."""
-
-    @property
-    def words(self) -> str:
-        """The fix and its steps by hand (``lines``) as one sentence, for outputs that cannot show a list."""
-        return f"{self.why}: {'; '.join(self.lines)}" if self.lines else self.why
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The exception that a refused call raised, as text."""
-
-    type: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What ran in another dtype because of one cause: calls, floating point operations of matmuls and
-    convolutions, bytes of results."""
-
-    ops: int
-    flops: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem with one cause, grouped over repeats."""
-
-    code: str
-    kind: str
-    severity: str
-    title: str
-    phase: str
-    op: str
-    aten: str | None
-    module: str
-    count: int
-    predicted: bool
-    site: Place
-    operands: tuple[Operand, ...]
-    culprit: Operand | None
-    flow: tuple[FlowStep, ...]
-    fix: Fix | None
-    exception: Raised | None
-    notes: tuple[str, ...] = ()
-    """Facts that led to the verdict, one sentence each."""
-    reach: Reach | None = None
-    principle: str = ""
-    """The rule that decided which of the dtypes is wrong (``rules.principles``); empty where nothing was refused."""
-    sources: Sources = field(default_factory=Sources, compare=False, repr=False, metadata={"saved": False})
-    """The sources of its recording, so that a finding can show its lines by itself. Not in the JSON report."""
-
-
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """One cast that autofix inserted: ``count`` times, into calls of ``op`` at ``place``."""
-
-    place: Place
-    op: str
-    module: str
-    phase: str
-    cast: Cast
-    why: str
-
-    @property
-    def count(self) -> int:
-        return self.cast.count
-
-    def __str__(self) -> str:
-        frame, cast = self.place.user_frame, self.cast
-        at = f"{os.path.basename(frame.file)}:{frame.line}" if frame else self.phase
-        times = f" ({cast.count} times)" if cast.count > 1 else ""
-        back = " and back" if cast.back else ""
-        return seen(f"{at}: {cast.argument} of {self.op}: {cast.source} -> {cast.to}{back}{times}; {self.why}")
 
 
 @dataclass(frozen=True, slots=True)

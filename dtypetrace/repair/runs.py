@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from .. import graph, saved
+from ..errors import UsageError
 from ..lora.verdict import AS_THEY_ARE, Measured
-from ..program import UsageError, interpreter_options
+from ..program import interpreter_options
 from ..records import Recording
 from ..records.ledger import Ledger
 from ..records.text import ProgramText

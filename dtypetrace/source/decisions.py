@@ -14,16 +14,12 @@ from dataclasses import dataclass, replace
 
 from ..records import Frame, Place
 from ..records.text import ParsedFile, ProgramText
-from ..tables.dtypes import DTYPES
+from ..tables.dtypes import ALIASES, DTYPES
 from . import attributes
 from .expressions import Function, assignments_in, call_at, dotted, function_around, last_part
 
 _DEEPEST = 12
 """How many names are followed; a longer chain is more likely a loop."""
-_ALIASES = {
-    "half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "cfloat": "complex64",
-    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "f16": "float16", "f32": "float32",
-}  # fmt: skip
 _SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
@@ -75,7 +71,7 @@ def spelled(node: ast.expr) -> str:
         name = node.attr
     else:
         return ""
-    name = _ALIASES.get(name, name)
+    name = ALIASES.get(name, name)
     return name if name in DTYPES else ""
 
 
@@ -85,7 +81,7 @@ def respelled(node: ast.expr, segment: str, wanted: str) -> str:
         return f"{segment[: segment.rindex('.')]}.{wanted}"
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         return ""
-    short = node.value in _ALIASES and node.value.startswith(("fp", "bf"))
+    short = node.value in ALIASES and node.value.startswith(("fp", "bf"))
     name = _SHORT.get(wanted, "") if short else wanted
     return segment.replace(node.value.removeprefix("torch."), name) if name else ""
 

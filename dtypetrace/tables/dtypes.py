@@ -6,10 +6,13 @@ Names are torch's (``float16``, not ``torch.float16``). The numbers follow from 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
+
+from ..errors import UnknownDtypeError
 
 Kind = Literal["float", "complex", "integer", "bool", "quantised"]
 
@@ -127,6 +130,32 @@ NARROW = frozenset(name for name in REAL if DTYPES[name].digits <= DTYPES["float
 """Those, and the 8 bit ones that only store."""
 COUNTERPART: Mapping[str, str] = MappingProxyType({d.name: d.counterpart for d in DTYPES.values() if d.counterpart})
 """Complex dtype to the dtype of its parts, and the reverse."""
+
+
+ALIASES: Mapping[str, str] = MappingProxyType({
+    "half": "float16", "float": "float32", "double": "float64", "chalf": "complex32", "cfloat": "complex64",
+    "cdouble": "complex128", "short": "int16", "int": "int32", "long": "int64",
+    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "f16": "float16", "f32": "float32",
+    "f64": "float64",
+})  # fmt: skip
+"""Second names: torch's own, and the short ones of trainers and their configurations."""
+
+
+def parse(given: object, known: frozenset[str] | None = None, kind: str = "dtype") -> str:
+    """The name of a dtype that a user gives as ``torch.bfloat16``, ``"torch.bfloat16"``, ``"bfloat16"`` or ``"bf16"``.
+
+    Raises UnknownDtypeError for what is no dtype, or none of ``known``, which ``kind`` describes.
+
+    >>> parse("bf16"), parse("torch.half"), parse("FP32")
+    ('bfloat16', 'float16', 'float32')
+    """
+    wanted = known if known is not None else frozenset(DTYPES)
+    spelled = str(given).strip().removeprefix("torch.")  # str() of a torch.dtype, without importing torch
+    name = ALIASES.get(spelled.lower(), spelled.lower())
+    if name in wanted:
+        return name
+    near = difflib.get_close_matches(name, sorted(wanted), 1)
+    raise UnknownDtypeError(f"{str(given)!r} is no {kind}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def bytes_of(dtype: str, unknown: int = 1) -> int:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 import dtypetrace
 from dtypetrace.__main__ import _run_command
 from dtypetrace.capture.windows import Windows
-from dtypetrace.program import UsageError
+from dtypetrace.errors import UsageError
 
 BETWEEN = {"_global_optimizer_post_hooks", "an open trace"}
 """What a trace that is detached leaves: its count of the steps, and the knowledge that it is open."""

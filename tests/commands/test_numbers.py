@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from dtypetrace import __main__
-from dtypetrace.commands.arguments import UsageError
+from dtypetrace.errors import UsageError
 
 
 def numbers() -> list[tuple[str, str, argparse.Action]]:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import dtypetrace
-from dtypetrace.foresight import DtypeChange, UnknownNameError, refused_after, what_if
+from dtypetrace.errors import UnknownDtypeError, UnknownNameError
+from dtypetrace.foresight import DtypeChange, refused_after, what_if
 from dtypetrace.records import Recording
 
 LINE = next(
@@ -127,7 +128,7 @@ def test_a_wide_scale_widens_what_follows(base):
 def test_unknown_names_are_refused_with_a_suggestion(base):
     with pytest.raises(UnknownNameError, match="did you mean"):
         what_if(base, {"nett": "float16"})
-    with pytest.raises(UnknownNameError, match="no dtype to compute in; did you mean bfloat16"):
+    with pytest.raises(UnknownDtypeError, match="no dtype to compute in; did you mean bfloat16"):
         what_if(base, {"net": "bfloat"})
 
 
@@ -207,7 +208,7 @@ def test_show_answers_what_if(saved, capsys):
         ("net=int64", "net has floating weights, and int64 is no floating dtype"),
         ("bore=float16", "did you mean bare?"),
         ("xylophone=float16", "nothing called 'xylophone' was recorded. Give a module, a parameter"),
-        ("autocast=of", "no floating dtype"),
+        ("autocast=of", "no dtype that autocast computes in"),
     ],
 )
 def test_show_refuses_what_it_cannot_answer(saved, change, said, capsys):

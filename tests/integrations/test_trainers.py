@@ -15,7 +15,8 @@ from torch import nn
 
 import dtypetrace
 from dtypetrace import graph
-from dtypetrace.integrations.watching import FirstSteps, FoundError
+from dtypetrace.errors import FoundError
+from dtypetrace.integrations.watching import FirstSteps
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

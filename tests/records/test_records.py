@@ -12,7 +12,7 @@ import pytest
 
 from dtypetrace import records
 from dtypetrace.records import Edit, Finding, Fix, FlowStep, Frame, Operand, Origin, Place, Raised, Recording
-from dtypetrace.render.plain import to_plain
+from dtypetrace.records.plain import to_plain
 
 USER = Frame("/p/train.py", 7, "main", True, 5, 7, 12)
 LIBRARY = Frame("/venv/site-packages/lib.py", 3, "Lib.forward", False, 1, 4, 2)

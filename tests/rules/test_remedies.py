@@ -80,7 +80,7 @@ def test_an_operand_is_called_what_the_call_calls_it(text, called, tmp_path):
 
 
 def test_the_json_report_keeps_the_argument_s_name(tmp_path):
-    from dtypetrace.render.plain import to_plain
+    from dtypetrace.records.plain import to_plain
 
     f = programs.run(tmp_path, "w = torch.ones(4, 4)\nx.mm(w)", before=HALF).only
     assert (f.culprit.shown, f.culprit.name) == ("w", "mat2")

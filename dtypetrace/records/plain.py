@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from ..records import FlowStep, Origin, Place
+from .findings import FlowStep, Origin
+from .places import Place
 
 _NOT_IN_JSON = frozenset({"written", "handed", "sources"})
 

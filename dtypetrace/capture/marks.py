@@ -52,6 +52,7 @@ class RawEvent(NamedTuple):
     name: str = ""
     default: int = -1
     explicit: bool = False
+    healed: int = -1
 
 
 class Ref(weakref.ref[torch.Tensor]):

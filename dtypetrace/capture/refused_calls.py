@@ -23,6 +23,7 @@ from .calls import dtype_name, op_name
 from .holders import (
     Names,
     holder_of,
+    live_parameters,
     memory,
     mismatched_gradients,
     names_around,
@@ -376,8 +377,15 @@ def _tensor_witness(
         holder,
         passed=called,
         position=position,
-        trained=holder == "parameter" and value.requires_grad and recorder.trains,
+        trained=holder == "parameter" and recorder.trains and _is_trained(recorder, value),
     )
+
+
+def _is_trained(recorder: Recorder, value: Tensor) -> bool:
+    """Whether a tensor is a parameter that requires a gradient, or has the memory of one (``p.data``)."""
+    place = None if value.requires_grad else memory(value)
+    trained = (memory(p) for p in live_parameters(recorder).values() if p.requires_grad)
+    return value.requires_grad or place is not None and place in trained
 
 
 def _changed(recorder: Recorder, witness: Witness, witnesses: tuple[Witness, ...], phase: str) -> bool:

@@ -148,6 +148,7 @@ def _event(raw: RawEvent, module: str) -> Event:
         raw.name,
         raw.default,
         raw.explicit,
+        healed=raw.healed,
     )
 
 

@@ -29,8 +29,9 @@ class Casting:
         itself."""
         return not handled(error, sys._getframe(1), self.recorder.places.hidden, self.context.opened)
 
-    def cast(self, value: Tensor, dtype: torch.dtype, others: list[Any]) -> Tensor:
-        """The tensor in another dtype. The cast's origin is that of the operand whose dtype it takes.
+    def cast(self, value: Tensor, dtype: torch.dtype, others: list[Any], number: int) -> Tensor:
+        """The tensor in another dtype. The cast's origin is that of the operand whose dtype it takes; where no operand
+        has it, that of the value, and the event names the refusal (``number``).
 
         Autograd sees the cast; the recording does not, because the program did not write it.
         """
@@ -48,19 +49,28 @@ class Casting:
         elif mark is not None:
             origins.mark(made, mark.event, mark.op)
         else:
-            step = RawEvent("cast", "to", origins.events[own.event].place, -1, (value.dtype,), dtype)
-            origins.mark(made, origins.event(step), own.op)
+            origins.mark(made, self._decided(own.event, value.dtype, dtype, number), own.op)
         return made
 
-    def swap(self, number: int, name: str, tensor: Tensor, owner: Tensor) -> None:
-        """Gives a tensor that is in no graph its owner's dtype; the object stays the same."""
-        self.note_one(number, name, tensor.dtype, owner.dtype)
+    def swap(self, number: int, name: str, tensor: Tensor, dtype: torch.dtype, owner: Tensor | None = None) -> None:
+        """Gives a tensor that is in no graph another dtype for good; the object stays the same. ``owner``: the
+        parameter whose dtype that is, for its gradient."""
+        was = tensor.dtype
+        self.note_one(number, name, was, dtype)
         with self.context.unrecorded(), torch.no_grad():
-            tensor.data = tensor.detach().to(owner.dtype)
+            tensor.data = tensor.detach().to(dtype)
         origins = self.recorder.origins
-        mark = origins.of(owner)
-        if mark is not None:
+        if owner is None:
+            own = origins.mark_of(tensor)
+            origins.mark(tensor, self._decided(own.event, was, dtype, number), own.op)
+        elif (mark := origins.of(owner)) is not None:
             origins.mark(tensor, mark.event, -1)
+
+    def _decided(self, event: int, was: torch.dtype, dtype: torch.dtype, number: int) -> int:
+        """The event of a dtype that only healing gave to a tensor which that event had made."""
+        origins = self.recorder.origins
+        step = RawEvent("cast", "to", origins.events[event].place, -1, (was,), dtype, healed=number)
+        return origins.event(step)
 
     def note(self, number: int, casts: list[Cast]) -> None:
         """Adds what was inserted to a refusal: each distinct cast with its count."""

@@ -45,7 +45,7 @@ class Gradients:
         said = [("gradient", grad), ("parameter", parameter)]
         number = refused_calls.from_prediction(self._recorder, thread, error, "DT117", "backward", said, frame)
         if self._casting.may_heal(error):
-            self._casting.swap(number, "gradient", grad, parameter)
+            self._casting.swap(number, "gradient", grad, parameter.dtype, parameter)
 
     def replacements(self) -> Iterable[Replacement]:
         """See :meth:`capture.protocols.Healer.replacements`."""
@@ -84,6 +84,6 @@ class Gradients:
         if not self._casting.may_heal(error):
             return result
         with private.DisableTorchFunction():
-            made = self._casting.cast(result, grad.dtype, [grad])
+            made = self._casting.cast(result, grad.dtype, [grad], number)
         self._casting.note_one(number, "result", result.dtype, grad.dtype)
         return made

@@ -94,7 +94,7 @@ class Healer:
             name, value = arguments[index]
             if isinstance(value, Tensor) and value.dtype is not dtype:
                 casts.append(Cast(name, dtype_name(value.dtype), dtype_name(dtype), back=decided.back is not None))
-                made[id(value)] = self._casting.cast(value, dtype, [v for _, v in arguments])
+                made[id(value)] = self._casting.cast(value, dtype, [v for _, v in arguments], call.refusal)
         kwargs = dict(call.kwargs)
         finish = self._back(decided.back, call.refusal) if decided.back is not None else None
         if decided.out:
@@ -128,7 +128,7 @@ class Healer:
         if number is None or not self._casting.may_heal(refusal):
             return None
         with private.DisableTorchFunction():
-            made = self._casting.cast(given, weight.dtype, [weight])
+            made = self._casting.cast(given, weight.dtype, [weight], number)
         self._casting.note_one(number, "input", given.dtype, weight.dtype)
         return (made if packed is None else packed._replace(data=made), *args[1:])
 

@@ -1,19 +1,24 @@
 """Healing before an optimizer's calls on lists of tensors.
 
 They write in place until they raise, so they cannot be repeated: what they had already written would be written twice.
+
+A gradient gets its parameter's dtype for good, and what is narrow in the state of the running optimizer is widened for
+good. Nothing else that the program holds changes its dtype: weights and averages of them take part as copies in the
+widest dtype of their column, and what the call writes is copied back, in the dtype that it had.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import reduce
 from types import FrameType
 from typing import Any
 
 import torch
 
 from ..capture import private, refused_calls, threads
-from ..capture.module_names import gradients_of
+from ..capture.module_names import gradients_of, state_names
 from ..capture.protocols import Replacement
 from .casting import Casting
 
@@ -29,8 +34,7 @@ def _is_list(value: Any) -> bool:
 
 
 class Lists:
-    """Replaces functions on lists of tensors by ones that first give the lists the dtypes of the list that is written
-    to."""
+    """Replaces functions on lists of tensors by ones that first make the lists agree."""
 
     def __init__(self, casting: Casting) -> None:
         self._casting = casting
@@ -44,8 +48,7 @@ class Lists:
             yield Replacement(torch._C, private.GROUPING, self._on_grouping(getattr(torch._C, private.GROUPING)))
 
     def _on_lists(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Replaces an in-place function on lists of tensors. First it is tried on one number of each dtype, before it
-        writes anything. Then tensors that disagree with the first list, which is written to, are cast."""
+        """Replaces a function that refuses lists with elements of more than one dtype, before it writes anything."""
 
         def function(first: Any, *args: Any, **kwargs: Any) -> Any:
             if not _is_list(first) or not threads.watched_by(self._recorder):
@@ -55,8 +58,7 @@ class Lists:
             for column in (c for dtypes, c in columns.items() if len(set(dtypes)) > 1):
                 error = self._refusal(original, column, first, args, kwargs)
                 if error is not None:
-                    self._agree(lists, error, sys._getframe(1))
-                    break
+                    return self._healed(original, (first, *args), kwargs, error, sys._getframe(1))
             return original(first, *args, **kwargs)
 
         function.__name__ = original.__name__
@@ -64,8 +66,7 @@ class Lists:
 
     def _on_grouping(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Replaces the function that foreach and fused optimizers use to sort their lists by dtype before they write
-        anything. It refuses a gradient or a state that is narrower than its parameter (the first list); those are
-        cast."""
+        anything. It refuses a gradient or a state that is narrower than its parameter (the first list)."""
 
         def function(lists: Any, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -76,7 +77,7 @@ class Lists:
                 refusal = error.with_traceback(None)
             # a list of counters (the steps done) has a dtype of its own
             counted = [t for t in lists if _is_list(t) and (t is lists[0] or any(x.dim() for x in t))]
-            self._agree(counted, refusal, sys._getframe(1))
+            self._widened(counted, refusal, sys._getframe(1))
             return original(lists, *args, **kwargs)
 
         return function
@@ -110,28 +111,100 @@ class Lists:
             return None
         return None
 
-    def _agree(self, lists: list[list[Tensor]], error: RuntimeError, frame: FrameType) -> None:
-        """Casts each tensor that differs from the matching tensor of the first list."""
+    # ------------------------------------------------------------ a call on lists
+
+    def _healed(
+        self,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        error: RuntimeError,
+        frame: FrameType,
+    ) -> Any:
+        """Calls it with lists that agree, and copies back what it wrote into copies."""
+        schema = _schema(original)
+        named = {n: v for n, v in (*zip((a.name for a in schema), args), *kwargs.items()) if _is_list(v)}
+        lists = {n: v for n, v in named.items() if v is args[0] or any(t.dim() for t in v)}
+        copies: dict[str, list[Tensor]] = {}
+        try:
+            with private.DisableTorchFunction():
+                if self._casting.may_heal(error):
+                    thread = self._recorder.thread_state()
+                    refused_calls.from_call(self._recorder, thread, original, args, kwargs, error, frame)
+                    number = self._recorder.refusals.number_of(error)
+                    copies = self._agreeing(lists, number) if number is not None else {}
+        except Exception:
+            self._recorder.fail("inserting casts before a call on lists of tensors")
+        given = {id(lists[name]): copy for name, copy in copies.items()}
+        out = original(*(given.get(id(a), a) for a in args), **{k: given.get(id(v), v) for k, v in kwargs.items()})
+        for name in (a.name for a in schema if a.name in copies and a.alias_info and a.alias_info.is_write):
+            self._write_back(lists[name], copies[name])
+        return args[0] if copies and out is not None else out
+
+    def _agreeing(self, lists: dict[str, list[Tensor]], number: int) -> dict[str, list[Tensor]]:
+        """Makes the tensors of each column agree; returns the lists that have copies in them, by argument."""
+        owners = {id(gradient): owner for gradient, owner in gradients_of(self._recorder)}
+        state = state_names(self._recorder.stepping.optimizer(), {})
+        copies: dict[str, list[Tensor]] = {}
+        for at, whole in enumerate(zip(*lists.values())):
+            column = {n: t for n, t in zip(lists, whole) if t.shape == whole[0].shape and t.is_floating_point()}
+            for name, tensor in column.items():
+                owner = owners.get(id(tensor))
+                if owner is not None and owner.dtype is not tensor.dtype:
+                    self._casting.swap(number, name, tensor, owner.dtype, owner)
+            wide = reduce(torch.promote_types, (t.dtype for t in column.values()))
+            for name, tensor in ((n, t) for n, t in column.items() if t.dtype is not wide):
+                if id(tensor) in state:
+                    self._casting.swap(number, name, tensor, wide)
+                else:
+                    copy = self._casting.cast(tensor, wide, list(whole), number)
+                    self._casting.note_one(number, name, tensor.dtype, wide)
+                    copies.setdefault(name, list(lists[name]))[at] = copy
+        return copies
+
+    def _write_back(self, tensors: list[Tensor], copies: list[Tensor]) -> None:
+        origins = self._recorder.origins
+        with private.DisableTorchFunction(), self._casting.context.unrecorded(), torch.no_grad():
+            for tensor, copy in zip(tensors, copies):
+                if copy is not tensor:
+                    tensor.copy_(copy)
+                    if (mark := origins.of(tensor)) is not None and (made := origins.of(copy)) is not None:
+                        mark.op = made.op
+
+    # ------------------------------------------------------------ before lists are grouped
+
+    def _widened(self, lists: list[list[Tensor]], error: RuntimeError, frame: FrameType) -> None:
+        """Gives each gradient and each state the dtype of its parameter, which the first list has."""
         try:
             with private.DisableTorchFunction():
                 if not self._casting.may_heal(error):
                     return
                 gradients = {id(gradient) for gradient, _ in gradients_of(self._recorder)}
-                for written, *column in zip(*lists):
+                for parameter, *column in zip(*lists):
                     for tensor in column:
-                        if _differs(tensor, written):
-                            name = "gradient" if id(tensor) in gradients else "state"
-                            self._swap(name, tensor, written, error, frame)
+                        gradient = id(tensor) in gradients
+                        if _differs(tensor, parameter) and (gradient or _may_widen(tensor, parameter)):
+                            self._swap("gradient" if gradient else "state", tensor, parameter, error, frame)
         except Exception:
             self._recorder.fail("inserting casts before an optimizer's step")
 
-    def _swap(self, name: str, tensor: Tensor, written: Tensor, error: RuntimeError, frame: FrameType) -> None:
-        owner = "parameter" if written.is_leaf and written.requires_grad else "state"
-        said = [(name, tensor), (owner, written)]
+    def _swap(self, name: str, tensor: Tensor, parameter: Tensor, error: RuntimeError, frame: FrameType) -> None:
+        said = [(name, tensor), ("parameter", parameter)]
         thread = self._recorder.thread_state()
         number = refused_calls.from_prediction(self._recorder, thread, error, "DT115", "optimizer", said, frame)
-        self._casting.swap(number, name, tensor, written)
+        self._casting.swap(number, name, tensor, parameter.dtype, parameter if name == "gradient" else None)
+
+
+def _schema(function: Callable[..., Any]) -> list[Any]:
+    """The arguments of a function on lists; which lists it writes to is the same in all its overloads."""
+    packet = getattr(torch.ops.aten, function.__name__)
+    return list(getattr(packet, packet.overloads()[0])._schema.arguments)
 
 
 def _differs(tensor: Tensor, written: Tensor) -> bool:
     return tensor.dtype is not written.dtype and tensor.shape == written.shape and tensor.is_floating_point()
+
+
+def _may_widen(tensor: Tensor, parameter: Tensor) -> bool:
+    """Whether a tensor may get the dtype of a wider parameter for good: whatever is trained keeps its own."""
+    return not tensor.requires_grad and torch.promote_types(tensor.dtype, parameter.dtype) is parameter.dtype

@@ -84,8 +84,7 @@ class Event:
     to: str
     parents: tuple[int, ...] = ()
     reads: tuple[Read, ...] = ()
-    """Reads of this dtype by the same running function. Once ``source.facts`` has read the text, only those that gave
-    the call its dtype."""
+    """Reads of this dtype by the same running function; after ``source.facts``, only those that decided the call."""
     name: str = ""
     default: int = -1
     """Place of the ``set_default_dtype`` that this event took its dtype from, where that was not float32."""
@@ -94,8 +93,9 @@ class Event:
     assigned: tuple[str, ...] = ()
     """The names that the line of an origin assigns to; found by ``source.facts``."""
     region: int = -1
-    """Place of the ``with autocast`` statement around it, where autocast decided the dtype; found by
-    ``source.facts``."""
+    """Place of the ``with autocast`` statement, where autocast decided the dtype; found by ``source.facts``."""
+    healed: int = -1
+    """Index of the refusal that autofix healed with this cast, where no operand of the call had the dtype; else -1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import partial
 from .. import rules
 from ..parts import attempt
 from ..records import Finding, Fix, Place, Recording, Refused
-from ..rules import checks, elsewhere, remedies
+from ..rules import checks, consequences, elsewhere, remedies
 from ..rules.case import SHARED, Case, short
 from ..source import optimizers
 from ..source.patch import Change, Patch
@@ -148,7 +148,7 @@ def gather(recording: Recording, patch: Patch) -> list[Problem]:
     """
     found: dict[tuple[object, ...], Problem] = {}
     for number, refused in enumerate(recording.refused):
-        if refused.healed or refused.left:
+        if (refused.healed or refused.left) and consequences.of_healing(recording, refused) < 0:
             seen = recording if found else _until(recording, number)
             judged = rules.judged(seen, refused)
             finding = rules.finding_of(seen, refused, judged)

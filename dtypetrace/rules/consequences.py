@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from ..records import Finding, FlowStep, Frame
+from .. import graph
+from ..records import Finding, FlowStep, Frame, Recording, Refused
+from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS
+from .case import short
+from .collision import Collision
 
 _Change = tuple[tuple[Frame, ...], str]
 """A line and an op: of what changes a value, the line where the value was born."""
@@ -38,6 +42,23 @@ class _Others:
 _ADDS = frozenset({"add", "iadd", "sub", "isub", "index_add", "scatter_add"})
 """Calls that add what does not depend on the sum."""
 _Rule = Callable[[Finding, _Others], bool]
+
+
+# ---------------------------------------------------------------- what only healing led to
+
+
+def of_healing(recording: Recording, refused: Refused) -> int:
+    """Index of the refusal that healing cast an operand for, if one of the sides here got its dtype from that cast
+    alone: without it, this call might not be refused. -1 for none."""
+    events = recording.events
+    above = {n for w in Collision(recording, refused).sides for n in graph.events_above(recording, w.event)}
+    return max((events[n].healed for n in above), default=-1)
+
+
+def said(recording: Recording, refused: Refused) -> str:
+    """The note about such a call, for the finding of the cause."""
+    site = short(graph.place_of(recording, refused.place))
+    return f"{quoted(refused.op)} ({site}) was refused only after the cast that was inserted for this"
 
 
 # ---------------------------------------------------------------- left out

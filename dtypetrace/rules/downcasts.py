@@ -160,8 +160,11 @@ def _by_the_engine(run: Run) -> list[Finding]:
 
 
 def _unmirrored(run: Run, op: Op) -> bool:
-    """Whether a gradient was narrowed although forward neither widened the value there nor mixed dtypes."""
+    """Whether a gradient was narrowed although forward neither widened the value there nor mixed dtypes, nor ran only
+    because healing cast an operand."""
     forward = run.ops[op.of]
+    if any(r.healed and (r.place, r.module) == (forward.place, forward.module) for r in run.recording.refused):
+        return False
     narrowed = op.inputs and {op.inputs[0].dtype, op.outputs[0]} <= REAL and wider(op.inputs[0].dtype, op.outputs[0])
     if forward.autocast or not narrowed:
         return False

@@ -38,12 +38,16 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     healed = any(refused.healed for refused in collisions)
     if healed:  # exceptions that the program handles itself did not need healing
         collisions = [refused for refused in collisions if refused.healed or refused.left]
-    found = _grouped((judge(recording, refused) for refused in collisions), healed)
+    found = _grouped(recording, collisions, healed)
     silent = attempt("what nothing refused", lambda: _silent(recording), [])
     found += attempt("which finding follows from which", lambda: consequences.left_out(found, silent), silent)
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     found = [replace(f, title=attempt(f"the title of {f.code}", partial(titles.specific, f), f.title)) for f in found]
-    return tuple(sorted(found, key=partial(_order, _first_ops(recording))))
+    ordered = sorted(found, key=partial(_order, _first_ops(recording)))
+    if healed:  # the first refusal is what ends the program by itself; every later one came after a cast
+        refused = [f for f in found if f.kind == "collision"]
+        ordered = [*refused, *(f for f in ordered if f.kind != "collision")]
+    return tuple(ordered)
 
 
 def _silent(recording: Recording) -> list[Finding]:
@@ -147,14 +151,23 @@ def cause(origin: Origin, name: str = "") -> tuple[object, ...]:
     return user.file, user.line, inner.file, inner.function
 
 
-def _grouped(findings: Iterable[Finding], healed: bool) -> list[Finding]:
+def _grouped(recording: Recording, collisions: Iterable[Refused], healed: bool) -> list[Finding]:
     """One finding for each cause: the same refusal with the same culprit and origin, counted.
 
-    In a healed run, one cause is met in one call after another: that is one finding.
+    In a healed run, one cause is met in one call after another: that is one finding. A refusal that only an inserted
+    cast led to is told with the cause that needed the cast.
     """
     kept: dict[tuple[object, ...], Finding] = {}
-    for f in findings:
-        key = _key(f, healed)
+    keys: dict[int, tuple[object, ...]] = {}
+    numbers = {id(refused): number for number, refused in enumerate(recording.refused)}
+    for refused in collisions:
+        cause = consequences.of_healing(recording, refused)
+        if cause in keys:
+            keys[numbers[id(refused)]] = key = keys[cause]
+            kept[key] = replace(kept[key], notes=(*kept[key].notes, consequences.said(recording, refused)))
+            continue
+        f = judge(recording, refused)
+        keys[numbers[id(refused)]] = key = _key(f, healed)
         if key in kept:
             worst = min(kept[key].severity, f.severity, key=_SEVERITY.__getitem__)
             kept[key] = replace(kept[key], count=kept[key].count + f.count, severity=worst)

@@ -170,6 +170,19 @@ def library_argument(case: Collision) -> Verdict | None:
 # ---------------------------------------------------------------- what the parameters say
 
 
+def trained_outside(case: Collision) -> Verdict | None:
+    """Outside any model, where weights that an optimizer trains meet narrower tensors (an average, a difference), the
+    dtype of the weights is right.
+    """
+    trained = {w.dtype for w in case.sides if w.trained}
+    if case.refused.model or len(trained) != 1 or len(case.present) != 2:
+        return None
+    dtype = trained.pop()
+    if bytes_of(case.other(dtype)) >= bytes_of(dtype):
+        return None
+    return Verdict(dtype, f"the other operand is trained in {dtype}")
+
+
 def float64_from_numpy(case: Collision) -> Verdict | None:
     """Parameters that are float64 only because numpy made them so are wrong where they meet another dtype."""
     most = case.majority
@@ -433,6 +446,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     gathered_weights,
     ran_before,
     library_argument,
+    trained_outside,
     sum_of_widened,
     float64_from_numpy,
     cast_of_a_part,

@@ -146,7 +146,10 @@ def _of_call(file: ParsedFile, call: ast.Call, op: str, module: str, name: str, 
 
 
 def _item(given: list[ast.expr], op: str, name: str) -> ast.expr | None:
-    """One tensor of a list (``tensors[2]``). The list is the first argument; for ``einsum``, it is the rest of them."""
+    """One tensor of a list (``tensors[2]``). The list is the first argument; for ``einsum``, it is the rest of them.
+    Of functions on several lists, the whole list."""
+    if op.startswith("_foreach_"):
+        return _positional(given, _LISTS.get(name.partition("[")[0], 1))
     first = given[0] if given else None
     listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else None
     items = listed if listed is not None else given[1:] if op == "einsum" else given
@@ -154,6 +157,10 @@ def _item(given: list[ast.expr], op: str, name: str) -> ast.expr | None:
     if not number.isdecimal() or int(number) >= len(items):
         return None
     return None if any(isinstance(i, (ast.Starred, ast.List)) for i in items) else items[int(number)]
+
+
+_LISTS = {"self": 0, "input": 0, "tensors2": 2, "weights": 2}
+"""The positions of lists of tensors, by their names in schemas; others are the second argument."""
 
 
 def _by_number(given: list[ast.expr], op: str, index: int) -> ast.expr | None:

@@ -127,6 +127,28 @@ def test_library_argument(a, b_):
 # ---------------------------------------------------------------- what the parameters say
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_trained_outside(half):
+    """Adapters beside a base in half: most parameters of the run are half, and the average must not narrow them."""
+    b = RecordingBuilder()
+    average, weight = b.made(half, "cast", explicit=True), b.made("float32", "parameter")
+    b.refused("lerp", average, weight.as_parameter("down.weight", trained=True), run={half: 99, "float32": 1})
+    both_ways(b, "trained outside", "float32", half)
+    b.refused("lerp", average, weight.as_parameter("down.weight"), run={half: 99, "float32": 1})
+    assert decided(b.recording)[:2] == ("most parameters", half)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_inside_a_model_and_beside_wider_tensors_what_is_trained_says_nothing(half):
+    b = RecordingBuilder()
+    weight = b.made("float32", "parameter").as_parameter("head.weight", trained=True)
+    model = (Parameter("base.weight", half, 99, -1),)
+    b.refused("linear", b.made(half, "cast", explicit=True), weight, model=model)
+    assert decided(b.recording)[0] != "trained outside"
+    b.refused("lerp", b.made("float32"), b.made(half, "parameter").as_parameter("weight", trained=True))
+    assert decided(b.recording)[0] != "trained outside"
+
+
 def test_float64_from_numpy():
     b = RecordingBuilder()
     numpy = b.made("float64", "conversion")

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from .parts import attempt, collected
 from .records import SCHEMA, Finding, Recording
 from .records.plain import to_plain
-from .render.console import console, lines, notes_for, text, why_text
+from .render.console import console, lines, notes_for, summary, text, why_text
 
 if TYPE_CHECKING:
     from .lora.verdict import Retraining
 
 __all__ = [
-    "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "text", "to_json", "why_text",
-    "write_atomically", "write_format", "write_html", "write_json",
+    "FORMATS", "SCHEMA_FILE", "console", "lines", "notes_for", "operators_text", "summary", "text", "to_json",
+    "why_text", "write_atomically", "write_format", "write_html", "write_json",
 ]  # fmt: skip
 
 
@@ -62,18 +62,20 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
     fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
     out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``;
-    ``modules``, each with ``name`` and ``calls``."""
-    from .render import census, listings
+    ``modules``, each with ``name`` and ``calls``; ``work`` and ``not_judged``, see ``render.coverage``."""
+    from .render import census, coverage, listings
 
     with collected() as failed:
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
         operators = attempt("the operators", lambda: census.plain(recording), [])
+        covered = attempt("what was judged", lambda: coverage.plain(recording), {"work": {}, "not_judged": []})
     return {
         "schema": SCHEMA,
         "meta": to_plain(recording.meta),
         "not_seen": [*recording.not_seen, *failed],
         "findings": [f for f in plain if f is not None],
         "operators": operators,
+        **covered,
         "modules": [{"name": name, "calls": calls} for name, calls in listings.module_calls(recording).items()],
     }
 

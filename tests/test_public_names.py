@@ -14,7 +14,7 @@ import dtypetrace
 from dtypetrace import errors
 from dtypetrace.tables import dtypes
 
-GOLDEN = Path(__file__).parent / "golden" / "names.txt"
+GOLDEN = Path(__file__).with_name("public_names.txt")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from dtypetrace.records import SCHEMA, Finding, FlowStep, Origin, Place
+from dtypetrace.records import SCHEMA, Finding, FlowStep, NotJudged, Origin, Place
 from dtypetrace.records.plain import _NOT_IN_JSON
 from dtypetrace.render.census import OperatorRow
 from dtypetrace.tables.codes import TITLES
@@ -60,11 +60,21 @@ def schema() -> _Schema:
                 "started": {"type": "string", "description": "When tracing began, in UTC: 2026-01-31T12:00:00Z."},
                 "milliseconds": {"type": "integer", "description": "How long tracing lasted."},
             }
+            | {"numerics": {"type": "boolean", "description": "Whether values were measured."}}
             | {"trains": {"type": "boolean", "description": "Whether an optimizer was made or a gradient taken."}},
         },
         "not_seen": {"type": "array", "items": {"type": "string"}, "description": "What limits this report."},
         "findings": {"type": "array", "items": made.of(Finding), "description": "The most serious one comes first."},
         "operators": {"type": "array", "items": made.of(OperatorRow), "description": "What ran in which dtype."},
+        "work": {
+            "type": "object",
+            "description": "FLOP of matmuls and the like by dtype; numbers of weights by dtype; in words.",
+        },
+        "not_judged": {
+            "type": "array",
+            "items": made.of(NotJudged),
+            "description": "What the findings cannot speak of, and why.",
+        },
         "modules": {
             "type": "array",
             "description": "How often the program called each module's forward; a checkpoint's recompute is no call.",

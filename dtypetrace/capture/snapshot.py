@@ -53,6 +53,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
         "ops": sum(o.count for o in recorder.ops),
         "steps": recorder.steps_done,
         "trains": recorder.trains,
+        "numerics": recorder.values is not None,
     }
     live = _live(recorder, {**facts, **run_line(recorder.started), **meta}) if whole else _Live(facts)
 

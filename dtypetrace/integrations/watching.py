@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import report
 from ..commands.arguments import codes, reaches
 from ..commands.preflight import preflight
 from ..errors import FoundError
@@ -140,7 +141,7 @@ class FirstSteps:
 
     def _report(self, trace: Trace, whole: bool) -> None:
         """Prints, writes and logs. ``whole``: False where the last report found the same, so that one line says all."""
-        self._say(repr(trace) if whole else repr(trace).splitlines()[-1])
+        self._say(repr(trace) if whole else report.summary(trace.recording, trace.findings))
         if self._log is not None:
             counts = {level: sum(f.severity == level for f in trace.findings) for level in SEVERITIES[::-1]}
             self._log({f"dtypetrace/{level}s": float(count) for level, count in counts.items()})

@@ -19,6 +19,7 @@ from .findings import Finding as Finding
 from .findings import Fix as Fix
 from .findings import FlowStep as FlowStep
 from .findings import Inserted as Inserted
+from .findings import NotJudged as NotJudged
 from .findings import Operand as Operand
 from .findings import Origin as Origin
 from .findings import Raised as Raised
@@ -276,6 +277,8 @@ class Recording:
     step_ends: tuple[tuple[int, int], ...] = ()
     """(number of an optimizer step from 1 on, how many of ``ops`` had been seen at its end); steps that showed no new
     op are left out."""
+    not_judged: tuple[NotJudged, ...] = ()
+    """What hooks know that the findings cannot speak of; ``render.coverage`` adds what follows from the rest."""
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
     """The program's whole text while the recording is still to be judged; views do not have it."""
 

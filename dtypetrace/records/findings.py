@@ -226,6 +226,20 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class NotJudged:
+    """One reason why a family of findings cannot speak: a fact, which ``render.coverage`` puts into words."""
+
+    family: str
+    """``collisions``, ``flows``, ``values`` or ``updates``."""
+    id: str
+    """What was in the way: ``off``, ``no step``, ``few steps``, ``compiled``, ``thread``, ``fused``."""
+    count: int = 0
+    """How many modules, regions or weights it concerns."""
+    needs: int = 0
+    """How many optimizer steps would be enough, 0 where steps do not help."""
+
+
+@dataclass(frozen=True, slots=True)
 class Inserted:
     """One cast that autofix inserted: ``count`` times, into calls of ``op`` at ``place``."""
 

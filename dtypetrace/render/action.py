@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Place, Recording
 from ..tables.english import capitalised, listed, split_reason
-from . import wording
+from . import coverage, wording
 from .cards import DiffBlock, changes_of, file_of
 from .worded_edits import edits_of
 
@@ -74,7 +74,8 @@ class Action:
 def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, source: bool = True) -> Action:
     """The action for the first finding, or that nothing has to be done."""
     if not findings:
-        return Action([("No dtype problem found.", False)], "clean")
+        unjudged = coverage.not_judged_line(recording)
+        return Action([("No dtype problem found.", False)], "clean", why=[sentence(unjudged)] if unjudged else [])
     first = findings[0]
     changes: list[DiffBlock] = attempt("the first screen's diff", lambda: changes_of(recording, first), [])
     headline, steps, why = _headline(recording, first, changes if source else [])
@@ -291,6 +292,7 @@ def facts(recording: Recording, distinct: int) -> list[str]:
             _duration(took) if started else "",
             *counted,
             f"parameters and buffers: {parameters}" if parameters else "",
+            coverage.work_line(recording).partition("; weights")[0],
             *versions,
             f"dtypetrace {version}",
         )

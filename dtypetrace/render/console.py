@@ -12,7 +12,7 @@ from ..parts import attempt, collected
 from ..records import UNWATCHED, Chain, Finding, FlowStep, Frame, Recording
 from ..tables.english import subject
 from ..terminal import seen, width
-from . import wording
+from . import coverage, wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
 from .layout import Display, columns
 from .worded_edits import named_line, worded_edit
@@ -81,7 +81,11 @@ def lines(
         found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
     for reason in (*recording.not_seen, *failed):
         found += styled(display.wrapped("not seen: ", reason), "dim")
-    found += styled(display.wrapped("", summary(recording, findings)), "bold" if findings else "dim")
+    worked = styled(display.wrapped("", coverage.work_line(recording)), "dim") if coverage.work_line(recording) else []
+    summed = styled(display.wrapped("", summary(recording, findings)), "bold" if findings else "dim")
+    found += [*worked, *summed] if findings else [*summed, *worked]
+    if not findings and (unjudged := coverage.not_judged_line(recording, program)):
+        found += styled(display.wrapped("", unjudged), "dim")
     for step in next_steps(recording, findings, program):
         found.append((display.printable(step), "bold"))  # a command is never wrapped, so that it can be copied
     return found

@@ -13,7 +13,7 @@ from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
 from ..tables.english import quoted
-from . import action, curves, html_text, listings, module_tree, page_tables, timeline, wording
+from . import action, coverage, curves, html_text, listings, module_tree, page_tables, timeline, wording
 from . import retraining as retraining_views
 from .cards import Card, card
 from .pictures import Pictures
@@ -175,7 +175,8 @@ def _outermost(place: Place) -> Place:
 
 def over(recording: Recording) -> str:
     steps, ops = recording.meta.get("steps", 0), recording.meta.get("ops", 0)
-    return f"{steps:,} optimizer step{'s' if steps != 1 else ''}, {ops:,} ops watched"
+    watched = f"{steps:,} optimizer step{'s' if steps != 1 else ''}, {ops:,} ops watched"
+    return "; ".join(part for part in (watched, coverage.work_line(recording)) if part)
 
 
 # ---------------------------------------------------------------- rendering

@@ -205,7 +205,7 @@ def test_what_torch_says_after_silent_damage_is_explained():
     with pytest.raises(RuntimeError) as sampled:
         torch.multinomial(torch.tensor([0.5, float("nan")]), 1)
     with pytest.raises(ValueError) as constrained:
-        torch.distributions.Normal(torch.tensor([float("nan")]), torch.ones(1))
+        torch.distributions.Normal(torch.tensor([float("nan")]), torch.ones(1), validate_args=True)
     with pytest.raises(RuntimeError) as factored:
         torch.linalg.svd(torch.full((2, 2), float("nan")))
     with pytest.raises(AssertionError) as unchecked:

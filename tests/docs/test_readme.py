@@ -106,7 +106,9 @@ def test_public_names_are_reported():
 
     assert set(dtypetrace.__all__) <= set(dir(dtypetrace))
     readme = (ROOT / "README.md").read_text("utf-8")
-    for name in set(dtypetrace.__all__) - {"Trace"}:
+    for name in filter(str.islower, dtypetrace.__all__):  # functions; the types are what they return
+        if name == "errors":
+            continue
         assert f"dtypetrace.{name}(" in readme, name
 
 

@@ -1,0 +1,98 @@
+"""In which dtypes the work ran, and what could not be judged: one line each, the same in every view."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ..records import NotJudged, Op, Recording
+from ..records.plain import to_plain
+from ..tables.dtypes import DTYPES, REAL
+from ..tables.english import listed
+from ..tables.operators import flops
+
+_LEAST_SHARE = 0.005
+"""A smaller share is not named: it would be 0%."""
+
+
+def work(recording: Recording) -> dict[str, dict[str, int]]:
+    """``matmuls``: floating point operations of matmuls, convolutions and attentions by the dtype that they compute in;
+    ``weights``: numbers of the parameters and buffers by dtype. The largest comes first."""
+    matmuls: Counter[str] = Counter()
+    for op in recording.ops:
+        if amount := flops(op) * op.count:
+            matmuls[_computes_in(op)] += amount
+    weights: Counter[str] = Counter()
+    for p in recording.parameters:
+        weights[p.dtype] += p.size
+    return {"matmuls": dict(matmuls.most_common()), "weights": dict(weights.most_common())}
+
+
+def _computes_in(op: Op) -> str:
+    """The narrowest floating operand's dtype: scales and masks are wider than what is multiplied."""
+    floating = [i.dtype for i in op.inputs if i.dtype in REAL]
+    return min(floating, key=lambda d: DTYPES[d].bits) if floating else op.outputs[0]
+
+
+def work_line(recording: Recording) -> str:
+    """``matmuls: 96% bfloat16, 4% float32; weights: bfloat16``; empty where neither was seen."""
+    counted = work(recording)
+    return "; ".join(f"{what}: {_shares(amounts)}" for what, amounts in counted.items() if amounts)
+
+
+def _shares(amounts: Mapping[str, int]) -> str:
+    total = sum(amounts.values())
+    named = {dtype: n / total for dtype, n in amounts.items() if total and n / total >= _LEAST_SHARE}
+    if len(amounts) == 1:
+        return next(iter(amounts))
+    most = 0.99  # a dtype is beside it
+    rest = [] if len(named) == len(amounts) else ["the rest in other dtypes"]
+    return ", ".join([*(f"{min(share, most):.0%} {dtype}" for dtype, share in named.items()), *rest])
+
+
+def not_judged(recording: Recording) -> tuple[NotJudged, ...]:
+    """What the findings cannot speak of: what hooks noted, and what needs values or more optimizer steps."""
+    found = list(recording.not_judged)
+    meta = recording.meta
+    if not meta.get("numerics", True):
+        return (*found, NotJudged("values", "off"), *([NotJudged("updates", "off")] if meta.get("trains") else []))
+    if not meta.get("trains"):
+        return tuple(found)
+    from ..rules.mechanisms import LEAST_STEPS  # rules are not loaded for a run in which there is nothing to judge
+
+    steps = int(meta.get("steps", 0))
+    if not steps:
+        found.append(NotJudged("updates", "no step", needs=LEAST_STEPS))
+    stepped = [u for u in recording.updates if u.held and not u.frozen]
+    short = [u for u in stepped if max(u.steps, u.zero, u.absent, u.broken_gradient) < LEAST_STEPS]
+    if steps and short:
+        more = max(LEAST_STEPS - u.steps for u in short)
+        found.append(NotJudged("updates", "few steps", count=len(short), needs=steps + more))
+    return tuple(found)
+
+
+_WAYS = {
+    "off": "not measured: leave --no-numerics out, or pass numerics=True",
+    "no step": "no optimizer step was seen: {needs} are needed",
+    "few steps": "{count} weights moved in too few measured steps: {command}",
+}
+"""Why a family was not judged, by the fact's id; an id that is not here speaks for itself."""
+
+
+def not_judged_line(recording: Recording, program: str = "") -> str:
+    """``not judged: updates (2 weights moved in fewer than 2 measured steps: dtypetrace run --steps 3 train.py)``;
+    empty where everything was. ``program``: what to type after the command."""
+    families: dict[str, list[str]] = {}
+    for fact in not_judged(recording):
+        command = f"dtypetrace run --steps {fact.needs} {program}" if program else f"watch {fact.needs} steps"
+        way = _WAYS.get(fact.id, fact.id)
+        why = way.format(count=fact.count, needs=fact.needs, command=command)
+        families.setdefault(why, []).append(fact.family)
+    parts = [f"{listed(names)} ({why})" for why, names in families.items()]
+    return f"not judged: {listed(parts)}" if parts else ""
+
+
+def plain(recording: Recording) -> dict[str, Any]:
+    """Both as data for the JSON report."""
+    return {"work": work(recording) | {"text": work_line(recording)}, "not_judged": to_plain(not_judged(recording))}

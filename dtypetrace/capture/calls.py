@@ -63,11 +63,12 @@ def op_name(function: Any) -> str:
 
 
 def readable(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers lie in memory of its own: not for sparse and meta tensors, for the zeros that
+    """Whether a tensor's numbers lie in memory of its own: not for sparse, nested and meta tensors, for the zeros that
     forward-mode differentiation makes without memory (reading them ends the process), nor for what vmap and grad
     wrap."""
     return (
         tensor.layout is torch.strided
+        and not tensor.is_nested
         and not tensor.is_meta
         and not tensor._is_zerotensor()
         and not private.of_functorch(tensor)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import mode_stacks, private
+from . import fused, mode_stacks, private
 from .calls import SHOWN_BY_CALL, op_name
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .protocols import again, refused
@@ -212,8 +212,8 @@ class _Guarded:
         return True
 
 
-def _mode_sensitive(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return mode.__torch_function__(_MODE_SENSITIVE[func], (), args, kwargs)
+def _replaced(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return mode.__torch_function__(_REPLACED[func], (), args, kwargs)
 
 
 class _ModeSensitive:
@@ -241,7 +241,7 @@ _BODIES = {f: private.body_with_modes_on(f) for f in _REENTERED}
 _SENSITIVE = (
     torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.pinv, torch.pinverse, Tensor.pinverse, torch.bilinear,
 )  # fmt: skip
-_MODE_SENSITIVE = {f: _ModeSensitive(f) for f in _SENSITIVE}
+_REPLACED: dict[Any, Any] = {**{f: _ModeSensitive(f) for f in _SENSITIVE}, **fused.FUNCTIONS}
 _OF_TENSOR: Any = Tensor
 _DATA_SET, _GRAD_SET = _OF_TENSOR.data.__set__, _OF_TENSOR.grad.__set__
 _FACTS = (
@@ -255,7 +255,7 @@ _READS = (
 )  # fmt: skip
 _SPECIAL: dict[Any, Handler] = {
     **dict.fromkeys(_REENTERED, _reenter),
-    **dict.fromkeys(_MODE_SENSITIVE, _mode_sensitive),
+    **dict.fromkeys(_REPLACED, _replaced),
     _OF_TENSOR.dtype.__get__: _get_dtype,
     _OF_TENSOR.grad.__get__: _get_grad,
     _DATA_SET: _set_tensor,

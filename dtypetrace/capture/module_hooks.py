@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import measuring, private, refused_calls
+from . import fused, measuring, private, refused_calls
 from .calls import tensors_returned
 from .patches import Patches
 from .protocols import Healer
@@ -25,8 +25,6 @@ from .steps import Running
 from .windows import Windows
 
 _OTHER_THREADS = "modules that ran in other threads: modes are thread-local"
-_FUSED = frozenset({nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention})
-"""Modules whose fast path in C++ is disabled while hooks or modes are on."""
 
 
 class ModuleHooks:
@@ -76,9 +74,8 @@ class ModuleHooks:
                 above = recorder.modules.above(module) if backward else None
                 root = above or recorder.modules.root(module, place if self._called_directly(frame) else -1)
                 recorder.births.given(args, place)
-            if type(module) in _FUSED and not module.training:
-                name = type(module).__name__
-                recorder.not_seen[f"{name}'s fused fast path: torch turns it off while hooks or modes are on"] = None
+            if isinstance(module, fused.MODULES):
+                fused.begin()
             number = recorder.modules.number(module, root)
             if not backward:
                 recorder.modules.calls[number] += 1
@@ -125,6 +122,8 @@ class ModuleHooks:
                 if result is not None and not modules[depth].in_backward:
                     self._returned(modules[depth].number, result)
                 del modules[depth:]
+                if isinstance(module, fused.MODULES) and not any(isinstance(m.module, fused.MODULES) for m in modules):
+                    fused.end()
                 # a dtype that was read inside the call cannot decide anything after it
                 while thread.reads and thread.reads[-1].depth > len(modules):
                     thread.reads.pop()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from . import private, refused_calls, threads, warning_places, workers
+from . import fused, private, refused_calls, threads, warning_places, workers
 from .marks import not_ours
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Patches:
         self._eager = False
 
     def install(self) -> None:
-        self._undo = []
+        self._undo = [fused.end]
         self._over = False
         _installed.append(self)
         # torch's setters look these up when they are called, so this also works for setters that were imported by name

@@ -19,7 +19,7 @@ from ..records import Refused, Witness
 from ..tables import refusals
 from ..tables.refusals import Refusal
 from . import private
-from .calls import dtype_name, op_name
+from .calls import dtype_name, op_name, shape_of
 from .holders import (
     Names,
     holder_of,
@@ -369,7 +369,7 @@ def _tensor_witness(
         index,
         argument,
         dtype_name(value.dtype),
-        tuple(value.shape),
+        shape_of(value),
         str(value.device),
         mark.event,
         mark.op,

@@ -16,7 +16,7 @@ from .. import graph
 from ..records import Event, Input, Op, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_destination
+from ..tables.operators import FUSED_PATHS, is_cast, is_destination
 from . import titles
 from .collision import Collision, Majority
 
@@ -61,6 +61,16 @@ def changed_later(case: Collision) -> Verdict | None:
     new = changed.pop()
     reason = f"{kept.name or 'the other operand'} was made earlier, in {kept.dtype}"
     return Verdict(case.other(new), reason)
+
+
+def fused_path(case: Collision) -> Verdict | None:
+    """Where a fused path refuses weights that do not have autocast's dtype, autocast's is right: inside, the weights
+    are not cast to it everywhere."""
+    compute = case.refused.autocast.partition(":")[2]
+    weights = {w.dtype for w in case.sides if w.holder == "parameter"}
+    if case.refused.op not in FUSED_PATHS or not compute or len(weights) != 1 or compute in weights:
+        return None
+    return Verdict(compute, f"torch's fused path casts it to {compute} in one part of its work and not in another")
 
 
 def named_by_exception(case: Collision) -> Verdict | None:
@@ -440,6 +450,7 @@ def narrower(case: Collision) -> Verdict | None:
 PRINCIPLES: tuple[Principle, ...] = (
     storage_format,
     changed_later,
+    fused_path,
     named_by_exception,
     autocast_narrowed,
     autocast_region,

@@ -13,13 +13,14 @@ from functools import partial
 
 from ..parts import attempt
 from ..records import Fix
-from . import at_birth, at_use, checks, elsewhere, library_ways
+from . import at_birth, at_use, checks, elsewhere, fused_paths, library_ways
 from .case import Case
 from .case import short as short
 
 Strategy = Callable[[Case], Iterable[Fix]]
 
 STRATEGIES: tuple[Strategy, ...] = (
+    fused_paths.fused_path,
     at_use.half_gradients,
     at_use.trained_under_autocast,
     at_use.integer_parameter,

@@ -90,6 +90,8 @@ def shared(names: list[str], number: int) -> str:
 def _disagree(f: Finding) -> str | None:
     """``linear_1 got a float32 input for its float16 weights``, else both operands by their names."""
     culprit, other = f.culprit, _rival(f)
+    if culprit is not None and f.principle == "fused path":
+        return f"torch's fused path of {subject(f)}, whose weights are {culprit.dtype}, does not take this autocast"
     if culprit is None or other is None:
         return None
     who = subject(f)

@@ -80,6 +80,8 @@ TAKES_DTYPE = (
 )
 """Calls that make a tensor and take ``dtype=``; the result of other calls has to be cast."""
 
+FUSED_PATHS = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
+"""torch's fused paths of attention modules in evaluation: each is one call."""
 FIXED_RESULTS = frozenset(
     "argmax argmin argsort argwhere bincount bucketize count_nonzero isin multinomial nonzero one_hot "
     "searchsorted".split()

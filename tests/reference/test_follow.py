@@ -199,7 +199,7 @@ def _bits(tensor):
     ],
 )
 def test_values_decisions_and_random_numbers_are_bit_equal(optimizer, half, options):
-    with Trace():  # an open trace alone turns fused paths off
+    with Trace():
         plain = train(optimizer, half, **options)
     with Trace(reference=True) as t:
         followed = train(optimizer, half, **options)

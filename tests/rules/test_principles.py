@@ -61,6 +61,18 @@ def test_changed_later(half):
     both_ways(b, "changed later", "float32", half)
 
 
+@pytest.mark.parametrize("half", HALVES)
+def test_fused_path(half):
+    """All operands agree, or some already have autocast's dtype: the weights are what is not cast everywhere."""
+    b = RecordingBuilder()
+    weight = b.made("float32", "parameter").as_parameter("layers.0.weight")
+    for given in ("float32", half):
+        b.refused("_transformer_encoder_layer_fwd", b.made(given), weight, autocast=f"cpu:{half}")
+        assert decided(b.recording) == ("fused path", half, "float32")
+    b.refused("_transformer_encoder_layer_fwd", b.made(half), weight)
+    assert decided(b.recording)[0] != "fused path"
+
+
 def test_named_by_exception():
     b = RecordingBuilder()
     b.refused("linear", b.made("float32"), dtypes=(("found", "float32"), ("expected", "float16")))

@@ -19,7 +19,8 @@ from . import mode_stacks, private, threads
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 
 MODULES = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
-_ASKED: Callable[[Iterable[Any]], bool] = torch.overrides.has_torch_function
+_OVERRIDES: Any = torch.overrides
+_ASKED: Callable[[Iterable[Any]], bool] = _OVERRIDES.has_torch_function
 
 
 def _without_ours(values: Iterable[Any]) -> bool:
@@ -37,14 +38,14 @@ def _without_ours(values: Iterable[Any]) -> bool:
 
 def begin() -> None:
     """A module with a fused path begins to run. Can be called twice."""
-    if torch.overrides.has_torch_function is _ASKED:
-        torch.overrides.has_torch_function = _without_ours
+    if _OVERRIDES.has_torch_function is _ASKED:
+        _OVERRIDES.has_torch_function = _without_ours
 
 
 def end() -> None:
     """No such module runs any more, or the trace ends."""
-    if torch.overrides.has_torch_function is _without_ours:
-        torch.overrides.has_torch_function = _ASKED
+    if _OVERRIDES.has_torch_function is _without_ours:
+        _OVERRIDES.has_torch_function = _ASKED
 
 
 class Fused:

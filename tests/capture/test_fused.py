@@ -72,7 +72,7 @@ def test_a_fused_path_is_taken_with_the_same_bits_and_is_one_call(function, prog
     assert all(
         op.autocast == (f"cpu:{autocast}".replace("torch.", "") if autocast else "") for op in calls(t, function)
     )
-    assert [n for n in t.recording.not_seen] == [f"inside {function}, torch's fused path: it is recorded as one call"]
+    assert list(t.recording.not_seen) == [f"inside {function}, torch's fused path: it is recorded as one call"]
     assert not t.findings
     assert torch.overrides.has_torch_function is torch._C._has_torch_function
 

@@ -80,7 +80,8 @@ class PlanCommand:
             print(plan)
             if plan.keep and plan.verified and not plan.narrow:
                 print(_patch(runner, first, plan))
-        return SystemExit(0 if plan.verified or not plan.keep and plan.before.worst <= plan.tolerance else 1)
+        fine = plan.judged and not plan.keep and plan.before.worst <= plan.tolerance
+        return SystemExit(int(not (plan.verified or fine)))
 
 
 def _patch(runner: _Runner, first: Recording, plan: PrecisionPlan) -> str:

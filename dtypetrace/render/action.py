@@ -144,6 +144,7 @@ def _headline(
                 [sentence(f.fix.why), title, *_way(f)],
             )
         return [*lead, (change, False)], [] if changes else list(f.fix.lines), [*reason, title, *_way(f)]
+    change = wording.with_place(f.fix, change)
     return [(change[:1].upper() + change[1:], False)], list(f.fix.lines), [*reason, title]
 
 

@@ -314,11 +314,11 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
     """What to change where a dtype was born, by the kind of origin."""
     kind, op = culprit.origin.kind, culprit.origin.op
     dtype = spell(wanted or "")
-    made = "converted" if kind == "conversion" else "made"
+    made, name = "converted" if kind == "conversion" else "made", quoted(culprit.shown)
     if kind in ("factory", "conversion") and op is not None:
         return f"give {op}() dtype={dtype}" if op in TAKES_DTYPE else f"cast the result of {op}() to {wanted}"
     if kind in ("factory", "conversion"):
-        return f"make it {wanted} where it is {made}"
+        return f"make {name} {wanted} where it is {made}"
     return {
         "promotion": f"cast the result to {wanted} where it is computed",
         "parameter": f"create the module in {wanted}, or cast it with .to({dtype}) after it is made",
@@ -326,6 +326,6 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
         "cast": f"cast to {wanted} here instead of {culprit.dtype}",
         "autocast": f"cast the result to {wanted} where it leaves the autocast region",
         "reinterpret": f"view it as {wanted}",
-        "worker": f"make it {wanted} in the dataset or collate function",
-        "input": f"make it {wanted} before it is passed in",
-    }.get(kind, f"make it {wanted}")
+        "worker": f"make {name} {wanted} in the dataset or collate function",
+        "input": f"make {name} {wanted} before it is passed in",
+    }.get(kind, f"make {name} {wanted}")

@@ -52,7 +52,8 @@ def at_origin(case: Case) -> Iterator[Fix]:
     dtype = case.born if wanted == case.wanted and case.born is not None else wanted
     kind = "cast" if case.origin.op == "set_default_dtype" else case.origin.kind
     edit = editing.at_birth(case.recording, kind, place, dtype)
-    yield Fix("dtype", place, one(edit), case.origin.kind not in SHARED, f"make it {dtype} where it is born")
+    why = f"make {quoted(case.culprit.shown)} {dtype} where it is born"
+    yield Fix("dtype", place, one(edit), case.origin.kind not in SHARED, why)
 
 
 def on_its_path(case: Case) -> Iterator[Fix]:

@@ -16,8 +16,9 @@ from math import inf
 from typing import Any
 
 from ..records import FORWARD, Recording
-from ..tables.dtypes import REAL, bytes_of
-from ..tables.operators import flops
+from ..tables.dtypes import NARROW, REAL, bytes_of
+from ..tables.english import capitalised, listed
+from ..tables.operators import flops, is_cast, is_move
 from ..terminal import seen
 from .held_weights import held_weights
 from .losses import Losses
@@ -80,10 +81,18 @@ class PrecisionPlan:
     work: int = 0
     """Floating point operations of all matmuls and convolutions of the step."""
 
+    computed: tuple[str, ...] = ()
+    """The floating dtypes that the step computed in."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything computed in a narrow dtype: else there was no error to find."""
+        return not self.computed or not NARROW.isdisjoint(self.computed)
+
     @property
     def verified(self) -> bool:
         """Whether the step was run with the plan and stayed within the tolerance."""
-        return self.after is not None and self.after.worst <= self.tolerance
+        return self.judged and self.after is not None and self.after.worst <= self.tolerance
 
     @property
     def narrowed_share(self) -> float:
@@ -113,6 +122,14 @@ class PrecisionPlan:
 
 
 def _lines(plan: PrecisionPlan) -> list[str]:
+    if not plan.judged:
+        ran = f"nothing ran in a narrow dtype: the step computed in {listed(plan.computed)}"
+        if plan.narrow:
+            return [f"no plan: autocast in {plan.narrow} reached no operation. {capitalised(ran)}"]
+        return [
+            f"no plan: {ran}",
+            "To ask what of it can be narrow: dtypetrace plan --narrow bfloat16, or precision_plan(narrow=, step=)",
+        ]
     if not plan.keep and plan.before.worst <= plan.tolerance:
         where = f"under autocast in {plan.narrow}, " if plan.narrow else ""
         return [
@@ -233,6 +250,13 @@ def _work(recording: Recording) -> int:
     return sum(flops(op) * op.count for op in recording.ops)
 
 
+def _computed(recording: Recording) -> tuple[str, ...]:
+    """The floating dtypes that arithmetic was done in, the narrowest first."""
+    arithmetic = (op for op in recording.ops if op.inputs and not (is_cast(op) or is_move(op)))
+    found = {i.dtype for op in arithmetic for i in op.inputs if i.dtype in REAL}
+    return tuple(sorted(found, key=lambda d: (bytes_of(d), d)))
+
+
 def _order(c: KeptModule) -> tuple[bool, int, float, str]:
     """Modules that make finite numbers infinite come before those that only round, the innermost first."""
     return not c.infinite, -c.module.count(".") if c.infinite else 0, -c.share, c.module
@@ -315,13 +339,13 @@ def search(
     work = _work(recording)
     if before.worst <= tolerance or not ranked:
         after = before if before.worst <= tolerance else None
-        return PrecisionPlan(tolerance, (), before, after, ranked, narrow=narrow, work=work)
+        return PrecisionPlan(tolerance, (), before, after, ranked, (), narrow, work, _computed(recording))
     tries = _Tries(lambda keep: step_error(run(keep)), RUNS)
     count = _enough(ranked, tries, tolerance)
     keep = _pruned(list(ranked[:count]), tries, tolerance)
     after = tries.of(keep)
     tried = tuple((k, e.worst) for k, e in tries.known.items())
-    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tried, narrow, work)
+    return PrecisionPlan(tolerance, tuple(keep), before, after, ranked, tried, narrow, work, _computed(recording))
 
 
 def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
@@ -337,7 +361,7 @@ def foretold(recording: Recording, tolerance: float) -> PrecisionPlan:
             break
         keep.append(c)
         left -= c.share
-    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked, work=_work(recording))
+    return PrecisionPlan(tolerance, tuple(keep), before, None, ranked, (), "", _work(recording), _computed(recording))
 
 
 class _Tries:

@@ -307,4 +307,4 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
         return Fix("dtype", origin.place, (edit,), True, birth_words(culprit, expected), (at_use,))
     at = origin.place if origin.place.stack else place
-    return Fix("dtype", at, (), False, f"make it {expected} here", (at_use,))
+    return Fix("dtype", at, (), False, f"make {quoted(culprit.shown)} {expected} where it is made", (at_use,))

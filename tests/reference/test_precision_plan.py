@@ -122,7 +122,7 @@ def test_what_may_be_narrowed_in_a_float32_program():
     assert t.precision_plan(0.5, step=step, narrow="bfloat16").keep == ()
     with pytest.raises(ValueError, match="needs step="):
         t.precision_plan(narrow="bfloat16")
-    with pytest.raises(ValueError, match="one of bfloat16, float16"):
+    with pytest.raises(ValueError, match="no dtype that autocast can compute in"):
         t.precision_plan(step=step, narrow="int8")
 
 
@@ -255,3 +255,48 @@ def test_a_llama_with_rotary_tables_stays_within_its_tolerance():
     plan = t.precision_plan(before.worst * 0.7, step=step)
     assert plan.verified and plan.after.worst <= 0.7 * before.worst, str(plan)
     assert 0 < len(plan.keep) < len(plan.ranked)
+
+
+def float32_step():
+    net = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 1))
+
+    def step():
+        net(torch.randn(4, 16)).square().mean().backward()
+
+    return step
+
+
+def functional_step():
+    """No module is called, so autocast around the modules reaches nothing."""
+    weight = torch.randn(16, 16, requires_grad=True)
+    return lambda: (torch.randn(4, 16) @ weight).square().mean().backward()
+
+
+def float64_step():
+    net = nn.Linear(16, 1).double()
+    return lambda: net(torch.randn(4, 16, dtype=torch.float64)).square().mean().backward()
+
+
+@pytest.mark.parametrize(
+    "make, narrow, ran",
+    [(float32_step, None, "float32"), (float64_step, None, "float64"), (functional_step, torch.bfloat16, "float32")],
+)
+def test_where_nothing_was_narrow_there_is_no_plan(make, narrow, ran):
+    step = make()
+    with dtypetrace.trace(reference=True) as t:
+        step()
+    plan = t.precision_plan(step=step, narrow=narrow)
+    assert not plan.judged and not plan.verified and not plan.keep
+    assert str(plan).lower().startswith("no plan: ") and f"the step computed in {ran}" in str(plan)
+    assert "error" not in str(plan)
+
+
+def test_the_same_step_under_autocast_is_judged():
+    step = float32_step()
+    with dtypetrace.trace(reference=True) as t, torch.autocast("cpu", torch.bfloat16):
+        step()
+    assert t.precision_plan().judged
+    for spelled in ("bf16", "torch.bfloat16", torch.bfloat16):
+        assert t.precision_plan(step=step, narrow=spelled).narrow == "bfloat16"
+    with pytest.raises(dtypetrace.errors.UnknownDtypeError, match="no dtype that autocast can compute in"):
+        t.precision_plan(step=step, narrow="int8")

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from .capture import global_hooks, mode_stacks, private, threads, unwatched
+from .capture.compiled import regions
 from .capture.dispatch_mode import DispatchMode, WatchingFunctionMode
 from .capture.function_mode import FunctionMode
 from .capture.held_signals import held
@@ -36,6 +37,7 @@ class Watch:
     steps: after this many optimizer steps the program ends (SystemExit 0). windows: which steps are watched, if not
     all. numerics: measure values too.
     reference: makes, for a recorder, the object that computes in higher precision in parallel with the program.
+    eager: compiled functions run eagerly, op by op.
     """
 
     hooks: ModuleHooks
@@ -55,6 +57,7 @@ class Watch:
         windows: Windows | None = None,
         numerics: bool = False,
         reference: Callable[[Recorder], Reference] | None = None,
+        eager: bool = False,
     ) -> None:
         self.recorder = Recorder(user, numerics and not private.off(private.NUMERICS))
         needs = private.REFERENCE, private.NUMERICS, private.BACKWARD
@@ -71,6 +74,7 @@ class Watch:
         self.windows = windows
         self._healing = healing
         self._steps = steps
+        self._eager = eager
         self._default = torch.float32
         if windows is not None:
             windows.attach, windows.detach = self._attach_again, self._detach
@@ -103,7 +107,7 @@ class Watch:
 
     def _new_patches(self) -> None:
         modes_off = lambda: mode_stacks.modes_off(FunctionMode, DispatchMode)
-        self._patches = Patches(self.recorder, modes_off, self.healer)
+        self._patches = Patches(self.recorder, modes_off, self.healer, self._eager)
 
     def _attach(self) -> None:
         self.attached = True
@@ -114,7 +118,8 @@ class Watch:
             self._patches.install()
             global_hooks.settle()
         self._below = self._opened
-        self._below = mode_stacks.insert(self.dispatch_mode, self._function_mode, self._opened)
+        with regions.surfaced():
+            self._below = mode_stacks.insert(self.dispatch_mode, self._function_mode, self._opened)
 
     def _attach_again(self) -> None:
         """Before a step that is to be watched; in a hook of the one before it."""
@@ -133,7 +138,7 @@ class Watch:
         assert self.windows is not None, "a watch of all steps is not detached between steps"
         self.windows.attached = self.attached = False
         try:
-            with held(), ExitStack() as last_first:
+            with held(), regions.surfaced(), ExitStack() as last_first:
                 last_first.callback(self.rest)
                 last_first.callback(self._remove_shared, self.windows.step_ended)
                 last_first.callback(mode_stacks.end_dispatch_mode, self.dispatch_mode, self._below[0], None)
@@ -150,7 +155,7 @@ class Watch:
         exception that leaves the block, if any."""
         if not self.running:
             return
-        with ExitStack() as last_first:  # each step runs even if another one fails
+        with regions.surfaced(), ExitStack() as last_first:  # each step runs even if another one fails
             last_first.callback(self._forget)
             last_first.callback(self._remove_shared)
             if not self.attached:

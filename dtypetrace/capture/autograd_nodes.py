@@ -57,6 +57,11 @@ class Nodes:
                 self._ops[sequence & _SLOTS] = (sequence + 1) << _BITS | op
         thread.sequence = risen
 
+    def link_range(self, first: int, end: int, op: int) -> None:
+        """Notes that an op made the nodes from one sequence number up to another, which is not included."""
+        for sequence in range(max(first, end - _SLOTS), end):
+            self._ops[sequence & _SLOTS] = (sequence + 1) << _BITS | op
+
     def forward_op(self) -> int:
         """Number of the op whose backward the engine is running, -1 where its forward was not watched."""
         node = _current_node()

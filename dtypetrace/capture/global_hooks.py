@@ -114,9 +114,9 @@ HookTable.__hash__ = None  # dictionaries cannot be hashed
 
 def settle() -> None:
     """Replaces those of torch's tables by ours that the Watches need, and restores the others. Can be called twice."""
-    watched = bool(threads.everyone())
-    for module, name in _places():
-        wanted = watched or _ROLES[name] == _COUNTS and threads.counting()
+    watched = bool(threads.everyone()) and not _aside
+    for module, name in _PLACES:
+        wanted = watched or _ROLES[name] == _COUNTS and threads.counting() and not _aside
         current = getattr(module, name)
         if wanted and not isinstance(current, HookTable):
             table = next((t for t in _made if t.program is current), None)
@@ -128,6 +128,17 @@ def settle() -> None:
             setattr(module, name, current.program)
     if _HAS_ANY is not None:
         setattr(private.module_internals, private.ANY_GLOBAL_HOOK, _program_has_any if watched else _HAS_ANY)
+
+
+def put_aside(aside: bool) -> None:
+    """Restores all of torch's tables while ``aside`` holds: code that Dynamo compiles must find them as they are
+    without a trace."""
+    global _aside
+    _aside = aside
+    settle()
+
+
+_aside = False
 
 
 def of_the_program(name: str) -> Any:
@@ -150,4 +161,4 @@ def _places() -> list[tuple[Any, str]]:
     ]
 
 
-_places()  # what this torch lacks is known before a trace writes down what it will not see
+_PLACES = _places()

@@ -15,7 +15,7 @@ Opened = tuple[list[Any], list[Any]]
 def last_function_mode(mode: private.TorchFunctionMode) -> Iterator[None]:
     """Puts a mode below all others during a block: it gets what they pass on, and is the only one left in its
     handler."""
-    _set_function_modes([mode, *(private.function_mode_at(i) for i in range(private.function_mode_count()))])
+    set_function_modes([mode, *(private.function_mode_at(i) for i in range(private.function_mode_count()))])
     try:
         yield
     finally:
@@ -46,22 +46,21 @@ def insert(
     if len(below[0]) == len(modes):
         private.push_dispatch_mode_above(dispatch_mode)
     else:
-        _set_dispatch_modes([*below[0], dispatch_mode, *modes[len(below[0]) :]])
+        set_dispatch_modes([*below[0], dispatch_mode, *modes[len(below[0]) :]])
     if len(below[1]) == len(functions):
         private.push_function_mode(function_mode)
     else:
-        _set_function_modes([*below[1], function_mode, *functions[len(below[1]) :]])
-    private.after_compiled(_settle)
+        set_function_modes([*below[1], function_mode, *functions[len(below[1]) :]])
     return below
 
 
-def _settle() -> None:
+def settle() -> None:
     """Makes the thread's dispatch keys agree with its dispatch modes: the first one on sets them, the last one off
     removes them."""
     modes = dispatch_modes()
-    _set_dispatch_modes(modes or [private.TorchDispatchMode()])
+    set_dispatch_modes(modes or [private.TorchDispatchMode()])
     if not modes:
-        _set_dispatch_modes([])
+        set_dispatch_modes([])
 
 
 def _common(modes: list[Any], before: list[Any]) -> int:
@@ -95,7 +94,7 @@ def remove_function_mode(mode: private.TorchFunctionMode) -> None:
         private.pop_function_mode()
     elif mode in modes:
         del modes[_last(modes, mode)]
-        _set_function_modes(modes)
+        set_function_modes(modes)
 
 
 def remove_dispatch_mode(mode: private.TorchDispatchMode) -> None:
@@ -103,7 +102,7 @@ def remove_dispatch_mode(mode: private.TorchDispatchMode) -> None:
     modes = dispatch_modes()
     if mode in modes:
         del modes[_last(modes, mode)]
-        _set_dispatch_modes(modes)
+        set_dispatch_modes(modes)
 
 
 def end_function_mode(mode: private.TorchFunctionMode, before: list[Any], error: BaseException | None) -> None:
@@ -112,7 +111,7 @@ def end_function_mode(mode: private.TorchFunctionMode, before: list[Any], error:
     modes = function_modes()
     kept = _without(modes, mode, before, error)
     if kept != modes:
-        _set_function_modes(kept)
+        set_function_modes(kept)
 
 
 def end_dispatch_mode(mode: private.TorchDispatchMode, before: list[Any], error: BaseException | None) -> None:
@@ -120,8 +119,7 @@ def end_dispatch_mode(mode: private.TorchDispatchMode, before: list[Any], error:
     modes = dispatch_modes()
     kept = _without(modes, mode, before, error)
     if kept != modes:
-        _set_dispatch_modes(kept)
-        private.after_compiled(_settle)
+        set_dispatch_modes(kept)
 
 
 def _without(modes: list[Any], mode: object, before: list[Any], error: BaseException | None) -> list[Any]:
@@ -162,22 +160,24 @@ def modes_off(function_kind: type, dispatch_kind: type[private.TorchDispatchMode
     """Takes the function modes of one kind off during a block, wherever they are; also the innermost dispatch mode,
     if it is of ``dispatch_kind``."""
     modes = [private.function_mode_at(i) for i in range(private.function_mode_count())]
-    _set_function_modes([m for m in modes if not isinstance(m, function_kind)])
+    set_function_modes([m for m in modes if not isinstance(m, function_kind)])
     try:
         with top_dispatch_mode_off(dispatch_kind):
             yield
     finally:
-        _set_function_modes(modes)
+        set_function_modes(modes)
 
 
-def _set_dispatch_modes(modes: list[Any]) -> None:
+def set_dispatch_modes(modes: list[Any]) -> None:
+    """Replaces the dispatch-mode stack, outermost first."""
     while private.dispatch_mode_count():
         private.pop_dispatch_mode()
     for mode in modes:
         private.push_dispatch_mode_above(mode)
 
 
-def _set_function_modes(modes: list[Any]) -> None:
+def set_function_modes(modes: list[Any]) -> None:
+    """Replaces the function-mode stack, outermost first."""
     while private.function_mode_count():
         private.pop_function_mode()
     for mode in modes:

@@ -18,7 +18,9 @@ import torch
 from torch import nn
 
 from . import fused, private, refused_calls, threads, warning_places, workers
+from .compiled import regions, torch_private
 from .marks import not_ours
+from .replaced import Replaced
 
 if TYPE_CHECKING:
     from .protocols import Healer
@@ -32,13 +34,18 @@ class Patches:
     """All patches, installed and removed together; each clean-up is a small function in a list."""
 
     def __init__(
-        self, recorder: Recorder, modes_off: Callable[[], AbstractContextManager[None]], healer: Healer | None = None
+        self,
+        recorder: Recorder,
+        modes_off: Callable[[], AbstractContextManager[None]],
+        healer: Healer | None = None,
+        eager: bool = False,
     ) -> None:
         self.recorder = recorder
         self.modes_off = modes_off
         self.healer = healer
         self._undo: list[Callable[[], None]] = []
-        self._eager = False
+        self._eager = eager
+        self._knows_compile = self._forces = False
 
     def install(self) -> None:
         self._undo = [fused.end]
@@ -47,7 +54,8 @@ class Patches:
         # torch's setters look these up when they are called, so this also works for setters that were imported by name
         for name in private.DEFAULTS:
             self._replace(torch._C, name, self._set_default(getattr(torch._C, name)))
-        self._replace(torch, "compile", self._compile(torch.compile))
+        if self._eager:
+            self._replace(torch, "compile", self._compile(torch.compile))
         self._undo.append(warning_places.install(self.recorder.places.own))
         self._undo.append(workers.install(self.recorder))
         self._watch_parameters()
@@ -73,22 +81,24 @@ class Patches:
             while patches._undo:
                 patches._undo[-1]()
                 patches._undo.pop()
-            patches._eager = False
+            patches._knows_compile = patches._forces = False
             _installed.pop()
 
     def _replace(self, owner: Any, name: str, new: Any) -> None:
-        old = getattr(owner, name)
-        setattr(owner, name, new)
-        # if somebody else replaced it since, leave theirs
-        self._undo.append(lambda: setattr(owner, name, old) if getattr(owner, name) is new else None)
+        self._undo.append(Replaced(owner, name, new).restore)
 
     # ------------------------------------------------------------ torch.compile
 
     def watch_compile(self) -> None:
-        """Sets the force_eager stance once dynamo is imported. We do not import it: that takes most of a second."""
-        if "torch._dynamo.eval_frame" in sys.modules and not any(p._eager for p in _installed):
-            self._eager = True
-            self._undo.append(private.force_eager(self._ran_eagerly))
+        """Takes off what is ours round compiled code, or makes it run eagerly, once dynamo is imported. We do not
+        import it: that takes most of a second."""
+        if torch_private.imported() is not None and not self._knows_compile:
+            self._knows_compile = True
+            if not self._eager and torch_private.is_watchable():
+                self._undo.append(regions.watch())
+            elif not any(p._forces for p in _installed):
+                self._forces = True
+                self._undo.append(torch_private.force_eager(self._ran_eagerly))
         self.recorder.not_seen.update(dict.fromkeys(private.missing()))
 
     def _ran_eagerly(self) -> None:
@@ -106,7 +116,7 @@ class Patches:
                 try:
                     self.watch_compile()
                 except Exception:
-                    self.recorder.fail("the stance of compiled code")
+                    self.recorder.fail("the beginning of compiled code")
 
         return _log_api_usage_once
 
@@ -125,7 +135,7 @@ class Patches:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.recorder.not_seen["inside torch.cond: its branches are captured by torch"] = None
-            with self.modes_off(), private.stance_off():
+            with self.modes_off(), torch_private.stance_off():
                 return compiled(*args, **kwargs)
 
         return call
@@ -151,12 +161,7 @@ class Patches:
                     recorder.refusals.replaced_by(error, *thread.kernel[:2])
                 raise
 
-        def restore() -> None:
-            if kind.__dict__["__call__"] is __call__:
-                kind.__call__ = original
-
-        kind.__call__ = __call__
-        self._undo.append(restore)
+        self._replace(kind, "__call__", __call__)
 
     # ------------------------------------------------------------ births
 
@@ -203,13 +208,7 @@ class Patches:
                     recorder.fail("the making of a parameter")
             return made
 
-        new = parameter.__new__ = staticmethod(__new__)
-
-        def restore() -> None:
-            if parameter.__dict__["__new__"] is new:
-                parameter.__new__ = original
-
-        self._undo.append(restore)
+        self._replace(parameter, "__new__", staticmethod(__new__))
 
     def _watch_swaps(self) -> None:
         """``torch.utils.swap_tensors`` refuses tensors that have weak references. It must not see ours, and what is

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import _GeneratorContextManager, contextmanager, nullcontext
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -71,8 +70,6 @@ NUMERICS = "measured values"
 REFERENCE = "the reference"
 SUMS = "sums and averages that stop moving"
 BACKWARD = "the phase of the backward pass, the forward lines of its operators"
-STANCE = "torch.compile: a function given to it in the block may run uncompiled after the block, too"
-ENDS = "torch.compile: a compiled function in which the watching begins or ends"
 LISTS = "casts inserted in the lists of foreach and fused optimizers"
 HELD = "casts inserted in hooks on saved tensors"
 SWAPS = "torch.utils.swap_tensors, which refuses tensors while they are traced"
@@ -176,7 +173,6 @@ __all__ = [
     "dispatch_mode_at",
     "dispatch_mode_count",
     "for_supporting_modes",
-    "force_eager",
     "end_interrupted",
     "function_mode_at",
     "function_mode_count",
@@ -198,7 +194,6 @@ __all__ = [
     "register_optimizer_step_pre_hook",
     "set_grad_enabled",
     "sharded_policy",
-    "stance_off",
     "top_saved_tensors_hooks",
     "unseen",
     "works_in_a_mode",
@@ -305,88 +300,6 @@ def for_supporting_modes(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         return dispatch(self, key, *args, **kwargs)
 
     return dispatch_with_rule
-
-
-def force_eager(ran: Callable[[], None]) -> Callable[[], None]:
-    """Run compiled functions eagerly; returns the function that restores the stance.
-
-    Under a dispatch mode they would run eagerly anyway, but torch would remember that and never compile them again
-    (pytorch issue 190286); with this stance it does not. ``ran`` is called for each call of a compiled function.
-    Compiling one is not enough: libraries do that when they are imported.
-    """
-    home = "torch._dynamo.eval_frame"
-    if not all(_present(home, name, STANCE) for name in ("_set_stance", "DynamoStance", "_callback_from_stance")):
-        return lambda: None
-    from torch._dynamo import eval_frame
-
-    prior, look_up = eval_frame._set_stance(eval_frame.DynamoStance("force_eager")), eval_frame._callback_from_stance
-
-    def callback_from_stance(callback: Any) -> Any:
-        chosen = look_up(callback)
-        if callback is not None and chosen is None and callable(callback):
-            ran()
-        return chosen
-
-    eval_frame._callback_from_stance = callback_from_stance
-
-    def restore() -> None:
-        if eval_frame._callback_from_stance is callback_from_stance:
-            eval_frame._callback_from_stance = look_up
-        eval_frame._set_stance(prior)
-
-    return restore
-
-
-def after_compiled(settle: Callable[[], None]) -> None:
-    """Calls ``settle`` at the end of each compiled function that this thread is running now.
-
-    At its end, torch brings back the dispatch keys of its beginning, which belong to the modes that were on then.
-    """
-    eval_frame: Any = sys.modules.get("torch._dynamo.eval_frame")
-    if eval_frame is None or not _compiled(eval_frame):
-        return
-    if not _present(eval_frame.__name__, "_maybe_set_eval_frame", ENDS):
-        return
-    ends, thread = eval_frame._maybe_set_eval_frame, get_ident()
-    if getattr(ends, "settles", None) is settle:
-        return
-
-    def maybe_set_eval_frame(callback: Any) -> Any:
-        """A compiled function calls this as it begins, and last of all as it ends."""
-        found = ends(callback)
-        if get_ident() == thread:
-            settle()
-            if _compiled(eval_frame) <= 1 and eval_frame._maybe_set_eval_frame is maybe_set_eval_frame:
-                eval_frame._maybe_set_eval_frame = ends
-        return found
-
-    maybe_set_eval_frame.settles = settle  # type: ignore[attr-defined]
-    eval_frame._maybe_set_eval_frame = maybe_set_eval_frame
-
-
-def _compiled(eval_frame: Any) -> int:
-    """How many compiled functions this thread is running."""
-    frame: FrameType | None = sys._getframe()
-    running = 0
-    while frame is not None:
-        running += frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename == eval_frame.__file__
-        frame = frame.f_back
-    return running
-
-
-@contextmanager
-def stance_off() -> Iterator[None]:
-    """The default stance during a block."""
-    if off(STANCE):
-        yield
-        return
-    from torch._dynamo import eval_frame
-
-    prior = eval_frame._set_stance(eval_frame.DynamoStance("default"))
-    try:
-        yield
-    finally:
-        eval_frame._set_stance(prior)
 
 
 class unseen:

@@ -76,7 +76,7 @@ class Recorder:
         self.births = Births(self)
         self.user = user or UserCode()
         self.started = time.time()
-        self._op_of: dict[tuple[object, ...], GrowingOp] = {}
+        self.op_of: dict[tuple[object, ...], GrowingOp] = {}
         self._steady: dict[tuple[object, ...], GrowingOp] = {}
         """Short keys (operator, place, module, phase): the op last seen there, if all its tensors have one dtype."""
         self.refusals = RefusalLog()
@@ -309,7 +309,7 @@ class Recorder:
             if call is not None and call[AUTOCAST]:
                 uncached = _why_uncached(inputs[0])
                 name = (*name, uncached, id(inputs[0]))
-        op = self._op_of.get(name)
+        op = self.op_of.get(name)
         if op is None:
             if phase == "optimizer" and self.stepping.forget_left():
                 key = (*key[:3], self.phase(thread, place))
@@ -365,7 +365,7 @@ class Recorder:
         op.steady, op.forms, op.manner, op.near = None, NO_FORMS, UNMEASURED, True
         op.number, op.count, op.uncached, op.written = len(self.ops), 1, "", ()
         self.ops.append(op)  # complete: an interrupt may come at once
-        self._op_of[name] = op
+        self.op_of[name] = op
         if self.checks is not None and self.reference is None and self.checks.begins_with(op):
             self.reference = self.checks
         return op

@@ -60,6 +60,12 @@ def install(own: Callable[[str], bool]) -> Callable[[], None]:
     return remove
 
 
+def ours() -> Callable[..., None] | None:
+    """What shows warnings while a trace is open, None where none is."""
+    shows: Callable[..., None] = _MODULE._showwarnmsg
+    return shows if shows.__module__ == __name__ else None
+
+
 def unheard(function: Callable[[], _Result]) -> _Result:
     """Calls a function of ours; what it warns of is dropped, the warnings of torch's C++ included.
 

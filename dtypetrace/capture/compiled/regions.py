@@ -1,0 +1,231 @@
+"""Regions of compiled code run as they do alone: nothing of ours is on while they are compiled and run.
+
+A region is a call of a function that ``torch.compile`` returned. Dynamo traces through a function mode, makes guards
+about torch's tables of global hooks, and inlines whatever replaces a function of torch's. So the function mode, the
+hooks and the replaced functions are away from the region's beginning to its end. The dispatch mode says that it ignores
+compiled code, and torch then compiles as without one; it is away only while a compiled graph runs. So the operators
+between two graphs (a graph break) are still seen. In a function that Dynamo leaves alone (``torch.compiler.disable``)
+everything is on.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .. import global_hooks, mode_stacks, private, replaced, threads, warning_places
+from ..dispatch_mode import DispatchMode, WatchingFunctionMode
+from . import calls, torch_private
+
+if TYPE_CHECKING:
+    from ..recorder import Recorder
+
+ON, BETWEEN, AWAY = 0, 1, 2
+"""What is on in a thread: everything; the dispatch mode only, between compiled graphs; nothing."""
+
+
+class _Here(threading.local):
+    """What is on in one thread."""
+
+    def __init__(self) -> None:
+        self.state = ON
+        self.outer: list[tuple[int, int]] = []
+        """For each region and function that runs, outermost first: the state around it, and the sequence number of the
+        next autograd node when it began."""
+        self.functions: tuple[list[Any], list[Any]] | None = None
+        """The function modes before ours were taken off, and after; None where there were none of ours."""
+        self.dispatch: tuple[list[Any], list[Any]] | None = None
+        self.nodes: list[tuple[int, int]] = []
+        """The autograd nodes that graphs of the region made: ranges of their sequence numbers."""
+        self.unsettled = False
+        """Whether modes were put on or taken off for good inside the region."""
+
+
+_here = _Here()
+_bare = 0
+"""How many threads run compiled code now."""
+
+
+def _go(state: int) -> None:
+    """Puts on and takes off what differs."""
+    global _bare
+    was = _here.state
+    if was == state:
+        return
+    if was == ON:
+        _here.functions = _taken(mode_stacks.function_modes(), WatchingFunctionMode, mode_stacks.set_function_modes)
+        with threads.lock():
+            _bare += 1
+            if _bare == 1:
+                replaced.put_aside()
+                global_hooks.put_aside(True)
+    if state == AWAY:
+        _here.dispatch = _taken(mode_stacks.dispatch_modes(), DispatchMode, mode_stacks.set_dispatch_modes)
+    elif was == AWAY:
+        _give_back(_here.dispatch, mode_stacks.dispatch_modes(), mode_stacks.set_dispatch_modes)
+        _here.dispatch = None
+    if state == ON:
+        with threads.lock():
+            _bare -= 1
+            if _bare == 0:
+                replaced.put_back()
+                global_hooks.put_aside(False)
+        _give_back(_here.functions, mode_stacks.function_modes(), mode_stacks.set_function_modes)
+        _here.functions = None
+    _here.state = state
+
+
+def _taken(modes: list[Any], kind: type, put: Callable[[list[Any]], None]) -> tuple[list[Any], list[Any]] | None:
+    """Takes the modes of a kind off, and returns the stack before and after; None where there were none."""
+    others = [mode for mode in modes if not isinstance(mode, kind)]
+    if len(others) == len(modes):
+        return None
+    put(others)
+    return modes, others
+
+
+def _give_back(taken: tuple[list[Any], list[Any]] | None, now: list[Any], put: Callable[[list[Any]], None]) -> None:
+    """Puts back what was taken; modes that the program has put on since stay where they are."""
+    if taken is None:
+        return
+    before, others = taken
+    if now == others:
+        put(before)
+        return
+    for depth, mode in enumerate(before):
+        if mode not in others:
+            now.insert(depth, mode)
+    put(now)
+
+
+def _begins(frame: FrameType, region: bool) -> None:
+    state = _here.state
+    _here.outer.append((state, private.next_sequence_number()))
+    if region:
+        _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
+    elif torch_private.runs_graph(frame):
+        _go(AWAY)
+    elif state == BETWEEN and _is_programs(frame):
+        _go(ON)
+
+
+def _ends(frame: FrameType, region: bool) -> None:
+    before = _here.state
+    state, first = _here.outer.pop()
+    _go(state)
+    watch = threads.here()
+    if before == AWAY and state != AWAY and watch is not None:
+        # the next operator that is seen did not make the nodes of this graph
+        end = watch.recorder.thread_state().sequence = private.next_sequence_number()
+        _here.nodes.append((first, end))
+    if state != ON:
+        return
+    if _here.unsettled:
+        _here.unsettled = False
+        mode_stacks.settle()
+    if region:
+        nodes, _here.nodes = _here.nodes, []
+        if watch is not None and not watch.recorder.broken:
+            _record(watch.recorder, frame, nodes)
+
+
+def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) -> None:
+    try:
+        error = sys.exc_info()[1]
+        # an exception that the program handles while it calls the region was raised in another frame
+        raised = error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame
+        if not raised:
+            with private.DisableTorchFunction():
+                calls.returned(recorder, frame, nodes)
+    except Exception:
+        recorder.fail("a compiled call")
+
+
+def _keeps_dispatch_mode() -> bool:
+    return _skipped and not torch_private.compiled_autograd()
+
+
+def _is_programs(frame: FrameType) -> bool:
+    """Whether a function that Dynamo leaves alone is not torch's own."""
+    code, watch = torch_private.inner_code(frame), threads.here()
+    return code is not None and watch is not None and not watch.recorder.places.hidden(code.co_filename)
+
+
+_door = torch_private.Door(_begins, _ends)
+_users = 0
+_skipped = False
+"""Whether Dynamo passes over our dispatch handler, so that it may be on between compiled graphs."""
+_backward: list[tuple[str, Any, Any]] = []
+"""What is replaced in ``torch_private.BackwardNode``: the name, torch's own function, ours."""
+
+
+def watch() -> Callable[[], None]:
+    """Takes off what is ours round compiled code, until the returned function is called. For a program that has
+    imported Dynamo."""
+    global _users, _skipped
+    with threads.lock():
+        _users += 1
+        if _users == 1:
+            skip = torch_private.skip
+            _skipped = torch_private.leaves_modes_on() and skip(DispatchMode.__torch_dispatch__, inside=True)
+            if (shows := warning_places.ours()) is not None:  # a graph break may be a warning
+                skip(shows, inside=True)
+            # not put aside in regions: a graph break may be a call of backward
+            for name in torch_private.BACKWARD_CALLS:
+                original = vars(torch_private.BackwardNode)[name]
+                _backward.append((name, original, _away_in(original)))
+                setattr(torch_private.BackwardNode, name, _backward[-1][2])
+        _door.install()
+    return _end
+
+
+def _end() -> None:
+    global _users
+    with threads.lock():
+        _users -= 1
+        if not _users:
+            _door.remove()
+            for name, original, ours in _backward:
+                if vars(torch_private.BackwardNode)[name] is ours:
+                    setattr(torch_private.BackwardNode, name, original)
+            _backward.clear()
+
+
+def _away_in(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The engine's call of a backward, with nothing of ours on while a compiled one is compiled and run."""
+
+    def apply(self: Any, *args: Any) -> Any:
+        if not hasattr(self._forward_cls, "_aot_id"):
+            return original(self, *args)
+        state = _go_away()
+        try:
+            return original(self, *args)
+        finally:
+            _go(state)
+
+    torch_private.skip(apply)
+    torch_private.skip(_go_away, inside=True)
+    torch_private.skip(_go, inside=True)
+    return apply
+
+
+def _go_away() -> int:
+    state = _here.state
+    _go(AWAY)
+    return state
+
+
+@contextmanager
+def surfaced() -> Iterator[None]:
+    """Everything is on during a block, in which modes are put on or taken off for good."""
+    state = _here.state
+    _go(ON)
+    try:
+        yield
+    finally:
+        _go(state)
+        _here.unsettled = state != ON

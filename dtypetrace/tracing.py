@@ -76,6 +76,7 @@ class Trace(View):
         narrow: str | None = None,
         dry: bool = False,
         compare_steps: int = 0,
+        compile: str | None = None,
         progress: Callable[[Callable[[], int], int], None] | None = None,
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
@@ -83,6 +84,8 @@ class Trace(View):
                 f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the "
                 f"module or nothing"
             )
+        if compile not in (None, "eager"):
+            raise ValueError(f'compile is "eager" or None, got {compile!r}')
         check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide or narrow), dry=dry)
         self._ignore = frozenset(ignore)
         self._whole_script = whole_script
@@ -99,6 +102,8 @@ class Trace(View):
             windows=Windows(first, watch_every, self.stop) if first is not None else None,
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide, narrow) if reference or keep_wide or narrow else checks,
+            # inside compiled code no call can be repeated with casts, and no module computed in another dtype
+            eager=bool(compile or autofix or dry or keep_wide or narrow),
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
@@ -376,6 +381,7 @@ def trace(
     numerics: bool = False,
     reference: bool = False,
     watch_every: int | None = None,
+    compile: str | None = None,
 ) -> Trace:
     """Watches the block and finds the line that gave a tensor the wrong dtype.
 
@@ -385,6 +391,8 @@ def trace(
     could move. ``reference`` runs each operator again in higher precision and measures the error of each; the
     program's own values do not change. ``watch_every=200`` watches the first three optimizer steps, then each whose
     number is a multiple of 200; between them nothing is installed but a count of the steps, so that it can stay on.
+    ``compile="eager"`` runs compiled functions eagerly, so that each of their operators is seen; by default, and
+    without ``autofix``, they run compiled, and each call of one is recorded as one op.
     Raises ValueError if ``watch_every`` is below 1 or is combined with ``autofix`` or ``reference``.
 
     >>> import torch, dtypetrace
@@ -394,7 +402,9 @@ def trace(
     >>> t.findings
     ()
     """
-    return Trace(model, autofix=autofix, numerics=numerics, reference=reference, watch_every=watch_every)
+    return Trace(
+        model, autofix=autofix, numerics=numerics, reference=reference, watch_every=watch_every, compile=compile
+    )
 
 
 def open_recorder() -> Recorder | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from harmless import mlp, outcome
+from harmless import outcome
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -128,7 +128,7 @@ def compiled_optimizer(backend=INDUCTOR):
     model = Block()
 
     def make(parameters, lr):
-        optimizer = torch.optim.AdamW(parameters, lr=torch.tensor(lr), capturable=False, foreach=True)
+        optimizer = torch.optim.AdamW(parameters, lr=lr, foreach=True)
         optimizer.step = torch.compile(optimizer.step, backend=backend)
         return optimizer
 
@@ -545,6 +545,3 @@ def compiled(program, *watch):
     }
     torch._dynamo.reset()
     return result, counted
-
-
-__all__ = ["AOT", "EAGER", "INDUCTOR", "PROGRAMS", "compiled", "mlp"]

@@ -2,7 +2,7 @@
 
 Before it takes such a path, the module's forward asks ``torch.overrides.has_torch_function`` whether anything wants to
 see its inner calls, and a function mode does. While one of these modules runs, the function leaves our own mode out.
-It is replaced for that time only: dynamo knows it by identity, and traces no module whose hooks run.
+It is replaced for that time only, and in compiled code not even then: Dynamo knows it by identity.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import nn
 from ..tables.operators import FUSED_PATHS
 from . import mode_stacks, private, threads
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
+from .replaced import Replaced
 
 MODULES = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
 _OVERRIDES: Any = torch.overrides
@@ -38,14 +39,17 @@ def _without_ours(values: Iterable[Any]) -> bool:
 
 def begin() -> None:
     """A module with a fused path begins to run. Can be called twice."""
-    if _OVERRIDES.has_torch_function is _ASKED:
-        _OVERRIDES.has_torch_function = _without_ours
+    if not _asks:
+        _asks.append(Replaced(_OVERRIDES, "has_torch_function", _without_ours))
 
 
 def end() -> None:
     """No such module runs any more, or the trace ends."""
-    if _OVERRIDES.has_torch_function is _without_ours:
-        _OVERRIDES.has_torch_function = _ASKED
+    while _asks:
+        _asks.pop().restore()
+
+
+_asks: list[Replaced] = []
 
 
 class Fused:

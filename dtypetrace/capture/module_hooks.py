@@ -16,6 +16,7 @@ from torch import nn
 
 from . import fused, measuring, private, refused_calls
 from .calls import tensors_returned
+from .compiled import calls as compiled_calls
 from .patches import Patches
 from .protocols import Healer
 from .recorder import Recorder
@@ -25,6 +26,8 @@ from .steps import Running
 from .windows import Windows
 
 _OTHER_THREADS = "modules that ran in other threads: modes are thread-local"
+_CALLS_MODULES = str(private.module_internals.__file__), compiled_calls.CALLS_MODULES
+"""Files of torch whose frames are between the program's call of a module and the hook."""
 
 
 class ModuleHooks:
@@ -59,6 +62,7 @@ class ModuleHooks:
         if recorder.broken:
             return None
         try:
+            module = compiled_calls.original(module)
             thread = recorder.threads.get(get_ident()) or recorder.thread_state()
             frame = sys._getframe(1)
             place = recorder.place(thread, frame)
@@ -88,7 +92,7 @@ class ModuleHooks:
     def _called_directly(self, frame: FrameType | None) -> bool:
         """Whether the program calls the module itself, so that its text names the module; checkpoint does not do
         that."""
-        while frame is not None and frame.f_code.co_filename == private.module_internals.__file__:
+        while frame is not None and frame.f_code.co_filename.endswith(_CALLS_MODULES):
             frame = frame.f_back
         return frame is not None and not self.recorder.places.hidden(frame.f_code.co_filename)
 
@@ -109,6 +113,7 @@ class ModuleHooks:
         """A module's forward has ended, by an exception too."""
         recorder = self.recorder
         try:
+            module = compiled_calls.original(module)
             thread = recorder.threads.get(get_ident())
             if thread is None:
                 return

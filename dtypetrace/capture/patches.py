@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from .protocols import Healer
     from .recorder import Recorder
 
-_RAN_EAGERLY = "compiled code: torch.compile regions ran eagerly while watched"
+_RAN_EAGERLY = (
+    "compiled code: it ran eagerly, operator by operator, so the last bits may differ, and so may what is refused"
+)
 _installed: list[Patches] = []
 
 
@@ -102,6 +104,7 @@ class Patches:
         self.recorder.not_seen.update(dict.fromkeys(private.missing()))
 
     def _ran_eagerly(self) -> None:
+        self.recorder.ran_eagerly = True
         self.recorder.not_seen[_RAN_EAGERLY] = None
 
     def _logs_use(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import _GeneratorContextManager, contextmanager, nullcontext
+from contextlib import _GeneratorContextManager, nullcontext
 from types import FrameType
 from typing import Any
 

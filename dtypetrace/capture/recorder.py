@@ -48,12 +48,11 @@ from .updates import Updates
 from .values import UNMEASURED, Values
 
 Tensor = torch.Tensor
-_Parameter = nn.Parameter
 _ENGINE = private.ENGINE_CODE
 _current_node: Any = private.current_autograd_node
 _current_graph_task = private.current_graph_task_id
 _next_sequence = private.next_sequence_number
-_PLAIN = (Tensor, _Parameter)
+_PLAIN = (Tensor, nn.Parameter)
 _FEW = 8
 """Ops with fewer operands are distinguished by the dtype of each operand, ops with more by the set of their dtypes."""
 
@@ -93,6 +92,7 @@ class Recorder:
         self.broken = False
         self.predicts = False
         """Whether no kernel runs (a dry run): every refusal is a prediction."""
+        self.ran_eagerly = False  # whether compiled code did
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None

@@ -124,6 +124,10 @@ def _blame(message: Any, frame: FrameType, own: Callable[[str], bool]) -> bool:
     return True
 
 
+CALLED: tuple[Callable[..., bool], ...] = (_in_unheard, _blame)
+"""What ours calls before it shows a warning."""
+
+
 def _level(message: Any, frame: FrameType | None, own: Callable[[str], bool]) -> tuple[int, Any, bool]:
     """How many frames were counted, which frame was found, and whether a frame of ours was counted."""
     level = 0

@@ -111,6 +111,12 @@ class RunCommand:
             metavar="every=N",
             help="watch the first 3 steps (--trace-steps changes the 3), then one step in N; others are only counted",
         )
+        add(
+            "--compile",
+            choices=["eager"],
+            help="run compiled functions eagerly, to watch each operator in them: the last bits may differ, and so may "
+            "what is refused. Default: they run compiled, and one op is recorded for each call",
+        )
         arguments.add_format(parser)
         arguments.add_fail_on(parser)
         add(
@@ -166,6 +172,7 @@ class RunCommand:
             reference=options.reference or options.reference_steps is not None,
             reference_steps=options.reference_steps,
             keep_wide=tuple(options.keep_wide.split(",")) if options.keep_wide else (),
+            compile=options.compile,
         )
         # sys.stderr as it is now: the script may replace it
         outputs = Outputs(

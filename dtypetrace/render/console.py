@@ -84,7 +84,7 @@ def lines(
     worked = styled(display.wrapped("", coverage.work_line(recording)), "dim") if coverage.work_line(recording) else []
     summed = styled(display.wrapped("", summary(recording, findings)), "bold" if findings else "dim")
     found += [*worked, *summed] if findings else [*summed, *worked]
-    if not findings and (unjudged := coverage.not_judged_line(recording, program)):
+    if (not findings or coverage.compiled(recording)) and (unjudged := coverage.not_judged_line(recording, program)):
         found += styled(display.wrapped("", unjudged), "dim")
     for step in next_steps(recording, findings, program):
         found.append((display.printable(step), "bold"))  # a command is never wrapped, so that it can be copied
@@ -101,9 +101,10 @@ def summary(recording: Recording, findings: Sequence[Finding]) -> str:
     if len(ranks) > 1:
         over = f"on {len(ranks)} ranks; on rank {ranks[0]} {over}"
     if not findings:
-        return f"dtypetrace: no dtype problem found {over}"
+        return f"dtypetrace: {coverage.nothing_found(recording)} {over}"
     counts = {level: sum(f.severity == level for f in findings) for level in ("error", "warning", "note")}
-    return ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n) + f" {over}"
+    found = ", ".join(f"{n} {level}{'s' if n != 1 else ''}" for level, n in counts.items() if n)
+    return f"{found} {over}"
 
 
 def next_steps(recording: Recording, findings: Sequence[Finding], program: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from ..records import NotJudged, Op, Recording
 from ..records.plain import to_plain
 from ..tables.dtypes import DTYPES, REAL
 from ..tables.english import listed
-from ..tables.operators import flops
+from ..tables.operators import COMPILED, flops
 
 _LEAST_SHARE = 0.005
 """A smaller share is not named: it would be 0%."""
@@ -53,7 +53,7 @@ def _shares(amounts: Mapping[str, int]) -> str:
 
 def not_judged(recording: Recording) -> tuple[NotJudged, ...]:
     """What the findings cannot speak of: what hooks noted, and what needs values or more optimizer steps."""
-    found = list(recording.not_judged)
+    found = [*recording.not_judged, *compiled(recording)]
     meta = recording.meta
     if not meta.get("numerics", True):
         return (*found, NotJudged("values", "off"), *([NotJudged("updates", "off")] if meta.get("trains") else []))
@@ -72,7 +72,23 @@ def not_judged(recording: Recording) -> tuple[NotJudged, ...]:
     return tuple(found)
 
 
+def compiled(recording: Recording) -> tuple[NotJudged, ...]:
+    """Compiled code that was not judged: what is inside the ops that stand for its calls, or how it would have run
+    compiled."""
+    if recording.meta.get("compiled") == "eager":
+        return (NotJudged("compiled code", "ran eagerly"),)
+    calls = {(op.op, op.module) for op in recording.ops if op.aten == COMPILED}
+    return (NotJudged("compiled code", "ran compiled", count=len(calls)),) if calls else ()
+
+
+def nothing_found(recording: Recording) -> str:
+    """What is said where there is no finding, without its full stop."""
+    return "no dtype problem in what was judged" if compiled(recording) else "no dtype problem found"
+
+
 _WAYS = {
+    "ran eagerly": "it ran eagerly, operator by operator",
+    "ran compiled": "to watch each operator, run eagerly: {command}",
     "off": "not measured: leave --no-numerics out, or pass numerics=True",
     "no step": "no optimizer step was seen: {needs} are needed",
     "few steps": "{count} weights moved in too few measured steps: {command}",
@@ -86,6 +102,8 @@ def not_judged_line(recording: Recording, program: str = "") -> str:
     families: dict[str, list[str]] = {}
     for fact in not_judged(recording):
         command = f"dtypetrace run --steps {fact.needs} {program}" if program else f"watch {fact.needs} steps"
+        if fact.id == "ran compiled":
+            command = f"dtypetrace run --compile eager {program}" if program else 'dtypetrace.trace(compile="eager")'
         way = _WAYS.get(fact.id, fact.id)
         why = way.format(count=fact.count, needs=fact.needs, command=command)
         families.setdefault(why, []).append(fact.family)

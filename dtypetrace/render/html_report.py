@@ -90,7 +90,7 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
     rows = listings.ops(recording)
     families = Counter(listings.family(d) for r in rows for d in (r.outputs[:1] or ("",)))
     return Page(
-        title="dtypetrace: " + (findings[0].title if findings else "no dtype problem found"),
+        title="dtypetrace: " + (findings[0].title if findings else coverage.nothing_found(recording)),
         action=action.action(recording, findings, anchors[0] if anchors else "", source=source),
         tone=findings[0].severity if findings else "clean",
         facts=action.facts(recording, len(rows)),
@@ -156,10 +156,10 @@ def _adapters(r: Retraining) -> AdapterSection:
     )
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(recording: Recording, findings: Sequence[Finding]) -> str:
     """One sentence: the worst finding's, or that there is none."""
     if not findings:
-        return "No dtype problem found."
+        return action.sentence(coverage.nothing_found(recording))
     first = findings[0]
     culprit = first.culprit
     born = ""

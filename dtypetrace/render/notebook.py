@@ -46,7 +46,7 @@ def _trace_html(recording: Recording, findings: Sequence[Finding], failed: Mappi
         ]
         roots = attempt("the module tree", partial(_modules, recording, findings, modules), []) if modules else []
         shown = _fragment(
-            verdict=html_report.verdict(findings),
+            verdict=html_report.verdict(recording, findings),
             tone=findings[0].severity if findings else "clean",
             summary=html_report.over(recording),
             cards=shown_cards,

@@ -131,6 +131,9 @@ refuses float16 gradients."""
 
 # ---------------------------------------------------------------- of a recorded op
 
+COMPILED = "torch.compile"
+"""Stands where an op has its operator: the op is a call of a compiled function, whose operators are not recorded."""
+
 
 def name_of(op: Op) -> str:
     """The operator without its overload and without the underscore of an in-place one: ``add_.Tensor`` is ``add``."""

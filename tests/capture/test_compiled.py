@@ -1,8 +1,9 @@
-"""What is compiled or scripted runs eagerly inside a block, and compiled after it."""
+"""What is compiled stays compiled inside a block, as it is without one; what is scripted keeps its texts."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,30 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.utils.prune
+from compiled_programs import (
+    AOT,
+    EAGER,
+    INDUCTOR,
+    PROGRAMS,
+    Counts,
+    accepted_mixes,
+    checkpoint_inside,
+    compiled,
+    compiled_autograd,
+    conditional,
+    custom_backend,
+    function_modes_of_the_program,
+    graph_breaks,
+    hooks_on_a_compiled_module,
+    in_another_thread,
+    left_alone_inside,
+    nested,
+    refused_and_handled,
+    training,
+    unet,
+    warnings_inside,
+    whole_train_step,
+)
 from harmless import mlp, plain, process, quick, whole  # noqa: F401 - fixtures
 from samples import one_in
 from torch import nn
@@ -21,22 +46,6 @@ ROOT = Path(__file__).parents[2]
 
 
 compile_by_name = torch.compile
-
-
-class Counts:
-    """A backend that runs the graph as it is, and counts."""
-
-    def __init__(self):
-        self.graphs = self.runs = 0
-
-    def __call__(self, graph, inputs):
-        self.graphs += 1
-
-        def run(*args):
-            self.runs += 1
-            return graph(*args)
-
-        return run
 
 
 def compiled_module(backend):
@@ -95,38 +104,114 @@ def fresh_dynamo():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("made", ["before", "before, and used", "inside"])
-@pytest.mark.parametrize(
+made = pytest.mark.parametrize("made", ["before", "before, and used", "inside"])
+ways = pytest.mark.parametrize(
     "make",
     [compiled_module, compiled_function, compiled_by_name, compiled_in_place, compiled_by_decorator, compiled_part],
     ids=lambda f: f.__name__,
 )
-def test_what_is_compiled_runs_eagerly_inside_and_compiled_after(make, made, fresh_dynamo):
-    def use(f, model):
-        model.zero_grad()
-        y = f(x)
-        y.sum().backward()
-        return [plain(y), *(plain(p.grad) for p in model.parameters())]
 
+
+def use(f, model, x):
+    model.zero_grad()
+    y = f(x)
+    y.sum().backward()
+    return [plain(y), *(plain(p.grad) for p in model.parameters())]
+
+
+@made
+@ways
+def test_what_is_compiled_stays_compiled(make, made, fresh_dynamo):
+    """It runs compiled inside the block, by the same graphs as before and after it, and one op stands for each call."""
     backend, x = Counts(), torch.randn(4, 8)
     if made != "inside":
         f, model = make(backend)
     if made == "before, and used":
-        use(f, model)
-        assert backend.runs
+        use(f, model, x)
     runs = backend.runs
     before = process()
     with dtypetrace.trace() as trace:
         if made == "inside":
             f, model = make(backend)
-        watched = use(f, model)
+        watched = use(f, model, x)
+    assert backend.runs > runs
+    assert process() == before
+    whole(trace)
+    graphs = backend.graphs
+    assert use(f, model, x) == watched and backend.graphs == graphs
+    ops = [op for op in trace.recording.ops if op.aten == "torch.compile"]
+    assert ops and all(op.outputs == ("float32",) and op.phase == "forward" for op in ops)
+    assert not {"linear", "relu"} & {op.op for op in trace.recording.ops if op.phase == "forward"}
+    assert not any("compile" in reason for reason in trace.recording.not_seen)
+    assert "not judged: compiled code" in repr(trace) and "no dtype problem found" not in repr(trace)
+
+
+@made
+@ways
+def test_what_is_compiled_runs_eagerly_where_that_is_asked_for(make, made, fresh_dynamo):
+    backend, x = Counts(), torch.randn(4, 8)
+    if made != "inside":
+        f, model = make(backend)
+    if made == "before, and used":
+        use(f, model, x)
+        assert backend.runs
+    runs = backend.runs
+    before = process()
+    with dtypetrace.trace(compile="eager") as trace:
+        if made == "inside":
+            f, model = make(backend)
+        watched = use(f, model, x)
         assert backend.runs == runs
     assert process() == before
     whole(trace)
     assert {"linear", "relu"} <= {op.op for op in trace.recording.ops}
     assert any("compile" in reason for reason in trace.recording.not_seen)
-    assert use(f, model) == watched
+    assert "not judged: compiled code (it ran eagerly" in repr(trace) and "no dtype problem found" not in repr(trace)
+    assert use(f, model, x) == watched
     assert backend.graphs >= 1 and backend.runs > runs
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(graph_breaks, left_alone_inside, custom_backend, hooks_on_a_compiled_module, whole_train_step, conditional),
+        *(warnings_inside, in_another_thread, function_modes_of_the_program, refused_and_handled, nested),
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_programs_compile_and_compute_the_same(program):
+    """Frames, graphs, graph breaks, recompilations, values, gradients, random numbers and warnings."""
+    run = lambda: program(EAGER)
+    compiled(run)  # what torch does only the first time
+    alone = compiled(run)
+    assert compiled(run) == alone, "the program itself does not end the same twice"
+    trace = dtypetrace.trace(numerics=True)
+    assert compiled(run, trace) == alone
+    whole(trace)
+    assert compiled(run) == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "backend"),
+    [(training, INDUCTOR), (accepted_mixes, INDUCTOR), (compiled_autograd, AOT), (checkpoint_inside, AOT)]
+    + [pytest.param(p, b, marks=pytest.mark.exhaustive) for p in PROGRAMS for b in (INDUCTOR, AOT)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_programs_compile_and_compute_the_same_with_a_compiler(program, backend):
+    if backend == INDUCTOR and shutil.which("g++") is None:
+        pytest.fail("inductor needs a C++ compiler on a CPU, and there is no g++ here: install it")
+    if program is unet and backend == AOT:
+        pytest.skip("torch 2.13 itself refuses a memory format there")
+    run = lambda: program(backend)
+    compiled(run)
+    alone = compiled(run)
+    assert compiled(run) == alone, "the program itself does not end the same twice"
+    for options in ({}, {"numerics": True}, {"reference": True}):
+        trace = dtypetrace.trace(**options)
+        assert compiled(run, trace) == alone, options
+        whole(trace)
+    assert compiled(run) == alone
 
 
 @pytest.mark.parametrize("w", [torch.ones(4, 4).half(), torch.ones(3, 4)], ids=["dtype", "shape"])
@@ -172,7 +257,7 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
             else:
                 f = HOW(lambda x: x * 2 + 1, backend=backend)
             f(torch.ones(2))
-            assert not graphs
+            assert len(graphs) == 1
         f(torch.ones(2))
         assert trace._watch.recorder.broken is False
         assert torch._dynamo.eval_frame._stance.stance == "default"

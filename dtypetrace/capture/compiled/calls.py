@@ -6,14 +6,16 @@ any other dtype was decided inside, at the place of the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
+from ...tables.operators import COMPILED
 from .. import private
 from ..calls import autocast_of, dtype_name, tensors_returned
 from ..marks import RawEvent
@@ -36,11 +38,23 @@ class CompiledFunction:
     is_view = False
 
     def __init__(self, name: str) -> None:
-        self.__name__ = f"compiled {name}"
+        self.__name__ = name
         self.overloadpacket = self
 
     def __str__(self) -> str:
-        return "torch.compile"
+        return COMPILED
+
+
+CALLS_MODULES = os.path.join("torch", "_dynamo", "eval_frame.py")
+"""The end of the name of the file in which a compiled module is called."""
+
+
+def original(module: nn.Module) -> nn.Module:
+    """The program's module, where ``torch.compile`` put another one around it."""
+    if type(module).__name__ == "OptimizedModule":
+        inner: nn.Module = getattr(module, "_orig_mod", module)
+        return inner
+    return module
 
 
 def returned(recorder: Recorder, frame: FrameType, nodes: Sequence[tuple[int, int]]) -> None:
@@ -53,16 +67,41 @@ def returned(recorder: Recorder, frame: FrameType, nodes: Sequence[tuple[int, in
     module = _module(recorder, thread, owner, place)
     inputs = [*tensors_returned((call.args, call.kwargs), _DEPTH)]
     outputs = [*tensors_returned(call.result, _DEPTH)]
-    op = _op(recorder, thread, call.function, owner, place, module, inputs, outputs)
-    _mark(recorder, op, inputs, outputs)
-    if module >= 0 and op.phase != "recompute":
-        known = recorder.modules.results[module]
-        known.update(dict.fromkeys(o.dtype for o in outputs))
+    phase = recorder.phase(thread, place)
+    if phase == "other" and (isinstance(owner, nn.Module) or any(o.requires_grad for o in outputs)):
+        phase = "forward"
+    weights = {w.dtype: w for w in _weights(owner) if w.dtype.is_floating_point}
+    where = _Where(_name(call.function, owner), phase, place, module)
+    operands = lambda: [_operand(recorder, t, place) for t in (*inputs[:MOST_INPUTS], *weights.values())]
+    op = _op(recorder, where, [t.dtype for t in inputs], operands, outputs)
+    events = [(t.dtype, recorder.origins.mark_of(t, place).event) for t in inputs]
+    _mark(recorder, op, [*events, *((i.dtype, i.event) for i in op.inputs[len(inputs) :])], outputs)
     if recorder.values is not None and (op.near or recorder.values.looking):
-        recorder.values.saw(op.number, op.func, (), {}, inputs, outputs, recorder.origins, op.phase)
+        recorder.values.saw(op.number, op.func, (), {}, inputs, outputs, recorder.origins, phase)
+    if module >= 0 and phase != "recompute":
+        recorder.modules.results[module].update(dict.fromkeys(o.dtype for o in outputs))
     for first, end in nodes:
         recorder.nodes.link_range(first, end, op.number)
     thread.sequence = private.next_sequence_number()
+
+
+def gradients(recorder: Recorder, grads: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """What is to be recorded of the gradients that the backward of a compiled graph is about to get. It drops them as
+    it runs."""
+    place = recorder.backward_place
+    return [_operand(recorder, t, place) for t in tensors_returned(grads, _DEPTH)]
+
+
+def ran_backward(recorder: Recorder, grads: list[tuple[Any, ...]], result: Any) -> None:
+    """The backward of a compiled graph has run, under the autograd node that is running now."""
+    forward_op = recorder.nodes.forward_op()
+    above = recorder.ops[forward_op] if forward_op >= 0 else None
+    place, module = (above.place, above.module) if above is not None else (recorder.backward_place, recorder.owner())
+    name = above.op if above is not None else "compiled graph"
+    outputs = [*tensors_returned(result, _DEPTH)]
+    where = _Where(name, "backward", place, module, forward_op)
+    op = _op(recorder, where, [operand[0] for operand in grads], lambda: grads[:MOST_INPUTS], outputs)
+    _mark(recorder, op, [(operand[0], operand[1]) for operand in grads], outputs)
 
 
 def _owner(function: Any) -> Any:
@@ -73,10 +112,11 @@ def _owner(function: Any) -> Any:
 
 
 def _name(function: Any, owner: Any) -> str:
+    """A name that no operator has."""
     if isinstance(owner, nn.Module):
-        return type(owner).__name__
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return f"{type(owner).__name__}.{name}" if hasattr(function, "__self__") else name
+        return f"compiled {type(owner).__name__}"
+    name = getattr(function, "__name__", type(function).__name__)
+    return f"compiled {type(owner).__name__}.{name}" if hasattr(function, "__self__") else f"compiled {name}"
 
 
 def _module(recorder: Recorder, thread: Thread, owner: Any, place: int) -> int:
@@ -84,7 +124,7 @@ def _module(recorder: Recorder, thread: Thread, owner: Any, place: int) -> int:
     running = thread.modules[-1] if thread.modules else None
     if not isinstance(owner, nn.Module):
         return thread.module
-    if running is not None and getattr(running.module, "_orig_mod", running.module) is owner:
+    if running is not None and running.module is owner:
         return running.number
     # compiled in place: torch calls no global hooks for it
     root = thread.modules[0].root if thread.modules else recorder.modules.root(owner, place)
@@ -97,37 +137,39 @@ def _weights(owner: Any) -> Iterator[Tensor]:
     return chain(owner.parameters(), owner.buffers()) if isinstance(owner, nn.Module) else iter(())
 
 
+class _Where(NamedTuple):
+    """What distinguishes an op, besides its dtypes. ``of``: number of the forward op, in backward."""
+
+    name: str
+    phase: str
+    place: int
+    module: int
+    of: int = -1
+
+
 def _op(
     recorder: Recorder,
-    thread: Thread,
-    function: Any,
-    owner: Any,
-    place: int,
-    module: int,
-    inputs: list[Tensor],
+    where: _Where,
+    given: list[torch.dtype],
+    operands: Callable[[], list[tuple[Any, ...]]],
     outputs: list[Tensor],
 ) -> GrowingOp:
-    """The distinct op of a call, counted."""
-    phase = recorder.phase(thread, place)
-    if phase == "other" and (isinstance(owner, nn.Module) or any(o.requires_grad for o in outputs)):
-        phase = "forward"
-    dtypes = tuple(dict.fromkeys(t.dtype for t in inputs)), tuple(o.dtype for o in outputs)
-    key = ("torch.compile", getattr(function, "__code__", None), type(owner), place, module, phase, *dtypes)
+    """The distinct op of a call, counted. ``operands``: makes those to record, at the op's first call."""
+    made = tuple([o.dtype for o in outputs])
+    key = (COMPILED, where, tuple(dict.fromkeys(given)), made)
     op = recorder.op_of.get(key)
     if op is not None:
         op.count += 1
         return op
     op = recorder.op_of[key] = GrowingOp()
-    op.func = CompiledFunction(_name(function, owner))
-    op.op, op.phase, op.module, op.place = op.func.__name__, phase, module, place
-    operands = [*inputs[:MOST_INPUTS], *{w.dtype: w for w in _weights(owner) if w.dtype.is_floating_point}.values()]
-    op.operands = tuple(_operand(recorder, t, place) for t in operands)
-    op.outputs = dtypes[1]
-    op.autocast = autocast_of(operands) if private.any_autocast_enabled() else ""
-    op.root = thread.modules[0].root.ref if thread.modules else None
-    op.of, op.peak, op.named = -1, None, None
+    op.func = CompiledFunction(where.name)
+    op.op, op.phase, op.place, op.module = op.func.__name__, where.phase, where.place, where.module
+    op.operands, op.outputs, op.of, op.peak, op.named = tuple(operands()), made, where.of, None, None
+    op.autocast = autocast_of(outputs) if private.any_autocast_enabled() else ""
+    running = recorder.thread_state().modules
+    op.root = running[0].root.ref if running else recorder.ops[where.of].root if where.of >= 0 else None
     op.shape = size_of(outputs[0]) if outputs else ()
-    op.device = outputs[0].device if outputs else inputs[0].device if inputs else None
+    op.device = outputs[0].device if outputs else None
     op.steady, op.forms, op.manner, op.near = None, NO_FORMS, UNMEASURED, True
     op.number, op.count, op.uncached, op.written = len(recorder.ops), 1, "", ()
     recorder.ops.append(op)
@@ -141,21 +183,18 @@ def _operand(recorder: Recorder, tensor: Tensor, place: int) -> tuple[Any, ...]:
     return tensor.dtype, mark.event, mark.op, name, parameter, size_of(tensor)
 
 
-def _mark(recorder: Recorder, op: GrowingOp, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-    """Marks the results with the events that decided their dtypes."""
-    origins = recorder.origins
-    events = [(t.dtype, origins.mark_of(t, op.place).event) for t in inputs]
-    events += [(i.dtype, i.event) for i in op.inputs[len(inputs) :]]
+def _mark(recorder: Recorder, op: GrowingOp, events: list[tuple[torch.dtype, int]], outputs: list[Tensor]) -> None:
+    """Marks the results with the events that decided their dtypes. ``events``: the dtype and event of each operand."""
     for out in outputs:
-        mark = origins.of(out)
+        mark = recorder.origins.of(out)
         if mark is not None:  # an operand that it returned
             mark.op = op.number
-            continue
-        origins.mark(out, _decided(recorder, op, out.dtype, events), op.number)
+        else:
+            recorder.origins.mark(out, _decided(recorder, op, out.dtype, events), op.number)
 
 
 def _decided(recorder: Recorder, op: GrowingOp, dtype: torch.dtype, events: list[tuple[torch.dtype, int]]) -> int:
-    """The event of a result's dtype. ``events``: the dtype and the event of each operand."""
+    """The event of a result's dtype."""
     same = next((event for d, event in events if d is dtype), None)
     floating = dict.fromkeys(d for d, _ in events if d.is_floating_point or d.is_complex)
     others = tuple(d for d in floating if d is not dtype)

@@ -173,7 +173,9 @@ def watch() -> Callable[[], None]:
             skip = torch_private.skip
             _skipped = torch_private.leaves_modes_on() and skip(DispatchMode.__torch_dispatch__, inside=True)
             if (shows := warning_places.ours()) is not None:  # a graph break may be a warning
-                skip(shows, inside=True)
+                skip(shows)
+                for inner in warning_places.CALLED:
+                    skip(inner, inside=True)
             # not put aside in regions: a graph break may be a call of backward
             for name in torch_private.BACKWARD_CALLS:
                 original = vars(torch_private.BackwardNode)[name]
@@ -201,22 +203,41 @@ def _away_in(original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(self: Any, *args: Any) -> Any:
         if not hasattr(self._forward_cls, "_aot_id"):
             return original(self, *args)
-        state = _go_away()
+        state, grads = _away_with(args)
         try:
-            return original(self, *args)
+            result = original(self, *args)
         finally:
             _go(state)
+        _ran_backward(grads, result)
+        return result
 
     torch_private.skip(apply)
-    torch_private.skip(_go_away, inside=True)
-    torch_private.skip(_go, inside=True)
+    for inner in (_away_with, _go, _ran_backward):
+        torch_private.skip(inner, inside=True)
     return apply
 
 
-def _go_away() -> int:
-    state = _here.state
+def _away_with(given: Any) -> tuple[int, list[Any]]:
+    """Takes everything off; returns the state before, and what is to be recorded of some gradients."""
+    state, watch, grads = _here.state, threads.here(), []
+    if watch is not None and not watch.recorder.broken:
+        try:
+            with private.DisableTorchFunction():
+                grads = calls.gradients(watch.recorder, given)
+        except Exception:
+            watch.recorder.fail("a compiled backward")
     _go(AWAY)
-    return state
+    return state, grads
+
+
+def _ran_backward(grads: list[Any], result: Any) -> None:
+    watch = threads.here()
+    if watch is not None and not watch.recorder.broken:
+        try:
+            with private.DisableTorchFunction():
+                calls.ran_backward(watch.recorder, grads, result)
+        except Exception:
+            watch.recorder.fail("a compiled backward")
 
 
 @contextmanager

@@ -230,7 +230,7 @@ class NotJudged:
     """One reason why a family of findings cannot speak: a fact, which ``render.coverage`` puts into words."""
 
     family: str
-    """``collisions``, ``flows``, ``values`` or ``updates``."""
+    """``collisions``, ``flows``, ``values``, ``updates`` or ``compiled code``."""
     id: str
     """What was in the way: ``off``, ``no step``, ``few steps``, ``compiled``, ``thread``, ``fused``."""
     count: int = 0

@@ -75,7 +75,11 @@ def action(recording: Recording, findings: Sequence[Finding], anchor: str, *, so
     """The action for the first finding, or that nothing has to be done."""
     if not findings:
         unjudged = coverage.not_judged_line(recording)
-        return Action([(sentence(coverage.nothing_found(recording)), False)], "clean", why=[sentence(unjudged)] if unjudged else [])
+        return Action(
+            [(sentence(coverage.nothing_found(recording)), False)],
+            "clean",
+            why=[sentence(unjudged)] if unjudged else [],
+        )
     first = findings[0]
     changes: list[DiffBlock] = attempt("the first screen's diff", lambda: changes_of(recording, first), [])
     headline, steps, why = _headline(recording, first, changes if source else [])

@@ -109,9 +109,10 @@ def summary(recording: Recording, findings: Sequence[Finding]) -> str:
 
 def next_steps(recording: Recording, findings: Sequence[Finding], program: str = "") -> list[str]:
     """The commands to type next, the most useful one last, because the last line is read first."""
+    eagerly = coverage.eagerly(recording, program)
     if not findings:
-        return []
-    steps = [f"What it means: dtypetrace explain {findings[0].code}"]
+        return eagerly
+    steps = [*eagerly, f"What it means: dtypetrace explain {findings[0].code}"]
     if not program:
         return steps
     if any(f.predicted for f in findings):  # `fix` would run the program for real

@@ -78,7 +78,7 @@ def compiled(recording: Recording) -> tuple[NotJudged, ...]:
     if recording.meta.get("compiled") == "eager":
         return (NotJudged("compiled code", "ran eagerly"),)
     calls = {(op.op, op.module) for op in recording.ops if op.aten == COMPILED}
-    return (NotJudged("compiled code", "ran compiled", count=len(calls)),) if calls else ()
+    return (NotJudged("compiled code", "not watched inside", count=len(calls)),) if calls else ()
 
 
 def nothing_found(recording: Recording) -> str:
@@ -86,9 +86,15 @@ def nothing_found(recording: Recording) -> str:
     return "no dtype problem in what was judged" if compiled(recording) else "no dtype problem found"
 
 
+def eagerly(recording: Recording, program: str = "") -> list[str]:
+    """The line that says how to judge what is inside compiled code, if there was any."""
+    if all(fact.id != "not watched inside" for fact in compiled(recording)):
+        return []
+    how = f"dtypetrace run --compile eager {program}" if program else 'dtypetrace.trace(compile="eager")'
+    return [f"Compiled code operator by operator, run eagerly: {how}"]
+
+
 _WAYS = {
-    "ran eagerly": "it ran eagerly, operator by operator",
-    "ran compiled": "to watch each operator, run eagerly: {command}",
     "off": "not measured: leave --no-numerics out, or pass numerics=True",
     "no step": "no optimizer step was seen: {needs} are needed",
     "few steps": "{count} weights moved in too few measured steps: {command}",
@@ -102,8 +108,6 @@ def not_judged_line(recording: Recording, program: str = "") -> str:
     families: dict[str, list[str]] = {}
     for fact in not_judged(recording):
         command = f"dtypetrace run --steps {fact.needs} {program}" if program else f"watch {fact.needs} steps"
-        if fact.id == "ran compiled":
-            command = f"dtypetrace run --compile eager {program}" if program else 'dtypetrace.trace(compile="eager")'
         way = _WAYS.get(fact.id, fact.id)
         why = way.format(count=fact.count, needs=fact.needs, command=command)
         families.setdefault(why, []).append(fact.family)

@@ -438,6 +438,15 @@ def accepted_mixes(backend=INDUCTOR):
     return found
 
 
+def fused_attention(backend=INDUCTOR):
+    """In evaluation, modules of torch's own take a path of one call, where no function mode is on."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    compiled, x = torch.compile(model, backend=backend), torch.randn(2, 4, 8)
+    with torch.no_grad():
+        return compiled(x), model(x), compiled(x)
+
+
 def adapters(backend=INDUCTOR):
     import peft
 
@@ -527,6 +536,7 @@ PROGRAMS: tuple[Callable, ...] = (
     function_modes_of_the_program,
     exported,
     accepted_mixes,
+    fused_attention,
     adapters,
     unet,
     llama,

@@ -14,12 +14,14 @@ from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Paramet
 from ..source import optimizers, regions
 from ..tables.codes import TITLES
 from ..tables.english import quoted
-from ..tables.operators import SCALER_CHECKS
+from ..tables.operators import SCALER_CHECKS, name_of
 from . import titles, wide_weights
 from .training import MOST_SHOWN
 
 BULK = 0.5
 """Of the weights, counted in numbers: a smaller share (norms kept in another dtype) is not a plan."""
+MANY = 0.1
+"""Of the numbers of a gradient that became zero: from there on the loss of them is a finding by itself."""
 MOST_SHAPES = 3
 """Shapes of an optimizer's stale parameters that the text names."""
 OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
@@ -288,6 +290,7 @@ def computing_in(recording: Recording, place: Place, dtype: str) -> tuple[Edit, 
 def _from_ops(recording: Recording) -> Iterator[Finding]:
     yield from _scaled_bfloat16(recording)
     yield from _scaled_without_float16(recording)
+    yield from _unscaled_backward(recording)
     if any(op.phase == "backward" for op in recording.ops):
         for computes, other in OTHER_HALF.items():
             yield from _cast_by_autocast(recording, computes, other)
@@ -313,6 +316,25 @@ def _scaled_without_float16(recording: Recording) -> Iterator[Finding]:
     updated = _updated(recording) or (Parameter("a weight", computes, 1),)
     said = f"nothing is float16, so the loss needs no scaling: the run computes in {computes}"
     yield _finding(recording, Plan(checked.place, ""), _Case("DT501", "warning", updated), said, _NO_SCALER)
+
+
+def _unscaled_backward(recording: Recording) -> Iterator[Finding]:
+    """DT404: gradients passed through float16 and nothing scaled the loss. What was seen to become zero is a finding of
+    its own; without that, it is worth a note. A loss that ends in a product with a number may be scaled by hand."""
+    backward = [op for op in recording.ops if op.phase == "backward" and op.of >= 0]
+    through = [op for op in backward if "float16" in op.outputs and recording.ops[op.of].autocast.endswith(":float16")]
+    if not through or not int(recording.meta.get("steps", 0)) or graph.has_scaler(recording):
+        return
+    by_hand = name_of(recording.ops[backward[0].of]) == "mul" and len(recording.ops[backward[0].of].inputs) < 2
+    measured = [v for v in recording.values if recording.ops[v.op].phase == "backward"]
+    if by_hand or any(v.flushed > MANY * v.nonzero or v.emptied for v in measured if v.nonzero):
+        return
+    first = min(through, key=lambda op: op.of)
+    chosen = _updated(recording) or (Parameter("a weight", "float32", 1),)
+    case = _Case("DT404", "note", chosen, title="autocast computes in float16 without a loss scaler", at_birth=False)
+    seen = "few or none did in the measured steps" if measured else "values were not measured"
+    said = f"the gradients of {_many(chosen)} pass through float16: below 3e-08 they become zero; {seen}"
+    yield _finding(recording, Plan(recording.ops[first.of].place, ""), case, said, _SCALE_LOSS)
 
 
 def _updated(recording: Recording, gradients: str = "") -> tuple[Parameter, ...]:

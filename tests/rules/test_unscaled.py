@@ -1,0 +1,44 @@
+"""Float16 autocast with a backward pass and nothing that scales the loss: a note, unless gradients were seen to vanish."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import dtypetrace
+
+
+def found(scale=None, *, dtype=torch.float16, size=1.0, by_hand=None, steps=2, numerics=True):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale) if scale else None
+    with dtypetrace.trace(net, numerics=numerics) as t:
+        for _ in range(steps):
+            with torch.autocast("cpu", dtype):
+                loss = (net(torch.randn(32, 32)).float() * size).square().mean()
+            loss = loss * by_hand if by_hand else loss
+            (scaler.scale(loss) if scaler else loss).backward()
+            if steps and scaler:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+            optimizer.zero_grad()
+    return [(f.code, f.severity) for f in t.findings]
+
+
+def test_gradients_that_fit_get_a_note():
+    assert found() == [("DT404", "note")]
+    assert found(numerics=False) == [("DT404", "note")]
+
+
+def test_gradients_that_vanish_are_the_finding():
+    codes = found(size=1e-4)
+    assert codes and codes[0][1] == "warning" and "DT404" not in dict(codes)
+
+
+@pytest.mark.parametrize("options", [{"scale": 1024.0}, {"dtype": torch.bfloat16}, {"by_hand": 1024.0}])
+def test_a_scaled_loss_and_another_dtype_get_none(options):
+    assert "DT404" not in dict(found(**options))

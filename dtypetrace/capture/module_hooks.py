@@ -161,12 +161,14 @@ class ModuleHooks:
 
     # ------------------------------------------------------------ optimizers
 
-    def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An optimizer's step begins."""
+    def step_begins(
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None = None
+    ) -> None:
+        """An optimizer's step begins, in torch's ``frame`` (by default the one that called this)."""
         recorder = self.recorder
         recorder.trains = True
         recorder.origins.sweep()  # few tensors are alive here
-        frame, thread = sys._getframe(1), recorder.thread_state()
+        frame, thread = frame or sys._getframe(1), recorder.thread_state()
         place = recorder.place(thread, frame)
         step = recorder.stepping.begins(optimizer, args, kwargs, frame, place, len(thread.modules))
         self._follow(lambda: self._before(optimizer, step))

@@ -273,6 +273,21 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
+def test_a_compiled_step_is_a_step(fresh_dynamo):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.step = torch.compile(optimizer.step, backend=EAGER)
+    with dtypetrace.trace(model, numerics=True) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+    whole(trace)
+    assert trace.recording.meta["steps"] == 3
+    assert {(op.op, op.count) for op in trace.recording.ops if op.phase == "optimizer"} == {("compiled SGD.step", 3)}
+    assert all(update.steps == 3 for update in trace.recording.updates)
+
+
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace:UserWarning")  # our count of steps
 @pytest.mark.parametrize("watch", [{"watch_every": 3}, {"trace_steps": 2}], ids=["pauses", "ends"])
 def test_the_watching_ends_inside_a_compiled_function(watch, fresh_dynamo, monkeypatch):

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .. import global_hooks, mode_stacks, private, replaced, threads, warning_places
 from ..dispatch_mode import DispatchMode, WatchingFunctionMode
 from . import calls, torch_private
@@ -105,6 +107,8 @@ def _give_back(taken: tuple[list[Any], list[Any]] | None, now: list[Any], put: C
 def _begins(frame: FrameType, region: bool) -> None:
     state = _here.state
     _here.outer.append((state, private.next_sequence_number()))
+    if region and state == ON and (watch := threads.here()) is not None:
+        _step(watch, frame, begins=True)
     if region:
         _go(max(state, BETWEEN if _keeps_dispatch_mode() else AWAY))
     elif torch_private.runs_graph(frame):
@@ -129,20 +133,31 @@ def _ends(frame: FrameType, region: bool) -> None:
         mode_stacks.settle()
     if region:
         nodes, _here.nodes = _here.nodes, []
-        if watch is not None and not watch.recorder.broken:
+        error = sys.exc_info()[1]
+        # an exception that the program handles while it calls the region was raised in another frame
+        raised = error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame
+        if watch is not None and not watch.recorder.broken and not raised:
             _record(watch.recorder, frame, nodes)
+            _step(watch, frame, begins=False)
 
 
 def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) -> None:
     try:
-        error = sys.exc_info()[1]
-        # an exception that the program handles while it calls the region was raised in another frame
-        raised = error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame
-        if not raised:
-            with private.DisableTorchFunction():
-                calls.returned(recorder, frame, nodes)
+        with private.DisableTorchFunction():
+            calls.returned(recorder, frame, nodes)
     except Exception:
         recorder.fail("a compiled call")
+
+
+def _step(watch: threads.Watching, frame: FrameType, *, begins: bool) -> None:
+    """What is compiled may be an optimizer's step, whose hooks are away with all others."""
+    optimizer = getattr(torch_private.function_in(frame), "__self__", None)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        if begins:
+            given = torch_private.call_in(frame)
+            watch.hooks.step_begins(optimizer, (optimizer, *given.args), given.kwargs, frame)
+        else:
+            watch.hooks.step_ends(optimizer, (optimizer,), {})
 
 
 def _keeps_dispatch_mode() -> bool:
@@ -151,7 +166,7 @@ def _keeps_dispatch_mode() -> bool:
 
 def _is_programs(frame: FrameType) -> bool:
     """Whether a function that Dynamo leaves alone is not torch's own."""
-    code, watch = torch_private.inner_code(frame), threads.here()
+    code, watch = getattr(torch_private.function_in(frame), "__code__", None), threads.here()
     return code is not None and watch is not None and not watch.recorder.places.hidden(code.co_filename)
 
 

@@ -174,24 +174,24 @@ def runs_graph(frame: FrameType) -> bool:
     return getattr(frame.f_locals.get("self"), "msg", None) == _GRAPH
 
 
-def inner_code(frame: FrameType) -> CodeType | None:
-    """The code of the function that a frame of torch's calls: what was given to ``torch.compile``, or left alone."""
-    return getattr(frame.f_locals.get("fn"), "__code__", None)
+def function_in(frame: FrameType) -> Any:
+    """The function that a frame of torch's calls: what was given to ``torch.compile``, or left alone."""
+    return frame.f_locals.get("fn")
 
 
 class Call(NamedTuple):
-    """A call of a compiled function that is ending."""
+    """A call of a compiled function."""
 
     function: Any
     """What was given to ``torch.compile``; for a module, its bound ``__call__``."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
-    """None where it raised, or where this torch does not keep it."""
+    """None while it runs, where it raised, and where this torch does not keep it."""
 
 
 def call_in(frame: FrameType) -> Call:
-    """The call that a region's frame made. Only while it ends: what its locals hold would live as long as the frame."""
+    """The call that a region's frame makes; its result is known when it ends."""
     names = frame.f_locals
     return Call(names["fn"], names["args"], names["kwargs"], names.get("result"))
 

@@ -16,7 +16,7 @@ import torch
 
 from ..tables.operators import CAST_METHODS, CONVERSIONS, FIXED_INDICES, FIXED_RESULTS, LIKES, NAMED_CASTS
 from . import private
-from .calls import autocast_dtype, named_dtype, named_tensor, op_name, tensors_in
+from .calls import autocast_dtype, decider, named_dtype, named_tensor, op_name, tensors_in
 from .marks import Mark, RawEvent, RawRead
 from .running import ARGS, AUTOCAST, FUNCTION, KWARGS, InnerRead, RunningCall, SeenRead, Thread
 
@@ -64,6 +64,11 @@ class Made(NamedTuple):
         return [(t, d) for t, d in zip(self.inputs, self.dtypes) if d.is_floating_point or d.is_complex]
 
     @property
+    def wide(self) -> bool:
+        """Whether an operand with dimensions is of the output's kind: those without any do not widen it."""
+        return any(t.dim() and d.is_complex == self.made.is_complex for t, d in self.floating)
+
+    @property
     def source(self) -> tuple[torch.dtype, ...]:
         """The floating dtypes of the operands."""
         return tuple(dict.fromkeys(d for _, d in self.floating))
@@ -101,7 +106,7 @@ class Births:
             source = outcome.source or outcome.dtypes[:1]
             return self.origins.event(outcome.event("cast", source, explicit=True))
         same = [t for t, d in zip(outcome.inputs, outcome.dtypes) if d is made]
-        if same:
+        if same and (decider(same).dim() or not outcome.wide):
             return self._of_operand(outcome, same)
         if func is TO_COPY:
             return self._cast(outcome)
@@ -114,7 +119,7 @@ class Births:
     def _of_operand(self, outcome: Made, same: list[Tensor]) -> int:
         """Some operand already has the output's dtype: it promoted the narrower ones, if any."""
         made = outcome.made
-        mark = self.origins.adopt(next((t for t in same if t.dim()), same[0]), outcome.place, outcome.forward_op)
+        mark = self.origins.adopt(decider(same), outcome.place, outcome.forward_op)
         if not (made.is_floating_point or made.is_complex):
             return mark.event
         dims = any(t.dim() for t in same)
@@ -325,9 +330,9 @@ class Births:
     ) -> Mark:
         """Marks the output of a function that the dispatch mode did not see run."""
         place = self.recorder.place(thread, frame)
-        operand = next((t for t in tensors_in(args, kwargs) if t.dtype is out.dtype), None)
-        if operand is not None:
-            known = self.origins.mark_of(operand, place)
+        operands = [t for t in tensors_in(args, kwargs) if t.dtype is out.dtype]
+        if operands:
+            known = self.origins.mark_of(decider(operands), place)
             return self.origins.mark(out, known.event, known.op)
         call: RunningCall = [func, args, kwargs, place, False]
         return self.origins.mark(out, self.birth(Made(func, (), (), out.dtype, place, -1, call), thread), -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from itertools import islice
 from typing import Any
@@ -91,6 +91,13 @@ def tensors_in(args: Iterable[Any], kwargs: dict[str, Any] | None = None) -> lis
                 if isinstance(b, Tensor):
                     found.append(b)
     return found
+
+
+def decider(tensors: Sequence[Tensor]) -> Tensor:
+    """Which of several tensors of one dtype decides the dtype of a result: the first that has dimensions, as a tensor
+    without any widens no other of its kind; where none has, the first."""
+    first = tensors[0]
+    return first if first.dim() or len(tensors) == 1 else next((t for t in tensors if t.dim()), first)
 
 
 def tensors_returned(result: Any, depth: int = 3) -> Iterator[Tensor]:

@@ -131,12 +131,13 @@ def is_narrow(op: GrowingOp) -> bool:
 class Form:
     """The types of a call's arguments: one form for all calls with the same types."""
 
-    __slots__ = ("kinds", "tensors", "floats", "simple", "plain", "alone")
+    __slots__ = ("kinds", "tensors", "floats", "several", "simple", "plain", "alone")
 
     def __init__(self, kinds: tuple[type, ...], positional: int) -> None:
         self.kinds = kinds
         self.tensors = tuple(i for i, kind in enumerate(kinds[:positional]) if issubclass(kind, Tensor))
         """Which positional arguments are tensors."""
+        self.several = len(self.tensors) > 1
         self.floats = tuple(i for i, kind in enumerate(kinds[:positional]) if kind is float)
         """Which are floating numbers."""
         hidden = any(issubclass(kind, (Tensor, list, tuple)) for kind in kinds[positional:])

@@ -21,7 +21,7 @@ from ..records import Plan
 from . import measuring, private, refused_calls
 from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
-from .calls import autocast_of, named_dtype, op_name, tensors_in
+from .calls import autocast_of, decider, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
 from .module_names import Modules, clean_name
 from .ops import (
@@ -177,7 +177,7 @@ class Recorder:
         """Records one operator call that has run.
 
         Most calls were seen before at the same place, and all their tensors have one floating dtype. Those take a short
-        path: they are counted, and their output gets the event of their first operand.
+        path: they are counted, and their output gets the event of the operand that decides (``calls.decider``).
         """
         # ---- where: in backward it is the forward op's; else place, module and phase
         key: tuple[object, ...]
@@ -249,6 +249,8 @@ class Recorder:
                 return None
         accumulates = forward_op == ACCUMULATES
         owner: Any = _current_node().variable if accumulates else args[form.tensors[0]]
+        if form.several and not accumulates and not owner.dim():
+            owner = next((args[i] for i in form.tensors if args[i].dim()), owner)
         other = accumulates and owner.dtype is not dtype
         marks = self.origins.marks
         mark = marks.get(id(owner))
@@ -405,7 +407,7 @@ class Recorder:
             return
         made = out.dtype
         alike = dtypes.count(made) == len(dtypes)
-        parent = origins.of(inputs[0]) if inputs and alike else None
+        parent = origins.of(decider(inputs)) if inputs and alike else None
         if parent is not None and made.is_floating_point and forward_op != ACCUMULATES:
             event = parent.event
         elif forward_op == ACCUMULATES and (gained := self._step_of_variable(made)) >= 0:
@@ -423,7 +425,8 @@ class Recorder:
         return owner.event if owner is not None and variable.dtype is made else -1
 
     def _settle(self, outcome: Made, thread: Thread) -> int:
-        """The event that decided an output's dtype, where all operands have that dtype and the first has no mark."""
+        """The event that decided an output's dtype, where all operands have that dtype and the one that decides has
+        no mark."""
         if not outcome.inputs:
             return self.births.birth(outcome, thread)
         made = outcome.made
@@ -431,7 +434,7 @@ class Recorder:
             return self.births.like(outcome)
         if outcome.func is LIFT_FRESH and self.origins.of(outcome.inputs[0]) is None:
             return self.births.birth(outcome, thread)  # numpy or Python values: made outside torch, first seen here
-        return self.origins.adopt(outcome.inputs[0], outcome.place, outcome.forward_op).event
+        return self.origins.adopt(decider(outcome.inputs), outcome.place, outcome.forward_op).event
 
     def _shorten(
         self,

@@ -93,6 +93,13 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "accelerate",
+        "run this call under torch.autocast too, or call accelerator.unwrap_model(model, keep_fp32_wrapper=False): "
+        "Accelerator.prepare() makes what the model returns float32",
+        frozenset({"convert_to_fp32", "_convert_to_fp32"}),
+        applies=_half_meets_wide,
+    ),
+    Way(
+        "accelerate",
         'Accelerator(mixed_precision="bf16") puts autocast around the forward of a prepared model',
         seen=_refused,
         applies=_half_meets_wide,

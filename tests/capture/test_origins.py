@@ -90,6 +90,36 @@ BIRTHS = {
         "factory ones",
         "y = torch.ones(2, 4)  #!\nh = torch.ones(2, 4, dtype=torch.bfloat16)\nz = h + y\nx = h * z",
     ),
+    # ---- a tensor without dimensions decides nothing that it cannot widen
+    "after a number of a table": (
+        "factory ones",
+        "table = torch.linspace(0, 1, 9)\ny = torch.ones(2, 4)  #!\nx = table[3] * y",
+    ),
+    "after a number of a table, in a loop": (
+        "factory ones",
+        "table = torch.linspace(0, 1, 9)\nx = torch.ones(2, 4)  #!\nfor i in range(4):\n    x = table[i] + x",
+    ),
+    "where a number stands first": (
+        "factory ones",
+        "y = torch.ones(2, 4)  #!\nx = torch.where(torch.arange(4) > 1, torch.tensor(0.0), y)",
+    ),
+    "the larger of a number and numbers": (
+        "factory ones",
+        "low = torch.tensor(0.0)\ny = torch.ones(2, 4)  #!\nx = torch.maximum(low, y)",
+    ),
+    "two halves beside a float32 number": (
+        "factory ones",
+        "one = torch.tensor(1.0)\na, b = torch.ones(2, 4, dtype=torch.float16), torch.ones(2, 4, dtype=torch.bfloat16)  #!\n"
+        "x = torch.addcmul(a, b, one)",
+    ),
+    "of numbers alone, the first": (
+        "conversion tensor",
+        "y = torch.tensor(2.0)  #!\nx = (y * torch.tensor(1.0)).expand(2, 4)",
+    ),
+    "integers times a number of no dimensions": (
+        "conversion tensor",
+        "scale = torch.tensor(2.0)  #!\nx = torch.arange(8).view(2, 4) * scale",
+    ),
     # ---- the rest
     "reinterpreted": ("reinterpret view", "x = torch.ones(2, 4, dtype=torch.int32).view(torch.float32)  #!"),
     "default dtype": ("factory set_default_dtype", "torch.set_default_dtype(torch.float64)  #!\nx = torch.ones(2, 4)"),

@@ -41,6 +41,7 @@ def ways(recording: Recording) -> str:
         ("transformers", "from_pretrained", "born", "_keep_in_fp32_modules"),
         ("lightning", "training_step", "refused", "bf16-mixed"),
         ("accelerate", "forward", "refused", "mixed_precision"),
+        ("accelerate", "convert_to_fp32.<locals>._convert_to_fp32", "born", "keep_fp32_wrapper=False"),
     ],
 )
 def test_the_function_that_the_library_has_for_it_is_named(library, function, at, word):

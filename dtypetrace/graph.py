@@ -162,7 +162,9 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
 
     - A counter should be an integer, even if another tensor is cast to its dtype.
     - A parameter was right when it was read, if it was cast to another dtype later.
-    - A tensor that met only tensors of its own dtype, or is kept wide and was cast where it was used, is right.
+    - A tensor that was widened on its way by another one is as wrong as that one.
+    - A library's line only passes on the dtype of what the program gave it.
+    - Else a tensor that met only tensors of its own dtype, or is kept wide and was cast where it was used, is right.
     """
     if expected is None:
         return False
@@ -171,6 +173,8 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
     held = recording.events[read.event].how == "parameter" and recording.parameters
     if held and all(p.event != read.event for p in recording.parameters):
         return True  # its module was cast since
+    if _widened(recording, read, expected) or _passed_on(recording, read):
+        return False
     met, kept_wide = False, wider(read.dtype, expected)
     for op in recording.ops:
         if kept_wide and is_cast(op) and op.inputs and op.outputs[:1] == (expected,):
@@ -185,6 +189,20 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
             return False
         met = met or bool(others)
     return met
+
+
+def _widened(recording: Recording, read: Read, expected: str) -> bool:
+    """Whether a tensor whose dtype was read came from a value of the expected dtype that a wider one widened."""
+    above = (recording.events[n] for n in events_above(recording, read.event))
+    return any(e.how == "promotion" and e.to == read.dtype and expected in e.source for e in above)
+
+
+def _passed_on(recording: Recording, read: Read) -> bool:
+    """Whether a library's own line read the dtype of what the program's own line had made."""
+    by = place_of(recording, read.place).stack[max(read.frames_up, 0) :]
+    roots = (recording.events[n] for n in events_above(recording, read.event))
+    made = (place_of(recording, e.place).stack for e in roots if not e.parents and e.to == read.dtype)
+    return bool(by) and not by[0].user and any(stack[0].user for stack in made if stack)
 
 
 def _follows(recording: Recording, event: int, other: int) -> bool:

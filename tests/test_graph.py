@@ -212,6 +212,53 @@ def test_the_cast_is_wrong_where_the_tensor_that_was_read_is_right(tmp_path):
     assert [s.how for s in f.flow] == ["cast", "attribute", "value"]
 
 
+# `temb` is float32 already where it is cast to another tensor's dtype: what made that one float32 is the origin (`#!`).
+CHANGED_NOTHING = {
+    "an average with float32 weights": (
+        "mix = torch.ones(2, 4)  #!\nh = model(ONES)\nstyle = (h * mix).sum(1) / mix.sum(1)\n"
+        "temb = torch.arange(8).view(2, 4).float()\nx = temb.to(style.dtype)"
+    ),
+    "widened, then only among its own": (
+        "bias = torch.zeros(4)  #!\nstyle = model(ONES) + bias\nstyle = style * torch.full((4,), 0.5)\nstyle = style + style.mean()\n"
+        "temb = torch.arange(8).view(2, 4).float()\nx = temb.type_as(style)"
+    ),
+    "made like it": "bias = torch.zeros(4)  #!\nstyle = model(ONES) + bias\nstyle = style * torch.full((4,), 0.5)\nx = torch.ones_like(style)",
+    "handed on twice": (
+        "bias = torch.zeros(4)  #!\nstyle = model(ONES) * bias\nstyle = style * torch.full((4,), 0.5)\n"
+        "temb = torch.arange(8).view(2, 4).float().to(style.dtype)\nx = torch.rand(2, 4).to(temb.dtype)"
+    ),
+    "by a library's line": "style = model(ONES).float()  #!\nstyle = style * torch.full((4,), 0.5)\nx = LIBRARY.embed(IDS.float(), style)",
+    "by a library's line, from a property": (
+        "style = LIBRARY.Held(torch.ones(2, 4))  #!\nstyle.of = style.of * torch.full((4,), 0.5)\nx = LIBRARY.embed(IDS.float(), style)"
+    ),
+}
+LIBRARY = """
+class Held:
+    def __init__(self, of):
+        self.of = of
+    @property
+    def dtype(self):
+        return self.of.dtype
+def embed(temb, style):
+    return (temb * 2).to(dtype=style.dtype)
+"""
+
+
+@pytest.mark.parametrize("name", CHANGED_NOTHING)
+def test_a_cast_that_changed_nothing_is_explained_by_the_tensor_whose_dtype_it_took(name, tmp_path, tmp_path_factory):
+    library = tmp_path_factory.mktemp("library") / "embeddings.py"
+    library.write_text(LIBRARY)
+    before = (
+        f"import importlib.util\nspec = importlib.util.spec_from_file_location('embeddings', {str(library)!r})\n"
+        "LIBRARY = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(LIBRARY)\n"
+    )
+    text = MODEL + "ONES, IDS = torch.ones(2, 4).half(), torch.arange(8).view(2, 4)\n" + CHANGED_NOTHING[name]
+    program = programs.run(tmp_path, text + "\nmodel(x)\n", before=before)
+    f = next(f for f in program.findings if f.kind == "collision")
+    assert program.at(f.culprit.origin.place).endswith("#!"), program.at(f.culprit.origin.place)
+    assert "attribute" in [s.how for s in f.flow] or name == "made like it"
+
+
 # ---------------------------------------------------------------- the graph
 
 

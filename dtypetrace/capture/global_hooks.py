@@ -21,6 +21,7 @@ _ROLES = {
     "_global_forward_hooks": "leave",
     "_global_parameter_registration_hooks": "registered",
     "_global_buffer_registration_hooks": "registered",
+    "_global_module_registration_hooks": "joined",
     "_global_optimizer_pre_hooks": "step_begins",
     "_global_optimizer_post_hooks": "step_ends",
 }

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..records import Parameter
 from .calls import dtype_name
-from .module_names import gradients_of, state_names, tensor_names
+from .module_names import gradients_of, state_names
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -61,8 +61,9 @@ def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[n
     names: Names = {}
     gradients = {id(owner): gradient for gradient, owner in gradients_of(recorder)}
     for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
-        own = tensor_names(known)
-        held = {id(t): t for t in (*known.buffers(), *known.parameters())}
+        tensors = list(recorder.modules.tensors(known))
+        own = {id(t): (name, holder) for name, holder, t in tensors}
+        held = {id(t): t for _, _, t in tensors}
         found = {id(gradients[i]): (f"{name}.grad", "gradient") for i, (name, _) in own.items() if i in gradients}
         names.update(found | own)
         for tensor in (*held.values(), *(gradients[i] for i in held if i in gradients)):
@@ -76,16 +77,23 @@ def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[n
 
 def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
     """The floating parameters of a module as records."""
+    parameters = (t for _, holder, t in recorder.modules.tensors(root) if holder == "parameter")
     return tuple(
         Parameter(names[id(p)][0], dtype_name(p.dtype), p.numel(), recorder.event_of(p), p.requires_grad)
-        for p in root.parameters()
+        for p in parameters
         if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
     )
 
 
+def _called(recorder: Recorder) -> dict[int, Tensor]:
+    """The parameters of every model that was called, by id."""
+    models = map(recorder.modules.tensors, recorder.modules.live_roots())
+    return {id(t): t for tensors in models for _, holder, t in tensors if holder == "parameter"}
+
+
 def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:
     """Every known parameter that is alive, by id."""
-    found: dict[int, Tensor] = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
+    found = _called(recorder)
     for mark in list(recorder.origins.marks.values()):
         tensor = mark()
         if isinstance(tensor, nn.Parameter):
@@ -103,7 +111,7 @@ def numbers_by_dtype(recorder: Recorder) -> tuple[tuple[str, int], ...]:
 
     A copy that never runs (an average of the weights, a checkpoint in memory) says little about the dtypes of the run.
     """
-    called = {id(p): p for root in recorder.modules.live_roots() for p in root.parameters()}
+    called = _called(recorder)
     sizes: dict[str, int] = {}
     for p in (called or live_parameters(recorder)).values():
         if p.dtype.is_floating_point:

@@ -17,6 +17,7 @@ from torch import nn
 from . import fused, measuring, private, refused_calls
 from .calls import tensors_returned
 from .compiled import calls as compiled_calls
+from .parents import running
 from .patches import Patches
 from .protocols import Healer
 from .recorder import Recorder
@@ -76,11 +77,12 @@ class ModuleHooks:
                     return None
                 self._outermost(module)
                 above = recorder.modules.above(module) if backward else None
-                root = above or recorder.modules.root(module, place if self._called_directly(frame) else -1)
+                called = place if self._called_directly(frame) else -1
+                root = above or recorder.modules.home(module, called, lambda: running(frame))
                 recorder.births.given(args, place)
             if isinstance(module, fused.MODULES):
                 fused.begin()
-            number = recorder.modules.number(module, root)
+            number = recorder.modules.number(module, root, thread.module)
             if not backward:
                 recorder.modules.calls[number] += 1
             modules.append(ModuleCall(module, number, id(frame), place, backward, root, id(frame.f_back)))
@@ -148,6 +150,14 @@ class ModuleHooks:
             return
         if not self.recorder.refusals.knows(error):
             refused_calls.from_module(self.recorder, thread, module, args, error, frame)
+
+    def joined(self, module: nn.Module, name: str, part: Any) -> None:
+        """A module was set as a part of another one."""
+        if isinstance(part, nn.Module) and not self.recorder.broken:
+            try:
+                self.recorder.modules.parents.joined(module, name, part)
+            except Exception:
+                self.recorder.fail("a registration hook")
 
     def registered(self, module: nn.Module, name: str, tensor: Any) -> None:
         """A parameter or buffer was set on a module."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, count
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +16,7 @@ from torch import nn
 from ..records import Frame, Place
 from ..records.text import ProgramText
 from ..source import expressions
+from .parents import Parents, replaced_by, runs_method_of
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -38,6 +42,11 @@ class Root:
         self.class_name = type(module).__name__
         self.classes = frozenset(kind.__name__ for kind in type(module).__mro__)
         self.place = place
+        self.by_method = False
+        """Whether only a part of it was called so far, by one of its own methods."""
+        self.beside: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        """Modules that run inside it and are none of its submodules (adapters that replaced a forward), with their
+        paths."""
         self.numbers: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         self.paths: dict[str, int] = {}
         self.holders: dict[int, int] = {}
@@ -48,7 +57,10 @@ class Modules:
 
     def __init__(self) -> None:
         self.roots: list[Root] = []
+        self.parents = Parents()
         self._root_of: dict[int, Root] = {}
+        self._home_of: dict[int, tuple[weakref.ref[nn.Module], Root]] = {}
+        """By the id of a module that is called from outside any other: the root that it is a part of."""
         self._last_at: dict[tuple[str, int], Root] = {}
         self._entries: list[tuple[Root, str]] = []
         self.calls: list[int] = []
@@ -64,39 +76,85 @@ class Modules:
                 known.ref = weakref.ref(module)
                 known.numbers.clear()
                 known.holders.clear()
+                known.beside.clear()
             else:
                 known = self._last_at[type(module).__name__, place] = Root(module, place, len(self.roots))
                 self.roots.append(known)
             self._root_of[id(module)] = known
-        elif known.place < 0:
-            known.place = place
+        elif place >= 0 and (known.place < 0 or known.by_method):
+            known.place, known.by_method = place, False
         return known
 
-    def above(self, module: nn.Module) -> Root | None:
-        """The root under which a module ran before: checkpoint runs it again by itself, inside backward."""
-        for root in self.roots:
-            entry = root.numbers.get(id(module))
-            if entry is not None and entry[0]() is module and root.ref() is not module:
+    def home(self, module: nn.Module, place: int, codes: Callable[[], Sequence[CodeType]]) -> Root:
+        """The outermost module of a call from outside any module: the module itself, or the one that it is a part of,
+        if one of that one's methods made the call (``vae.encode(x)``). ``codes``: those on the stack."""
+        known = self._home_of.get(id(module))
+        if known is not None and known[0]() is module and (place < 0 or known[1].ref() is not module):
+            return known[1]
+        root = None
+        if id(module) not in self._root_of or self._root_of[id(module)].ref() is not module:
+            root = self._by_method(module, place, codes())
+        root = root or self.root(module, place)
+        self._home_of[id(module)] = weakref.ref(module), root
+        return root
+
+    def _by_method(self, module: nn.Module, place: int, codes: Sequence[CodeType]) -> Root | None:
+        around = [parent for parent, _ in self.parents.above(module)]
+        around += [top for root in self.roots if self._holds(root, module) and (top := root.ref()) is not None]
+        for top in reversed(around):
+            if top is not module and runs_method_of(top, codes):
+                root = self.root(top, -1)
+                if root.place < 0:
+                    root.place, root.by_method = place, True
                 return root
         return None
 
-    def number(self, module: nn.Module, root: Root) -> int:
+    def _holds(self, root: Root, module: nn.Module) -> bool:
+        if not root.numbers:
+            self._learn(root)
+        return _is_in(root, module)
+
+    def above(self, module: nn.Module) -> Root | None:
+        """The root under which a module ran before: checkpoint runs it again by itself, inside backward."""
+        return next((r for r in self.roots if _is_in(r, module) and r.ref() is not module), None)
+
+    def number(self, module: nn.Module, root: Root, around: int = -1) -> int:
+        """The number of a module that runs. ``around``: that of the module that is running when it is called."""
         entry = root.numbers.get(id(module))
         if entry is not None and entry[0]() is module:
             return entry[1]
         self._learn(root)
         entry = root.numbers.get(id(module))
         if entry is None or entry[0]() is not module:  # called by the root, but not one of its submodules
-            entry = self._enter(root, module, type(module).__name__ if module is not root.ref() else "")
+            entry = self._enter_beside(root, module, around)
         return entry[1]
 
     def _learn(self, root: Root) -> None:
         top = root.ref()
-        if top is not None:
-            for name, module in top.named_modules():
-                self._enter(root, module, clean_name(name, top))
+        if top is None:
+            return
+        named = [(clean_name(name, top), module) for name, module in top.named_modules()]
+        for path, module in named:
+            self._enter(root, module, path)
+        for path, module in named:
+            adapter = replaced_by(module)
+            for name, part in adapter.named_modules() if adapter is not None else ():
+                if not _is_in(root, part):
+                    self._enter(root, part, _joined(path, name), beside=True)
 
-    def _enter(self, root: Root, module: nn.Module, path: str) -> tuple[weakref.ref[nn.Module], int]:
+    def _enter_beside(self, root: Root, module: nn.Module, around: int) -> tuple[weakref.ref[nn.Module], int]:
+        if module is root.ref():
+            return self._enter(root, module, "")
+        known, path = self._entries[around] if around >= 0 else (root, "")
+        name = self.parents.name_of(module)
+        return self._enter(root, module, _joined(path if known is root else "", name), beside=True)
+
+    def _enter(
+        self, root: Root, module: nn.Module, path: str, beside: bool = False
+    ) -> tuple[weakref.ref[nn.Module], int]:
+        if beside:
+            path = _free(root, module, path)
+            root.beside[id(module)] = weakref.ref(module), path
         number = root.paths.get(path)
         if number is None:
             number = root.paths[path] = len(self._entries)
@@ -119,8 +177,8 @@ class Modules:
         prefixes = {}
         for root in self.roots:
             stack = places[root.place].stack if 0 <= root.place < len(places) else ()
-            variable = expressions.callee(text, stack[0]) if stack else None
-            if variable == "self":
+            variable = expressions.callee(text, stack[0]) if stack and not root.by_method else None
+            if stack and (variable == "self" or root.by_method):
                 variable = self._called_upon(root, stack, text)
             variable = (variable or "").removeprefix("self.")
             prefixes[root] = variable if variable and not variable.endswith(".forward") else root.class_name
@@ -129,9 +187,12 @@ class Modules:
     @staticmethod
     def _called_upon(root: Root, stack: tuple[Frame, ...], text: ProgramText) -> str | None:
         """The variable of a module that calls itself: the object whose method the first frame outside calls."""
-        outside = next((f for f in stack if f.function.rpartition(".")[0].rpartition(".")[2] not in root.classes), None)
-        called = (expressions.callee(text, outside) or "") if outside is not None else ""
-        owner = called.rpartition(".")[0]
+        inside = [f.function.rpartition(".")[0].rpartition(".")[2] in root.classes for f in stack]
+        first = inside.index(True) if True in inside else 0
+        outside = next((f for f, own in list(zip(stack, inside))[first:] if not own), None)
+        node = expressions.expression_at(text, outside) if outside is not None else None
+        used = expressions.dotted(node.func if isinstance(node, ast.Call) else node) if node is not None else None
+        owner = (used or "").rpartition(".")[0]
         return owner if owner != "self" else None
 
     def holder_of(self, parameter: torch.Tensor) -> int:
@@ -142,13 +203,29 @@ class Modules:
             if known is None and top is not None:
                 self._learn(root)
                 root.holders = {
-                    id(p): root.paths.get(clean_name(name, top).rpartition(".")[0], -1)
-                    for name, p in top.named_parameters()
+                    id(p): root.paths.get(name.rpartition(".")[0], -1)
+                    for name, holder, p in self.tensors(top)
+                    if holder == "parameter"
                 }
                 known = root.holders.get(id(parameter))
             if known is not None:
                 return known
         return -1
+
+    def tensors(self, top: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
+        """(qualified name, ``buffer`` or ``parameter``, tensor) of each tensor of a module, once; of the modules that
+        ran inside it beside its own, too."""
+        known: set[int] = set()
+        root = self._root_of.get(id(top))
+        beside = root.beside.values() if root is not None and root.ref() is top else ()
+        parts = [("", top, True), *((path, module, False) for ref, path in beside if (module := ref()) is not None)]
+        for path, module, deep in parts:
+            found = [(n, "parameter", p) for n, p in module.named_parameters(recurse=deep)]
+            found += [(n, "buffer", b) for n, b in module.named_buffers(recurse=deep)]
+            for name, holder, tensor in found:
+                if id(tensor) not in known:
+                    known.add(id(tensor))
+                    yield _joined(path, clean_name(name, top)), holder, tensor
 
     def live_roots(self) -> Iterator[nn.Module]:
         for root in self.roots:
@@ -157,11 +234,21 @@ class Modules:
                 yield module
 
 
-def tensor_names(root: nn.Module) -> dict[int, tuple[str, str]]:
-    """For each parameter and buffer below a module: id -> (qualified name, holder)."""
-    names = {id(b): (clean_name(n, root), "buffer") for n, b in root.named_buffers()}
-    names.update({id(p): (clean_name(n, root), "parameter") for n, p in root.named_parameters()})
-    return names
+def _joined(*parts: str) -> str:
+    return ".".join(filter(None, parts))
+
+
+def _free(root: Root, module: nn.Module, path: str) -> str:
+    """The path, with a number where another live module with weights has it: two adapters around one layer."""
+    others = {p: m for key, (ref, p) in root.beside.items() if key != id(module) and (m := ref()) is not None}
+    if not any(next(m.parameters(), None) is not None for m in (module, others.get(path, module))):
+        return path  # a loss that is made anew in each call
+    return next(p for p in chain([path], (f"{path}#{n}" for n in count(2))) if p not in others)
+
+
+def _is_in(root: Root, module: nn.Module) -> bool:
+    entry = root.numbers.get(id(module))
+    return entry is not None and entry[0]() is module
 
 
 def gradients_of(recorder: Recorder) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

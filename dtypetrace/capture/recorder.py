@@ -23,7 +23,7 @@ from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, decider, named_dtype, op_name, tensors_in
 from .marks import Mark, Origins
-from .module_names import Modules, clean_name
+from .module_names import Modules
 from .ops import (
     MOST_INPUTS,
     NO_FORMS,
@@ -237,7 +237,7 @@ class Recorder:
         form = op.forms.get(
             (makes, *map(type, args), *map(type, kwargs.values())) if kwargs else (makes, *map(type, args))
         )
-        if form is None:
+        if form is None or form.several and not args[form.tensors[0]].dim():  # then another operand may decide
             return None
         dtype = op.steady
         for i in form.tensors:
@@ -249,8 +249,6 @@ class Recorder:
                 return None
         accumulates = forward_op == ACCUMULATES
         owner: Any = _current_node().variable if accumulates else args[form.tensors[0]]
-        if form.several and not accumulates and not owner.dim():
-            owner = next((args[i] for i in form.tensors if args[i].dim()), owner)
         other = accumulates and owner.dtype is not dtype
         marks = self.origins.marks
         mark = marks.get(id(owner))
@@ -486,10 +484,10 @@ class Recorder:
     def parameter_names(self) -> dict[int, str]:
         """For each parameter of a model that was called: id -> its name in the largest model that holds it."""
         with private.DisableTorchFunction():
-            models = sorted(
-                ((list(root.named_parameters()), root) for root in self.modules.live_roots()), key=lambda m: len(m[0])
-            )
-            return {id(p): clean_name(n, root) for named, root in models for n, p in named}
+            models = (list(self.modules.tensors(top)) for top in self.modules.live_roots())
+            return {
+                id(t): name for named in sorted(models, key=len) for name, holder, t in named if holder == "parameter"
+            }
 
 
 def _why_uncached(parameter: Tensor) -> str:

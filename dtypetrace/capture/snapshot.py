@@ -20,7 +20,6 @@ from ..source import expressions
 from . import private
 from .calls import dtype_name
 from .marks import RawEvent, RawRead
-from .module_names import clean_name
 from .run_line import run_line
 
 if TYPE_CHECKING:
@@ -182,13 +181,13 @@ def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
     with private.DisableTorchFunction():
         for root in recorder.modules.roots:
             module = root.ref()
-            for name, tensor in (*module.named_parameters(), *module.named_buffers()) if module is not None else ():
+            for name, _, tensor in recorder.modules.tensors(module) if module is not None else ():
                 if (
                     tensor.dtype.is_floating_point
                     and id(tensor) not in found
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
                     dtype, event = dtype_name(tensor.dtype), recorder.event_of(tensor)
-                    parameter = Parameter(clean_name(name, module), dtype, tensor.numel(), event, tensor.requires_grad)
+                    parameter = Parameter(name, dtype, tensor.numel(), event, tensor.requires_grad)
                     found[id(tensor)] = root, parameter
     return tuple(found.values())

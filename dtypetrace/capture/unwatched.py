@@ -94,8 +94,8 @@ def _enter(recorder: Recorder, thread: Thread, modules: list[nn.Module], stack: 
     root = None
     for module, call in zip(reversed(modules), reversed(calls[: len(modules)])):
         place, above = recorder.places.of_frames(stack[call:above], place), call
-        root = root or recorder.modules.root(module, place)
-        number = recorder.modules.number(module, root)
+        root = root or recorder.modules.home(module, place, lambda: [code for code, _ in stack])
+        number = recorder.modules.number(module, root, thread.module)
         thread.modules.append(ModuleCall(module, number, 0, place, False, root, 0))
     return recorder.places.of_frames(stack[:above], place)
 

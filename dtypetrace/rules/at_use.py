@@ -11,6 +11,7 @@ from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
 from . import wide_weights
+from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
 
 
@@ -31,6 +32,27 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     yield Fix("plan", case.here, one(edit), True, why, lines=lines)
 
 
+def autocast_was_on(case: Case) -> Iterator[Fix]:
+    """A call that ran under autocast before runs under autocast again; a region that is off gets what it takes."""
+    off, ran = case.off, case.ran_under
+    others = (case.at_site,) if case.at_site else ()
+    if off is not None and off.change:
+        yield Fix("autocast", off.region, one(off.edit), True, f"{off.change}: {off.why}", others)
+    elif off is None and ran is not None:
+        device, _, dtype = ran.autocast.partition(":")
+        region = f'torch.autocast("{device}", dtype={spell(dtype)})'
+        like = f", as {short(case.in_region)} does" if case.in_region is not None else ""
+        edits = one(wide_weights.under(case.recording, case.site, region))
+        yield Fix("autocast", case.site, edits, True, f"run this under {region}{like}", others)
+
+
+def off_words(off: Off) -> str:
+    """That autocast is off inside a region, why, and what that does to the region around it."""
+    why = f": {off.why}" if off.why else ""
+    ends = f", and the autocast of {short(off.outer)} is off inside it, too" if off.outer is not None else ""
+    return f"autocast is off in the region of {short(off.region)}{why}{ends}"
+
+
 def trained_under_autocast(case: Case) -> Iterator[Fix]:
     """Weights that an optimizer trains are not narrowed: the other operand is cast, or autocast casts both.
 
@@ -45,8 +67,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
         words = f"{birth_words(case.culprit, case.born)}, {short(case.here)}" if case.born else ""
         place, why = case.here, case.autocast
     else:
-        # where this call ran under autocast before, that is what the program means
-        place, edits, words = case.site, () if case.in_region else _at_boundary(case), ""
+        place, edits, words = case.site, _at_boundary(case), ""
         cast = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}: cast the other operand here, or "
         why = cast + case.autocast if edits else case.autocast
         region = one(wide_weights.region_at(case.recording, place, case.half)) if not edits else ()

@@ -10,12 +10,13 @@ from functools import cached_property
 
 from .. import graph
 from ..foresight import refused_with
-from ..records import Edit, FlowStep, Operand, Origin, Place, Recording, Refused, Witness
+from ..records import Edit, FlowStep, Op, Operand, Origin, Place, Recording, Refused, Witness
 from ..source import editing, expressions, operands, regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING, HALF, narrower
 from ..tables.english import listed, quoted
 from ..tables.operators import is_destination
 from ..tables.rule_language import Gives, Refuses
+from . import autocast_off
 from .principles import Verdict
 
 SHARED = frozenset({"parameter", "load", "autocast"})
@@ -208,11 +209,21 @@ class Case:
 
     @cached_property
     def in_region(self) -> Place | None:
-        """Where this call ran inside an autocast region before; None where it did not."""
-        recording, refused = self.recording, self.refused
-        before = (o for o in recording.ops if o.autocast and (o.op, o.module) == (refused.op, refused.module))
-        op = next(before, None)
-        return regions.body(recording.text, graph.place_of(recording, op.place)) if op is not None else None
+        """The autocast region in which this call ran before; None where it did not, or the text has no region."""
+        op = self.ran_under
+        return (
+            regions.statement(self.recording.text, graph.place_of(self.recording, op.place)) if op is not None else None
+        )
+
+    @cached_property
+    def ran_under(self) -> Op | None:
+        """The earlier run of this call under autocast; None where there is none."""
+        return autocast_off.ran_under(self.recording, self.refused)
+
+    @cached_property
+    def off(self) -> autocast_off.Off | None:
+        """The autocast region around this call that is off; None where there is none."""
+        return autocast_off.switched_off(self.recording, self.refused)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -264,17 +275,14 @@ def _under_autocast(case: Case) -> str:
         return f"use float32 for the weights that you train, {why}, and run the forward under {region}"
     if _half_elsewhere(case, half):
         return ""
-    body = case.in_region
-    like = f"as {short(body)} does" if body else "which leaves the trained weights in float32"
-    return f"run this under {region}, {like}"
+    return f"run this under {region}, which leaves the trained weights in float32"
 
 
 def _half_elsewhere(case: Case, half: str) -> bool:
     """Whether a float32 weight is among weights that are trained in half precision, or was half in this call before."""
     if any(p.trained and p.dtype == half for p in case.refused.model):
         return True
-    key = (case.refused.op, case.refused.module, "")
-    same = (o for o in case.recording.ops if (o.op, o.module, o.autocast) == key)
+    same = (o for o in autocast_off.earlier(case.recording, case.refused) if not o.autocast)
     return any(i.holder == "parameter" and i.dtype == half for o in same for i in o.inputs)
 
 

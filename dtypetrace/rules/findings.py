@@ -20,7 +20,7 @@ from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from ..tables.english import quoted, subject
-from . import consequences, culprits, silent_checks, titles
+from . import at_use, consequences, culprits, silent_checks, titles
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -332,10 +332,21 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
             yield from _others(case, judged.operands)
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
+    if case is not None:
+        yield from _autocast_off(case)
     if not refused.witnesses and refused.dtypes:
         yield f"its tensors were not seen; the message names {refusals.in_words(dict(refused.dtypes))}"
     if not (refused.left or refused.healed or refused.predicted):
         yield "the program caught torch's error and went on: nothing has to change if this call is allowed to fail"
+
+
+def _autocast_off(case: Case) -> Iterable[str]:
+    """That autocast is off at a call where it would have helped, where the run or the text shows it."""
+    if case.off is not None:
+        yield at_use.off_words(case.off)
+    elif case.ran_under is not None:
+        at = f" in the region of {short(case.in_region)}" if case.in_region is not None else ""
+        yield f"autocast is off here; this call ran under autocast before{at} ({case.ran_under.autocast})"
 
 
 def _unwatched(refused: Refused) -> Iterable[str]:

@@ -18,6 +18,7 @@ from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
 from ..tables.operators import FUSED_PATHS, is_cast, is_destination
 from . import titles
+from .autocast_off import ran_under
 from .collision import Collision, Majority
 
 _ACCIDENTS = frozenset({"factory", "parameter", "conversion", "load", "worker", "promotion", "input"})
@@ -242,8 +243,9 @@ def default_yields(case: Collision) -> Verdict | None:
     """Parameters that are float32 only by default are wrong where they meet a half dtype that the run decided on in
     several places.
 
-    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model, and
-    weights that are trained in float32 next to frozen half ones are so on purpose.
+    One cast alone is no decision for the run. A parameter of the half dtype is judged against its own model. Weights
+    that are trained in float32 next to frozen half ones are so on purpose, and so are those of a call that ran under
+    autocast before.
     """
     most = case.majority
     rivals = case.present & HALF
@@ -253,7 +255,7 @@ def default_yields(case: Collision) -> Verdict | None:
     parameters = [w for w in case.sides if w.holder == "parameter"]
     if not any(w.dtype == most.dtype for w in parameters) or any(w.dtype == rival for w in parameters):
         return None
-    if any(w.dtype == most.dtype and w.trained for w in case.sides):
+    if any(w.dtype == most.dtype and w.trained for w in case.sides) or ran_under(case.recording, case.refused):
         return None
     if not all(_by_default(case, p, rival) for p in case.refused.model):
         return None

@@ -22,6 +22,7 @@ Strategy = Callable[[Case], Iterable[Fix]]
 STRATEGIES: tuple[Strategy, ...] = (
     fused_paths.fused_path,
     at_use.half_gradients,
+    at_use.autocast_was_on,
     at_use.trained_under_autocast,
     at_use.integer_parameter,
     at_use.leaves_torch,

@@ -145,10 +145,13 @@ def region_at(recording: Recording, site: Place, dtype: str) -> Edit | None:
 
     None where the program has an autocast region: that it ends before this call may be meant.
     """
+    return under(recording, site, _autocast(recording, dtype)) if not any(op.autocast for op in recording.ops) else None
+
+
+def under(recording: Recording, site: Place, region: str) -> Edit | None:
+    """The edit that puts the call of the model, on the stack of a place, into a region."""
     call = _call_of_model(recording, site.stack)
-    if call is None or any(op.autocast for op in recording.ops):
-        return None
-    return editing.under(recording, call, _autocast(recording, dtype))
+    return editing.under(recording, call, region) if call is not None else None
 
 
 def _autocast(recording: Recording, dtype: str) -> str:

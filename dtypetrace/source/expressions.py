@@ -197,12 +197,17 @@ def _targets(node: Assignment) -> list[ast.AST]:
 
 def enclosing_with(text: ProgramText, frame: Frame, word: str) -> tuple[ast.With | ast.AsyncWith, ast.expr] | None:
     """The innermost ``with`` statement around the frame's line, and its item that mentions a name (``autocast``)."""
+    return next(iter(all_enclosing(text, frame, word)), None)
+
+
+def all_enclosing(text: ProgramText, frame: Frame, word: str) -> list[tuple[ast.With | ast.AsyncWith, ast.expr]]:
+    """The ``with`` statements around the frame's line, the innermost first, each with its item that mentions a name."""
     file = text.parsed(frame.file)
     around = [
         (statement, item.context_expr)
         for statement in (file.with_statements if file is not None else ())
         if statement.lineno <= frame.line <= (statement.end_lineno or 0)
-        for item in statement.items
+        for item in reversed(statement.items)
         if word in ast.dump(item.context_expr)
     ]
-    return max(around, key=lambda found: found[0].lineno) if around else None
+    return sorted(around, key=lambda found: -found[0].lineno)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from ..records import Place
 from ..records.text import ProgramText
-from .expressions import enclosing_with
+from .expressions import all_enclosing, enclosing_with
 from .operands import located
 
 AUTOCAST = "autocast"
@@ -28,3 +31,12 @@ def statement(text: ProgramText, place: Place) -> Place | None:
     return (
         Place((located(file, frame, found[1]), *inside.stack[1:])) if file is not None and found is not None else None
     )
+
+
+def around(text: ProgramText, place: Place) -> Iterator[tuple[Place, ast.expr]]:
+    """The ``autocast(...)`` expressions of all such statements around a place and its callers, the innermost first."""
+    for level, frame in enumerate(place.stack):
+        file = text.parsed(frame.file)
+        if file is not None:
+            for _, expression in all_enclosing(text, frame, AUTOCAST):
+                yield Place((located(file, frame, expression), *place.stack[level + 1 :])), expression

@@ -123,11 +123,15 @@ optimizer.step()
     )
     names = [u.name for u in program.recording.updates]
     assert names == [
-        f"{layer}.{part}" for layer in ("encoder.0", "decoder") for part in ("scale", "lora_down.weight", "lora_up.weight")
+        f"{layer}.{part}"
+        for layer in ("encoder.0", "decoder")
+        for part in ("scale", "lora_down.weight", "lora_up.weight")
     ]
     assert {f"vae.{name}" for name in names} <= {p.name for p in program.recording.parameters}
     lora = [op for op in program.recording.ops if op.op == "linear" and op.phase == "forward"]
-    assert {op.module for op in lora} == {f"vae.{n}" for n in ("encoder.0", "decoder", "decoder.lora_down", "decoder.lora_up")}
+    assert {op.module for op in lora} == {
+        f"vae.{n}" for n in ("encoder.0", "decoder", "decoder.lora_down", "decoder.lora_up")
+    }
 
 
 def test_no_module_is_kept_alive(tmp_path):

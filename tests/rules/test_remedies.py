@@ -388,7 +388,7 @@ def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
         + "with torch.autocast('cpu', dtype=torch.bfloat16):\n    net(x)\nnet(x.bfloat16())  #!"
     )
     _, f = found(tmp_path, text)
-    assert f.fix.why.startswith("run this under torch.autocast") and f.fix.why.endswith("as program.py:6 does")
+    assert f.fix.why.startswith("run this under torch.autocast") and f.fix.why.endswith("as program.py:5 does")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..records import Parameter
 from .calls import dtype_name
-from .module_names import gradients_of, state_names
+from .module_names import Held, gradients_of, state_names
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -62,8 +62,8 @@ def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[n
     gradients = {id(owner): gradient for gradient, owner in gradients_of(recorder)}
     for known in (*holders, *reversed(tuple(recorder.modules.live_roots())), *((root,) if root is not None else ())):
         tensors = list(recorder.modules.tensors(known))
-        own = {id(t): (name, holder) for name, holder, t in tensors}
-        held = {id(t): t for _, _, t in tensors}
+        own = {id(one.tensor): (one.name, one.holder) for one in tensors}
+        held = {id(one.tensor): one.tensor for one in tensors}
         found = {id(gradients[i]): (f"{name}.grad", "gradient") for i, (name, _) in own.items() if i in gradients}
         names.update(found | own)
         for tensor in (*held.values(), *(gradients[i] for i in held if i in gradients)):
@@ -77,18 +77,24 @@ def names_around(recorder: Recorder, root: nn.Module | None, holders: Iterable[n
 
 def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Parameter, ...]:
     """The floating parameters of a module as records."""
-    parameters = (t for _, holder, t in recorder.modules.tensors(root) if holder == "parameter")
+    held = (one for one in recorder.modules.tensors(root) if one.holder == "parameter")
     return tuple(
-        Parameter(names[id(p)][0], dtype_name(p.dtype), p.numel(), recorder.event_of(p), p.requires_grad)
-        for p in parameters
-        if p.dtype.is_floating_point and not isinstance(p, nn.parameter.UninitializedParameter)
+        parameter_record(recorder, one._replace(name=names[id(one.tensor)][0]))
+        for one in held
+        if one.tensor.dtype.is_floating_point and not isinstance(one.tensor, nn.parameter.UninitializedParameter)
     )
+
+
+def parameter_record(recorder: Recorder, held: Held) -> Parameter:
+    """A parameter or buffer as plain data."""
+    p, event = held.tensor, recorder.event_of(held.tensor)
+    return Parameter(held.name, dtype_name(p.dtype), p.numel(), event, p.requires_grad, held.beside)
 
 
 def _called(recorder: Recorder) -> dict[int, Tensor]:
     """The parameters of every model that was called, by id."""
     models = map(recorder.modules.tensors, recorder.modules.live_roots())
-    return {id(t): t for tensors in models for _, holder, t in tensors if holder == "parameter"}
+    return {id(one.tensor): one.tensor for held in models for one in held if one.holder == "parameter"}
 
 
 def live_parameters(recorder: Recorder) -> dict[int, nn.Parameter]:

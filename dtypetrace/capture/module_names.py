@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -25,12 +25,26 @@ _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParalle
 
 
 def clean_name(name: str, root: nn.Module | None = None) -> str:
-    """A qualified name without the parts that DDP and torch.compile insert."""
-    if "_orig_mod" in name:  # a cheap test first: a large model has a thousand names
-        name = re.sub(r"(^|\.)_orig_mod(?=\.|$)", "", name).lstrip(".")
+    """A qualified name without the parts that DDP, FSDP, checkpointing and torch.compile insert."""
+    if "_mod" in name:  # a cheap test first: a large model has a thousand names
+        name = re.sub(r"(^|\.)(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)", "", name).lstrip(
+            "."
+        )
     if root is not None and type(root).__name__ in _WRAPPERS:
         name = re.sub(r"^module(\.|$)", "", name)
     return name
+
+
+class Held(NamedTuple):
+    """A tensor of a module."""
+
+    name: str
+    """Qualified."""
+    holder: str
+    """``parameter`` or ``buffer``."""
+    tensor: torch.Tensor
+    beside: bool
+    """Whether it belongs to none of the module's own submodules."""
 
 
 class Root:
@@ -204,7 +218,7 @@ class Modules:
                 self._learn(root)
                 root.holders = {
                     id(p): root.paths.get(name.rpartition(".")[0], -1)
-                    for name, holder, p in self.tensors(top)
+                    for name, holder, p, _ in self.tensors(top)
                     if holder == "parameter"
                 }
                 known = root.holders.get(id(parameter))
@@ -212,9 +226,8 @@ class Modules:
                 return known
         return -1
 
-    def tensors(self, top: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """(qualified name, ``buffer`` or ``parameter``, tensor) of each tensor of a module, once; of the modules that
-        ran inside it beside its own, too."""
+    def tensors(self, top: nn.Module) -> Iterator[Held]:
+        """Each parameter and buffer of a module, once; of the modules that ran inside it beside its own, too."""
         known: set[int] = set()
         root = self._root_of.get(id(top))
         beside = root.beside.values() if root is not None and root.ref() is top else ()
@@ -225,7 +238,7 @@ class Modules:
             for name, holder, tensor in found:
                 if id(tensor) not in known:
                     known.add(id(tensor))
-                    yield _joined(path, clean_name(name, top)), holder, tensor
+                    yield Held(_joined(path, clean_name(name, top)), holder, tensor, not deep)
 
     def live_roots(self) -> Iterator[nn.Module]:
         for root in self.roots:

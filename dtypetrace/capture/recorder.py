@@ -484,10 +484,8 @@ class Recorder:
     def parameter_names(self) -> dict[int, str]:
         """For each parameter of a model that was called: id -> its name in the largest model that holds it."""
         with private.DisableTorchFunction():
-            models = (list(self.modules.tensors(top)) for top in self.modules.live_roots())
-            return {
-                id(t): name for named in sorted(models, key=len) for name, holder, t in named if holder == "parameter"
-            }
+            models = sorted((list(self.modules.tensors(top)) for top in self.modules.live_roots()), key=len)
+            return {id(one.tensor): one.name for held in models for one in held if one.holder == "parameter"}
 
 
 def _why_uncached(parameter: Tensor) -> str:

@@ -44,7 +44,7 @@ from .searched_frames import (
     passed_to_module,
     public_name,
 )
-from .settings import plan_of
+from .settings import gathered, plan_of
 from .signatures import arguments_of, flatten, operator_name
 
 if TYPE_CHECKING:
@@ -291,6 +291,12 @@ def record(
         _keep_policy(recorder, root, scene.place)
         names = names_around(recorder, root, holders)
         witnesses = tuple(_witnesses(recorder, arguments, names, scene, meaning, str(error), passed))
+        model = parameters_of(recorder, root, names) if root is not None else ()
+        if root is not None:  # what is trained has another dtype, and was made elsewhere
+            is_copy = gathered(root)
+            copies = [w for w in witnesses if w.holder == "parameter" and is_copy(w.name, w.dtype)]
+            witnesses = tuple(replace(w, trained=False, event=-1) if w in copies else w for w in witnesses)
+            model = tuple(replace(p, trained=False) if is_copy(p.name, p.dtype) else p for p in model)
         return Refused(
             op=scene.op,
             aten=scene.aten,
@@ -306,7 +312,7 @@ def record(
             dtypes=tuple(meaning.dtypes.items()),
             argument=meaning.argument,
             autocast=recorder.autocast_of([v for _, v in arguments if isinstance(v, Tensor)]),
-            model=parameters_of(recorder, root, names) if root is not None else (),
+            model=model,
             run=numbers_by_dtype(recorder),
             after=len(recorder.ops),
             derived=scene.derived,

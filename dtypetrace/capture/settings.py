@@ -65,6 +65,18 @@ def plan_of(
         )
 
 
+def gathered(model: nn.Module) -> Callable[[str, str], bool]:
+    """Tells by a parameter's name and dtype whether it is a copy that FSDP gathered to compute with: the weights that
+    an optimizer trains have another dtype."""
+    named = ((clean_name(name, model), module) for name, module in model.named_modules())
+    policies = [(s.module, s.computes) for s in _shared(named) if s.computes and s.by != "DistributedDataParallel"]
+
+    def is_copy(name: str, dtype: str) -> bool:
+        return any(dtype == computes and (not at or f"{name}.".startswith(f"{at}.")) for at, computes in policies)
+
+    return is_copy
+
+
 def _shared(modules: Iterable[tuple[str, nn.Module]]) -> Iterable[Shared]:
     """The dtypes that DDP and both kinds of FSDP were configured with, for each wrapper."""
     for name, module in modules:

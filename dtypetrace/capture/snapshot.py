@@ -19,6 +19,7 @@ from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
 from .calls import dtype_name
+from .holders import parameter_record
 from .marks import RawEvent, RawRead
 from .run_line import run_line
 
@@ -181,13 +182,12 @@ def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
     with private.DisableTorchFunction():
         for root in recorder.modules.roots:
             module = root.ref()
-            for name, _, tensor in recorder.modules.tensors(module) if module is not None else ():
+            for held in recorder.modules.tensors(module) if module is not None else ():
+                tensor = held.tensor
                 if (
                     tensor.dtype.is_floating_point
                     and id(tensor) not in found
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
-                    dtype, event = dtype_name(tensor.dtype), recorder.event_of(tensor)
-                    parameter = Parameter(name, dtype, tensor.numel(), event, tensor.requires_grad)
-                    found[id(tensor)] = root, parameter
+                    found[id(tensor)] = root, parameter_record(recorder, held)
     return tuple(found.values())

@@ -16,6 +16,8 @@ class Parameter:
     event: int = -1
     trained: bool = False
     """Whether it requires a gradient."""
+    beside: bool = False
+    """Whether its module runs inside the model and is none of its submodules: a cast of the model does not reach it."""
 
 
 @dataclass(frozen=True, slots=True)

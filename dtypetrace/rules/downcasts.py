@@ -59,12 +59,13 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     master = _was_narrow(run, op, index)
     why = _harm(run, number, target, expected, master=master)
     counts = value.dtype not in REAL
-    if not why and (counts or master):
-        return None  # a stored count, or how master copies of the weights are copied back
-    if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
-        return None  # a counter or an average: too narrow for what it does, whatever is added to it (DT307)
     place = run.place(op)
     written, source = run.operand(op, at, expected), run.operand(op, index, expected)
+    gathered = target.dtype == run.gathered and source.origin.kind == "parameter"
+    if not why and (counts or master or gathered):
+        return None  # a stored count, or how master copies of the weights are copied back and FSDP's copies are made
+    if (counts or _of_itself(run, target, value)) and _stands_still(run, number):
+        return None  # a counter or an average: too narrow for what it does, whatever is added to it (DT307)
     flow = graph.flow(run.recording, target.event, expected)
     births = {target.event: value.dtype} if value.dtype in REAL else {}
     if (like := run.made_like(target, expected)) is not None:

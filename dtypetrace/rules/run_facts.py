@@ -83,11 +83,15 @@ class Run:
                 total[p.dtype] += p.size
         return total.most_common(1)[0][0] if total else None
 
+    @cached_property
+    def gathered(self) -> str | None:
+        """The dtype of the copies of the parameters that FSDP computes with; None without FSDP, or without such."""
+        return next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
+
     def dominant(self, op: Op) -> str | None:
         """The dtype of most parameters of the model that an op ran in, else of the run; None where there are none."""
-        shared = next((s.computes for plan in self.recording.plans for s in plan.shared if s.computes), None)
-        if shared is not None:
-            return shared  # FSDP computes with copies of the parameters, in its param_dtype
+        if self.gathered is not None:
+            return self.gathered
         sizes = self._sizes.get(op.model) or self._sizes.get(self.root(op.module)) if op.module else None
         return sizes.most_common(1)[0][0] if sizes else self._of_run
 

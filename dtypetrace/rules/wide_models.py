@@ -68,7 +68,7 @@ def _of_data(run: Run, event: int, op: Op, ran: list[Op]) -> Finding:
 
 
 def _missed(run: Run) -> Iterator[Finding]:
-    held = run.recording.parameters
+    held = [p for p in run.recording.parameters if not p.beside]
     events = run.recording.events
     casts = {p.event for p in held if p.event >= 0 and p.dtype in HALF and events[p.event].how == "cast"}
     if not casts or any(p.dtype not in HALF for p in held):

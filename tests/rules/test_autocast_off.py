@@ -6,7 +6,9 @@ import followed
 import programs
 import pytest
 
-NET = followed.IMPORTS + """
+NET = (
+    followed.IMPORTS
+    + """
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -18,6 +20,7 @@ class Net(nn.Module):
 net = Net()
 x = torch.randn(2, 8)
 """
+)
 # the program, the first words of the advice, and the line to which they refer (`#!`); the rest of the program runs on
 BEFORE = {
     "a second call without it": """

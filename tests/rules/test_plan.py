@@ -158,3 +158,37 @@ def test_float16_autocast_without_a_loss_scaler_is_said_before_the_first_step():
     assert (finding.code, finding.severity) == ("DT404", "warning") and "scaler.scale(loss)" in finding.fix.why
     assert found(autocast_dtype=torch.float16, scaler=torch.amp.GradScaler("cpu")) == ()
     assert found(autocast_dtype=torch.bfloat16) == () and found() == ()
+
+
+WRAPS = {
+    "fully_shard": SHARD % "param_dtype=bf16, reduce_dtype=f32, cast_forward_inputs=False",
+    "FSDP": FSDP.replace("device_id", "use_orig_params=True, device_id")
+    % "param_dtype=bf16, reduce_dtype=f32, cast_forward_inputs=False, cast_root_forward_inputs=False",
+}
+MEETS = {
+    "float32 data": ("x = torch.randn(4, 8)  #!", "net(x)"),
+    "float64 data": ("x = torch.randn(4, 8, dtype=torch.float64)  #!", "net(x)"),
+    "in the middle": (
+        "scale = torch.linspace(0, 1, 8)  #!\nnet[0].register_forward_hook(lambda m, a, out: out * scale)",
+        "net(torch.randn(4, 8).bfloat16())",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("meets", MEETS)
+def test_a_gathered_copy_is_not_what_is_trained(meets, wrap, tmp_path):
+    """The optimizer trains float32 weights; the copies that compute are bfloat16 on purpose."""
+    before, call = MEETS[meets]
+    setup = SETUP.replace("nn.LayerNorm(8)", "nn.Tanh()")
+    text = f"{setup}{before}\n{WRAPS[wrap]}\noptimizer = OPTIMIZER(net.parameters(), 1e-3)\n{call}"
+    program = programs.run(tmp_path, text)
+    f = program.only
+    assert f.kind == "collision" and program.at(f.culprit.origin.place).endswith("#!")
+    advice = (f.fix.why, *f.fix.alternatives)
+    assert not any("float32 for the weights" in words or "autocast" in words for words in advice), advice
+    assert not any("weight is bfloat16 because" in line for line in str(f).splitlines())
+    assert all(
+        o.name in ("input", "0.weight", "0.bias", "2.weight", "2.bias") for o in f.operands if o.holder == "parameter"
+    )

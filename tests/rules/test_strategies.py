@@ -69,6 +69,18 @@ def test_half_gradients():
     assert best(b) == ("half gradients", [])
 
 
+def test_autocast_was_on():
+    b = program()
+    weight = b.made("float32", "parameter").as_parameter("weight")
+    x = b.made("float16", "cast", explicit=True)
+    b.ran("linear", x, weight, module="net", autocast="cpu:float16", text="y = «net(x)»")
+    b.refused("linear", x, weight, model=model("float32", weight.event), text="y = «net(x)»")
+    fix = tried(b)["autocast was on"]
+    assert best(b)[0] == "autocast was on" and fix.why.startswith(
+        'run this under torch.autocast("cpu", dtype=torch.float16)'
+    )
+
+
 def test_trained_under_autocast():
     b = program()
     weight = b.made("float32", "parameter").as_parameter("weight", trained=True)

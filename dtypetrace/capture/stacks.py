@@ -33,6 +33,8 @@ _MACHINERY = (
     "<frozen ",
 )
 _STALE = -2
+_GENERATED = re.compile(r"<eval_with_key>|.*[/\\\\]torchinductor_")
+"""Names of code that torch generates: graphs, and what inductor writes to its cache."""
 _WRAPPERS = (os.sep + "typing_extensions.py", os.sep + "warnings.py")
 """Files in which `@deprecated` wraps torch's functions: such calls begin and end in torch."""
 
@@ -59,7 +61,8 @@ class Places:
         """Whether frames of this file are left out: torch, dtypetrace and Python's own machinery."""
         known = self._hidden.get(filename)
         if known is None:
-            known = filename.startswith(_MACHINERY) or filename.endswith(_WRAPPERS)
+            machinery = filename.startswith(_MACHINERY) or filename.endswith(_WRAPPERS)
+            known = machinery or _GENERATED.match(filename) is not None
             self._hidden[filename] = known
         return known
 

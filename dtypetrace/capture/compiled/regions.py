@@ -21,7 +21,7 @@ import torch
 
 from .. import global_hooks, mode_stacks, private, replaced, threads, warning_places
 from ..dispatch_mode import DispatchMode, WatchingFunctionMode
-from . import calls, torch_private
+from . import calls, refusals, torch_private
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -139,6 +139,8 @@ def _ends(frame: FrameType, region: bool) -> None:
         if watch is not None and not watch.recorder.broken and not raised:
             _record(watch.recorder, frame, nodes)
             _step(watch, frame, begins=False)
+        elif watch is not None and not watch.recorder.broken and error is not None:
+            _refused(watch.recorder, frame, error)
 
 
 def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) -> None:
@@ -147,6 +149,14 @@ def _record(recorder: Recorder, frame: FrameType, nodes: list[tuple[int, int]]) 
             calls.returned(recorder, frame, nodes)
     except Exception:
         recorder.fail("a compiled call")
+
+
+def _refused(recorder: Recorder, frame: FrameType, error: BaseException) -> None:
+    try:
+        with private.DisableTorchFunction():
+            refusals.compiling(recorder, frame, error)
+    except Exception:
+        recorder.fail("a refusal while compiling")
 
 
 def _step(watch: threads.Watching, frame: FrameType, *, begins: bool) -> None:

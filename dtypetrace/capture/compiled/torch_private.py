@@ -5,12 +5,16 @@ Dynamo is never imported from here: that takes most of a second, so it is looked
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+import torch
+from torch.fx.node import map_arg
 
 from ..offered import offered
 from ..private import TorchDispatchMode
@@ -194,6 +198,57 @@ def call_in(frame: FrameType) -> Call:
     """The call that a region's frame makes; its result is known when it ends."""
     names = frame.f_locals
     return Call(names["fn"], names["args"], names["kwargs"], names.get("result"))
+
+
+# ---------------------------------------------------------------- a call that is refused while it is compiled
+
+
+def refused_node(error: BaseException) -> Any:
+    """The node of Dynamo's graph whose call raised, None where Dynamo was not trying one."""
+    return next((f.f_locals.get("node") for f in _raised_in(error) if f.f_code.co_name == "get_fake_value"), None)
+
+
+def _raised_in(error: BaseException) -> Iterator[FrameType]:
+    tb = error.__traceback__
+    while tb is not None:
+        yield tb.tb_frame
+        tb = tb.tb_next
+
+
+def given(error: BaseException) -> dict[str, torch.Tensor]:
+    """The program's tensors that come into the graph that Dynamo was making, by the names of their nodes.
+
+    Dynamo has dropped them by then, but a node has the name of where its tensor came from (``L['x']``), spelled with
+    letters only.
+    """
+    names = next((f.f_locals for f in _raised_in(error) if f.f_code.co_name == "_compile"), {})
+    code, found = names.get("code"), names.get("globals", {})
+    scopes = {"L": names.get("locals", {}), "G": {n: found[n] for n in getattr(code, "co_names", ()) if n in found}}
+    tensors = (
+        one
+        for scope, values in scopes.items()
+        for n, value in values.items()
+        for one in _inside(f"{scope}[{n}]", value)
+    )
+    return {re.sub("[^a-zA-Z0-9]+", "_", name + "]").lower(): tensor for name, tensor in tensors}
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, torch.nn.Module):
+        for path, module in value.named_modules():
+            above = "".join(f"_modules[{part}]" for part in path.split(".") if part)
+            yield from ((f"{name}{above}_parameters[{n}", p) for n, p in module.named_parameters(recurse=False))
+            yield from ((f"{name}{above}_buffers[{n}", b) for n, b in module.named_buffers(recurse=False))
+    elif isinstance(value, (list, tuple, dict)):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _inside(f"{name}[{key}]", one)
+
+
+def mapped(arguments: Any, value: Callable[[Any], Any]) -> Any:
+    """A node's arguments with values in place of nodes."""
+    return map_arg(arguments, value)
 
 
 # ---------------------------------------------------------------- what is never compiled

@@ -79,15 +79,15 @@ def parameters_of(recorder: Recorder, root: nn.Module, names: Names) -> tuple[Pa
     """The floating parameters of a module as records."""
     held = (one for one in recorder.modules.tensors(root) if one.holder == "parameter")
     return tuple(
-        parameter_record(recorder, one._replace(name=names[id(one.tensor)][0]))
+        parameter_record(one._replace(name=names[id(one.tensor)][0]), recorder.event_of(one.tensor))
         for one in held
         if one.tensor.dtype.is_floating_point and not isinstance(one.tensor, nn.parameter.UninitializedParameter)
     )
 
 
-def parameter_record(recorder: Recorder, held: Held) -> Parameter:
-    """A parameter or buffer as plain data."""
-    p, event = held.tensor, recorder.event_of(held.tensor)
+def parameter_record(held: Held, event: int) -> Parameter:
+    """A parameter or buffer as plain data; ``event`` decided its dtype."""
+    p = held.tensor
     return Parameter(held.name, dtype_name(p.dtype), p.numel(), event, p.requires_grad, held.beside)
 
 

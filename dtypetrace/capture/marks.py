@@ -174,6 +174,14 @@ class Origins:
             mark = self.mark(tensor, self.event(RawEvent("input", how, place, -1, (), tensor.dtype, name=name)), -1)
         return mark
 
+    def changed_unseen(self, tensor: torch.Tensor) -> int:
+        """The event of a tensor whose dtype was changed in place after the last watched step, before that; -1 for all
+        others."""
+        known = self._resting.get(id(tensor))
+        if known is None or known.facts[0] is tensor.dtype or known.facts[2] != tuple(tensor.shape):
+            return -1
+        return known.event
+
     def _inner_mark(self, wrapper: torch.Tensor) -> Mark | None:
         """The mark of the tensor inside a wrapper or below a view, if it has the same dtype; else None.
 

@@ -20,6 +20,7 @@ from ..source import expressions
 from . import private
 from .calls import dtype_name
 from .holders import parameter_record
+from .last_use import LastUse
 from .marks import RawEvent, RawRead
 from .run_line import run_line
 
@@ -177,8 +178,10 @@ def _loaded(places: Sequence[Place], text: ProgramText, event: Event) -> Event:
 
 
 def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
-    """The floating parameters and buffers of every model that was called and is still alive."""
+    """The floating parameters and buffers of every model that was called and is still alive, as they were when the
+    program last computed with them."""
     found: dict[int, tuple[Root, Parameter]] = {}
+    last = LastUse(recorder)
     with private.DisableTorchFunction():
         for root in recorder.modules.roots:
             module = root.ref()
@@ -189,5 +192,9 @@ def _parameters(recorder: Recorder) -> tuple[tuple[Root, Parameter], ...]:
                     and id(tensor) not in found
                     and not isinstance(tensor, _UNINITIALISED)
                 ):
-                    found[id(tensor)] = root, parameter_record(recorder, held)
+                    event = last.event(tensor)
+                    parameter = parameter_record(held, event)
+                    if event >= 0:
+                        parameter = replace(parameter, dtype=dtype_name(recorder.origins.events[event].to))
+                    found[id(tensor)] = root, parameter
     return tuple(found.values())

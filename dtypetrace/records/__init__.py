@@ -254,8 +254,8 @@ class Recording:
     refused: tuple[Refused, ...] = ()
     modules: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    """Every floating parameter and buffer of the models that were called, as they were at the end, by qualified
-    name."""
+    """Every floating parameter and buffer of the models that were called, by qualified name, as they were when the
+    program last computed with them: in its steps, if it has any."""
     not_seen: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[Value, ...] = ()

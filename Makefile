@@ -78,7 +78,7 @@ dist: $(VENV)/test.stamp
 	$(IN_VENV) -m tools.distribution --jobs $(PYTEST_JOBS)
 
 benchmark: $(VENV)/test.stamp
-	@status=0; for script in overhead always_on start scale reference; do $(IN_VENV) benchmarks/$$script.py || status=1; done; exit $$status
+	@status=0; for script in overhead always_on compiled start scale reference; do $(IN_VENV) benchmarks/$$script.py || status=1; done; exit $$status
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

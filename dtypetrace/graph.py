@@ -237,6 +237,12 @@ def origin(recording: Recording, event: int, expected: str | None = None, name: 
     )
 
 
+def made_at(recording: Recording, event: int, born: Origin) -> Place:
+    """The call that made a tensor: its birth, unless that is a default dtype, which the call only took."""
+    line = lineage(recording, event) if born.op == "set_default_dtype" else None
+    return born.place if line is None else place_of(recording, line.root.place)
+
+
 def flow(recording: Recording, event: int, expected: str | None = None) -> tuple[FlowStep, ...]:
     """The steps from an origin on, the birth first. A promotion is a step; the flow begins at the operand with the
     wrong dtype."""

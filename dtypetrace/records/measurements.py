@@ -67,6 +67,9 @@ class Value:
     keep; in a cast, pairs of neighbours that differ; in a remainder or a wave, its operand's numbers."""
     spoilt: int = 0
     """How many of those wrapped, lost a fraction, became equal, or are too coarse for the period."""
+    stale: int = 0
+    """For a cast of a parameter whose result autocast keeps: optimizer steps after which that was used again, although
+    the parameter had changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,10 @@ class ParsedFile:
         return found
 
     @cached_property
-    def with_statements(self) -> tuple[ast.With | ast.AsyncWith, ...]:
-        return tuple(node for node in ast.walk(self.tree) if isinstance(node, (ast.With, ast.AsyncWith)))
+    def surrounding(self) -> tuple[ast.stmt, ...]:
+        """The statements with a body that context managers or decorators surround."""
+        kinds = (ast.With, ast.AsyncWith, ast.FunctionDef, ast.AsyncFunctionDef)
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, kinds))
 
     def start(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Line and column at which a node begins."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Recording, Value
 from ..source import copies, editing, expressions
@@ -103,11 +105,7 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     origin = like or run.origin(target.event, dtype, target.name or None)
     name = target.name or origin.name or _kept(run, op, target)
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
-    said = (
-        f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
-        if _lost(run, v)
-        else f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
-    )
+    said = _said(run, op, v, target)
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
     return silent_finding(
         "DT307",
@@ -125,6 +123,16 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         count=op.count,
         notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
     )
+
+
+def _said(run: Run, op: Op, v: Value, target: Input) -> str:
+    """What was lost: of a single number, the calls that left it as it was."""
+    if prod(target.shape) == 1 and v.done < v.due:
+        still = f"{v.due - v.done:,} of {v.due:,} calls changed nothing"
+        return f"{still}: it stands still at {v.peak:g}" if v.peak else still
+    if _lost(run, v):
+        return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
+    return f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
 
 
 def _fix_of_merge(run: Run, op: Op) -> Fix:
@@ -154,15 +162,16 @@ def _kept(run: Run, op: Op, target: Input) -> str:
 def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
     """The tensor is made wide where its dtype was decided, if that decides no weight that is trained."""
     origin, why = culprit.origin, _advice(culprit)
+    made = graph.made_at(run.recording, target.event, origin)
     trained = any(p.trained and p.event == target.event for p in run.recording.parameters)
     if trained and target.dtype in HALF:
         return _fix_of_weights(run, culprit)
-    if made_like or trained or target.dtype == _COUNTER or not origin.place.stack:
-        return Fix("dtype", origin.place, (), False, why, ())
-    edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32")
-    if edit is None and copies.would_share(run.recording, origin.place, "float32"):
+    if made_like or trained or target.dtype == _COUNTER or not made.stack:
+        return Fix("dtype", made, (), False, why, ())
+    edit = editing.at_birth(run.recording, origin.kind, made, "float32")
+    if edit is None and copies.would_share(run.recording, made, "float32"):
         why = why.replace(" in float32:", " in float32, as a copy of its own:")
-    fix = Fix("dtype", origin.place, one(edit), edit is not None, why, ())
+    fix = Fix("dtype", made, one(edit), edit is not None, why, ())
     return born_otherwise(run.recording, fix, {target.event: "float32"})
 
 

@@ -11,14 +11,16 @@ from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS
 from .case import short
 from .collision import Collision
+from .making import tensor_of
 
 _Change = tuple[tuple[Frame, ...], str]
-"""A line and an op: of what changes a value, the line where the value was born."""
+"""A line and an op: of what changes a tensor, the line where that tensor got its dtype."""
 
 
 @dataclass(frozen=True)
 class _Others:
-    """The run's other findings: the lines where a collision or a narrowing write was born, and what is broken."""
+    """The run's other findings: the lines where a collision was born, or where what a write narrows got its dtype, and
+    what is broken."""
 
     silent: tuple[Finding, ...]
     collided: frozenset[tuple[Frame, ...]]
@@ -82,14 +84,14 @@ def _predicted_and_measured(f: Finding, others: _Others) -> bool:
 def _rounded_by_a_write(f: Finding, others: _Others) -> bool:
     """Rounding that is caused by a narrowing write."""
     sums = f.code == "DT307" and _change(f) in others.writes and _change(f) not in others.averages
-    return sums or f.code == "DT308" and _birth(f) in others.narrowed
+    return sums or f.code == "DT308" and tensor_of(f) in others.narrowed
 
 
 def _write_to_what_stays(f: Finding, others: _Others) -> bool:
     """A narrowing write that is right by itself, but is lost; or one to an average whose other changes, such as its
     decay, are lost too: they narrow nothing."""
     itself = _change(f) in others.lost and (f.severity == "note" or _change(f) in others.averages)
-    return f.code == "DT203" and (itself or any(birth == _birth(f) and op != f.op for birth, op in others.lost))
+    return f.code == "DT203" and (itself or any(at == tensor_of(f) and op != f.op for at, op in others.lost))
 
 
 # ---------------------------------------------------------------- only notes
@@ -152,8 +154,8 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
     lost = [f for f in found if f.code == "DT307"]
     others = _Others(
         found,
-        _births(refused),
-        _births(writes),
+        frozenset({_birth(f) for f in refused} - {()}),
+        frozenset({tensor_of(f) for f in writes} - {()}),
         frozenset(map(_change, writes)),
         frozenset(map(_change, lost)),
         frozenset(_change(f) for f in lost if f.op.strip("_") not in _ADDS),
@@ -169,12 +171,8 @@ def _measured(f: Finding) -> list[FlowStep]:
     return [step for step in f.flow[:-1] if step.how == "value" and step.said]
 
 
-def _births(findings: Iterable[Finding]) -> frozenset[tuple[Frame, ...]]:
-    return frozenset({_birth(f) for f in findings} - {()})
-
-
 def _change(f: Finding) -> _Change:
-    return _birth(f), f.op
+    return tensor_of(f), f.op
 
 
 def _birth(f: Finding) -> tuple[Frame, ...]:

@@ -79,7 +79,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         severity="warning" if why else "note",
         operands=(written, source),
         flow=(*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy")),
-        fix=born_otherwise(run.recording, _fix(run, written, value.dtype, place), births),
+        fix=born_otherwise(run.recording, _fix(run, written, target.event, value.dtype, place), births),
         count=op.count,
         notes=(why or fine,),
         reach=Reach(op.count, 0, result_bytes(op) * op.count),
@@ -254,10 +254,11 @@ def _widened_again(run: Run, number: int, dtype: str) -> Op | None:
     return next((user for user in users if is_cast(user) and wider(user.outputs[0], dtype)), None)
 
 
-def _fix(run: Run, target: Operand, wanted: str, place: Place) -> Fix:
+def _fix(run: Run, target: Operand, event: int, wanted: str, place: Place) -> Fix:
     origin = target.origin
-    at = origin.place if origin.place.stack else place
-    edit = editing.at_birth(run.recording, origin.kind, origin.place, wanted) if origin.place.stack else None
+    made = graph.made_at(run.recording, event, origin)
+    at = made if made.stack else place
+    edit = editing.at_birth(run.recording, origin.kind, made, wanted) if made.stack else None
     why = (
         f"give {quoted(target.shown)} dtype=torch.{wanted} where it is made"
         if origin.kind == "factory"

@@ -227,12 +227,20 @@ class Losses:
 
     def cancels(self, number: int) -> bool:
         """Whether an op's result is zero by structure: even in higher precision nothing is left of it but rounding."""
-        above = self.sources(number)
-        half = self._made_in_16_bits(number)
         op = self.run.ops[number]
         summed = max((prod(i.shape) for i in op.inputs), default=1) / max(prod(op.shape), 1)
-        least = (_ZERO_BESIDE_HALF if half else _ZERO) * max(summed, 1.0) ** 0.5
-        return self.of[number].size < least * max((self.of[n].size for n in above), default=0.0)
+        least = self._zero_beside(number) * max(summed, 1.0) ** 0.5
+        return self.of[number].size < least * max((self.of[n].size for n in self.sources(number)), default=0.0)
+
+    def leaves_nothing(self, number: int, cause: Cause) -> bool:
+        """Whether nothing but rounding is left of an op's result in higher precision, beside the largest numbers that
+        its loss came through: what a compensated sum keeps of one step for the next one is only rounding."""
+        way = (cause.op, *self._passed.get(number, ()))
+        largest = max((self.of[n].size for at in way for n in self.sources(at)), default=0.0)
+        return self.of[number].size < self._zero_beside(cause.op) * largest
+
+    def _zero_beside(self, number: int) -> float:
+        return _ZERO_BESIDE_HALF if self._made_in_16_bits(number) else _ZERO
 
     def _made_in_16_bits(self, number: int) -> bool:
         """Whether 16-bit numbers are among what an op's result was computed from, as far as it is followed back."""

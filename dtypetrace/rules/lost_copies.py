@@ -1,15 +1,20 @@
-"""Steps that change a wide copy of narrow weights, and never write it back (DT304).
+"""Steps that change one copy of the weights, while another one is computed with (DT304).
 
 ``weight.float()`` is the weight itself where that is in float32, and a copy where it is not. A step that subtracts
 gradients from it in place then works in the one case only: in the other, what it changes is read by nobody.
+
+Autocast keeps its narrow copies of weights until the outermost region ends. If that spans several steps, every forward
+pass in it computes with the weights from before the first one (``capture.cached_casts``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Value
+from ..source import regions
 from ..tables.dtypes import REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast
@@ -22,7 +27,8 @@ _FAR = 64
 
 
 def find(run: Run) -> Iterator[Finding]:
-    """One finding for each line that casts weights so."""
+    """One finding for each line that casts weights so, and one for each autocast region."""
+    yield from _of_regions(run)
     seen: set[object] = set()
     for number, op in enumerate(run.ops):
         if not _copies_weight(run, op) or op.count < LEAST_STEPS:
@@ -56,10 +62,15 @@ def _changes(run: Run, number: int) -> list[int]:
 
 
 def _by_gradient(run: Run, number: int) -> bool:
-    """Whether an op changes a tensor by what was computed from a gradient."""
+    """Whether an op changes a tensor by what was computed from a gradient.
+
+    A weight's own new value was computed from one, too: what moves towards that is an average, which nobody need read
+    before the run ends.
+    """
     op = run.ops[number]
-    operands = [i.producer for n, i in enumerate(op.inputs) if n not in op.written]
-    return any(run.ops[n].phase == "backward" for n in graph.ops_above(run.ops, operands, most=_FAR))
+    operands = [i.producer for n, i in enumerate(op.inputs) if n not in op.written and not run.weight_of(i)]
+    not_weights = lambda above: (i for i in above.inputs if not run.weight_of(i))
+    return any(run.ops[n].phase == "backward" for n in graph.ops_above(run.ops, operands, not_weights, most=_FAR))
 
 
 def _finding(run: Run, op: Op, change: Op) -> Finding:
@@ -88,4 +99,52 @@ def _finding(run: Run, op: Op, change: Op) -> Finding:
         count=op.count,
         title=f"steps change {made} copies of {weight.dtype} weights, and nothing reads the copies",
         notes=(f"for a {made} weight, {quoted(op.op)} returns the weight itself; for a {weight.dtype} one, a copy",),
+    )
+
+
+# ---------------------------------------------------------------- autocast's copies
+
+
+def _of_regions(run: Run) -> Iterator[Finding]:
+    """One finding for each autocast region whose copies outlived steps."""
+    members_of: dict[Place, list[Value]] = {}
+    for v in run.recording.values:
+        # two optimizers may step in turn inside a region that is entered anew each time
+        if v.stale >= LEAST_STEPS and v.stale > run.ops[v.op].count:
+            members_of.setdefault(_region(run, run.ops[v.op]), []).append(v)
+    for region, members in members_of.items():
+        yield _of_region(run, region, members)
+
+
+def _region(run: Run, op: Op) -> Place:
+    """The outermost region around an op: its end is where autocast drops its copies."""
+    around = [place for place, _ in regions.around(run.recording.text, run.place(op))]
+    return around[-1] if around else run.place(op)
+
+
+def _of_region(run: Run, region: Place, members: list[Value]) -> Finding:
+    largest = max(members, key=lambda v: prod(run.ops[v.op].shape))
+    op = run.ops[largest.op]
+    site, made, weight = run.place(op), op.outputs[0], run.operand(op, 0, op.outputs[0])
+    several = f"{len(members)} weights" if len(members) > 1 else quoted(weight.name)
+    culprit = Operand(
+        0, weight.name, made, op.shape, op.device, "parameter", Origin("autocast", None, "autocast", region)
+    )
+    opened = FlowStep(region, "autocast", "", weight.dtype, made, "autocast", said=f"autocast keeps {made} copies here")
+    said = f"computes with the {made} copy from before {largest.stale} steps"
+    change = "enter autocast anew for each forward pass, so that it ends before the step"
+    return silent_finding(
+        "DT304",
+        "lost-update",
+        At.of(op, site),
+        severity="error",
+        operands=(culprit,),
+        flow=(opened, FlowStep(site, op.op, op.module, weight.dtype, made, "cast", said=said)),
+        fix=Fix("plan", region, (), False, change, ("give this region cache_enabled=False",)),
+        count=largest.stale,
+        title="one autocast region spans several steps, and its forward passes do not see what the steps change",
+        notes=(
+            f"{several} changed in {largest.stale} steps, and after each of them the copies that autocast had made "
+            "before were used: what is computed here does not change",
+        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..records import Finding, Fix, FlowStep, Op, Operand, Place, Reach
+from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Place, Reach
 from ..tables.codes import TITLES
 
 
@@ -65,3 +65,12 @@ def silent_finding(
         notes=tuple(notes),
         reach=reach,
     )
+
+
+def tensor_of(finding: Finding) -> tuple[Frame, ...]:
+    """The line at which the tensor to blame got its dtype. One birth, such as a default dtype that was left behind, may
+    have made many tensors: what is said of one of them is no consequence of what is said of another."""
+    steps = [step.place.stack[:1] for step in finding.flow[:-1] if step.place.stack]
+    if steps:
+        return steps[-1]
+    return finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()

@@ -22,7 +22,7 @@ from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, o
 from .case import short
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
-from .making import At, silent_finding
+from .making import At, silent_finding, tensor_of
 from .mechanisms import mechanism
 from .ranges import scaled
 from .run_facts import Run
@@ -58,7 +58,7 @@ def find(run: Run) -> Iterable[Finding]:
     tables = list(measured_tables.find(run, losses))
     yield from tables
     sums = averages.find(Run(replace(recording, values=_changes(losses))))
-    known = births((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
+    known = tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
     yield from beyond(_results(recording, losses), known)
     lost = _lost_gradients(recording)
     yield from beyond(_gradients(recording, losses, lost), known)
@@ -69,17 +69,16 @@ def find(run: Run) -> Iterable[Finding]:
 # ---------------------------------------------------------------- forward: the results of the program
 
 
-def births(findings: Iterable[Finding]) -> set[tuple[object, ...]]:
-    """The lines where the dtypes of culprits were decided."""
-    known: set[tuple[object, ...]] = {f.culprit.origin.place.stack[:1] for f in findings if f.culprit is not None}
+def tensors(findings: Iterable[Finding]) -> set[tuple[object, ...]]:
+    """The lines where the tensors to blame got their dtypes."""
+    known: set[tuple[object, ...]] = {tensor_of(f) for f in findings}
     return known - {()}
 
 
 def beyond(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
     """Those that say more than findings about tables and sums. ``known``: the lines that these name."""
     for finding in findings:
-        birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
-        if finding.code != "DT308" or not {birth, finding.site.stack[:1]} & known:
+        if finding.code != "DT308" or not {tensor_of(finding), finding.site.stack[:1]} & known:
             yield finding
 
 
@@ -127,7 +126,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if p.spoiled or cause.how != "amplified":
         return True
-    if masks.leaves_only_rounding(losses.run, cause):
+    if masks.leaves_only_rounding(losses.run, cause) or losses.leaves_nothing(number, cause):
         return False
     if losses.cancels(cause.op):
         return losses.goes_through(number, cause)

@@ -27,6 +27,7 @@ from . import (
     training,
     wide_models,
 )
+from .making import tensor_of
 from .run_facts import Run
 
 
@@ -59,14 +60,14 @@ OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "prec
 
 
 def known(finding: Finding, others: Iterable[Finding]) -> bool:
-    """Whether a warning about values names the line where a finding is met, or the line of its cause."""
+    """Whether a warning about values names the line where a finding is met, or where its tensor got its dtype."""
     lines = _lines(finding)
     return any(f.severity != "note" and f.kind in OF_VALUES and lines & _lines(f) for f in others)
 
 
 def _lines(finding: Finding) -> set[tuple[str, int]]:
-    places = (finding.site, finding.culprit.origin.place if finding.culprit is not None else None)
-    return {(place.file, place.line) for place in places if place is not None and place.stack}
+    frames = (*finding.site.stack[:1], *tensor_of(finding))
+    return {(frame.file, frame.line) for frame in frames}
 
 
 def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Iterable[Finding]]:

@@ -185,12 +185,14 @@ def other_optimizer(dtype: str) -> tuple[str, ...]:
 
 
 def birth(recording: Recording, step: int, origin: Origin, said: str) -> tuple[FlowStep, ...]:
-    """The first step of a flow, with its text; empty where the birth was not seen."""
+    """A flow from a birth on, with the birth's text; empty where the birth was not seen."""
     if not origin.place.stack:
         return ()
     flow = graph.flow(recording, step, None)
     made = flow[0] if flow else FlowStep(origin.place, origin.op or "", "", "", "", "value")
-    return (replace(made, place=origin.place, said=said),)
+    # of weights that were made and then cast, the cast is enough; a default dtype says little without what took it
+    rest = flow[1:] if made.op == "set_default_dtype" else ()
+    return (replace(made, place=origin.place, said=said), *rest)
 
 
 # ---------------------------------------------------------------- gradients of another dtype

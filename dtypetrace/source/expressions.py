@@ -197,17 +197,25 @@ def _targets(node: Assignment) -> list[ast.AST]:
 
 def enclosing_with(text: ProgramText, frame: Frame, word: str) -> tuple[ast.With | ast.AsyncWith, ast.expr] | None:
     """The innermost ``with`` statement around the frame's line, and its item that mentions a name (``autocast``)."""
-    return next(iter(all_enclosing(text, frame, word)), None)
+    around = all_enclosing(text, frame, word)
+    return next(((s, item) for s, item in around if isinstance(s, (ast.With, ast.AsyncWith))), None)
 
 
-def all_enclosing(text: ProgramText, frame: Frame, word: str) -> list[tuple[ast.With | ast.AsyncWith, ast.expr]]:
-    """The ``with`` statements around the frame's line, the innermost first, each with its item that mentions a name."""
+def all_enclosing(text: ProgramText, frame: Frame, word: str) -> list[tuple[ast.stmt, ast.expr]]:
+    """The ``with`` statements and decorated functions around the frame's line, the innermost first, each with its item
+    or decorator that mentions a name."""
     file = text.parsed(frame.file)
     around = [
-        (statement, item.context_expr)
-        for statement in (file.with_statements if file is not None else ())
+        (statement, expression)
+        for statement in (file.surrounding if file is not None else ())
         if statement.lineno <= frame.line <= (statement.end_lineno or 0)
-        for item in reversed(statement.items)
-        if word in ast.dump(item.context_expr)
+        for expression in reversed(_surrounds(statement))
+        if word in ast.dump(expression)
     ]
     return sorted(around, key=lambda found: -found[0].lineno)
+
+
+def _surrounds(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return [item.context_expr for item in statement.items]
+    return statement.decorator_list if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) else []

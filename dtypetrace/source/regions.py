@@ -1,4 +1,4 @@
-"""The ``with autocast`` statement around a place."""
+"""The ``with autocast`` statement, or the decorator, around a place."""
 
 from __future__ import annotations
 
@@ -22,19 +22,14 @@ def body(text: ProgramText, place: Place) -> Place | None:
 
 
 def statement(text: ProgramText, place: Place) -> Place | None:
-    """The place of the ``autocast(...)`` expression of that statement."""
-    inside = body(text, place)
-    if inside is None:
-        return None
-    frame = inside.stack[0]
-    file, found = text.parsed(frame.file), enclosing_with(text, frame, AUTOCAST)
-    return (
-        Place((located(file, frame, found[1]), *inside.stack[1:])) if file is not None and found is not None else None
-    )
+    """The place of the innermost ``autocast(...)`` expression around a place: of a ``with`` statement, or of the
+    decorator of a function that was running there."""
+    return next((found for found, _ in around(text, place)), None)
 
 
 def around(text: ProgramText, place: Place) -> Iterator[tuple[Place, ast.expr]]:
-    """The ``autocast(...)`` expressions of all such statements around a place and its callers, the innermost first."""
+    """The ``autocast(...)`` expressions of all such statements and decorators around a place and its callers, the
+    innermost first."""
     for level, frame in enumerate(place.stack):
         file = text.parsed(frame.file)
         if file is not None:

@@ -21,6 +21,9 @@ _BATCH = 256
 STEP = 0.125
 """An eighth: that far apart, two positions, angles or logarithms are different numbers for what is computed from
 them."""
+OF_NOTHING = 2.0**52
+"""The error of what is exactly zero in higher precision and is not zero in the program, such as the difference of two
+results that should be equal; nothing is larger."""
 HALF = 0.5
 """A number counts as lost if its relative error is at least this: not even its leading digit is right."""
 
@@ -112,7 +115,7 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float, abo
         calls=calls,
         elements=int(row[ELEMENTS]),
         introduced=ratio(INTRODUCED, OWN) ** 0.5,
-        total=ratio(TOTAL, TRUE) ** 0.5,
+        total=ratio(TOTAL, TRUE) ** 0.5 if row[TRUE] or not row[TOTAL] else OF_NOTHING,
         size=ratio(TRUE, ELEMENTS) ** 0.5,
         lost=ratio(LOST, NONZERO),
         lost_in_all=ratio(LOST_ALL, NONZERO_TRUE),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import HALF, NARROW, REAL
@@ -47,6 +47,8 @@ _CALLS = 2
 """Once may be a coincidence."""
 _FOLLOWED_BACK = 64
 """Ops above a difference that are searched for 16-bit numbers."""
+_ABOVE = 512
+"""Ops above each operand of a difference that are compared with those above the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +189,77 @@ class Losses:
 
     def _rounded(self, number: int) -> int:
         """The op whose own rounding makes up most of the error of an op's operands, -1 where none is measured."""
+        apart = self._apart(number)
+        if apart:
+            return apart[0]
         way = self._way(number)
+        if len(way) > 1 and not self._rounds(way[-1]):
+            # ops inside one call of torch's are one op where they are alike, and a way comes back to itself
+            return max(filter(self._rounds, self._behind(number)), key=lambda n: self.of[n].introduced, default=way[-1])
         return way[-1] if len(way) > 1 else -1
+
+    def _rounds(self, number: int) -> bool:
+        """Whether most of the error of an op's result is its own."""
+        return 0 < self.of[number].total <= self.of[number].introduced / LOST
+
+    def _behind(self, number: int) -> list[int]:
+        """The measured ops that an op's result was computed from, in all calls."""
+        found: dict[int, None] = {}
+        waiting = [number]
+        while waiting and len(found) < _ABOVE:
+            new = [n for n in self.sources(waiting.pop(0)) if n not in found]
+            found.update(dict.fromkeys(new))
+            waiting += new
+        return list(found)
 
     def rounded_beside(self, cause: Cause) -> list[int]:
         """The other ops whose own rounding an amplified error comes from: those that made most of the error of operands
         whose error is nearly as large as that of the worst one."""
-        errors = {n: self.of[n].total * self.of[n].size for n in self.sources(cause.op)}
+        apart = self._apart(cause.op)
+        if apart:
+            return apart[1:]
+        errors = {n: self._error(n) for n in self.sources(cause.op)}
         near = [n for n, error in errors.items() if error and error >= _KEPT * max(errors.values())]
-        begins = [n if self.of[n].introduced >= LOST * self.of[n].total else self._rounded(n) for n in near]
+        begins = [n if self._rounds(n) else self._rounded(n) for n in near]
         return [n for n in dict.fromkeys(begins) if n not in (-1, cause.op, cause.rounded)]
+
+    def _apart(self, number: int) -> list[int]:
+        """Where an op takes two results: for each of them the op whose own rounding is largest among those that the
+        other one does not share, the largest first, if they explain the op's error.
+
+        What both operands were computed from was rounded once: a difference of the two, or their quotient, does not
+        see it. Of loops, the first round counts: the graph of first calls has no circles.
+        """
+        made = dict.fromkeys(i.producer for i in self.run.ops[number].inputs if i.producer >= 0)
+        if len(made) != 2:
+            return []
+        one, other = map(self._passing, made)
+        need = _KEPT * self._error(number)
+        found = []
+        for mine, others in ((one, other), (other, one)):
+            own = {n: min(w, self.of[n].introduced * self.of[n].size) for n, w in mine.items() if n in self.of}
+            worst = max(own.keys() - others.keys(), key=own.__getitem__, default=-1)
+            if worst >= 0 and own[worst] >= need > 0:
+                found.append((own[worst], worst))
+        largest = max(found, default=(0.0, -1))[0]
+        return [n for error, n in sorted(found, reverse=True) if error >= _KEPT * largest]
+
+    def _passing(self, number: int) -> dict[int, float]:
+        """The ops that an op's result was computed from, and itself, each with the largest error that can have come
+        from it: on no way to the result the error was ever larger than the smallest on that way."""
+        found: dict[int, float] = {}
+        waiting = {number: inf}
+        while waiting and len(found) < _ABOVE:
+            at = max(waiting)  # producers come before consumers, so all ways to it are known
+            found[at] = passed = min(waiting.pop(at), self._error(at) if at in self.of else inf)
+            for i in self.run.ops[at].inputs:
+                if 0 <= i.producer < at:
+                    waiting[i.producer] = max(waiting.get(i.producer, 0.0), passed)
+        return found
+
+    def _error(self, number: int) -> float:
+        """The size of the error of an op's result."""
+        return self.of[number].total * self.of[number].size
 
     def _way(self, number: int) -> list[int]:
         """The ops along which the largest error came to an op, back to the one whose own rounding makes up most of
@@ -208,7 +271,7 @@ class Losses:
             if at < 0 or not self.of[at].total:
                 return list(way)
             way[at] = None
-            if self.of[at].introduced >= LOST * self.of[at].total:
+            if self._rounds(at):
                 return list(way)
 
     def first_jump(self, cause: Cause) -> int:

@@ -125,21 +125,23 @@ def _region(run: Run, op: Op) -> Place:
 def _of_region(run: Run, region: Place, members: list[Value]) -> Finding:
     largest = max(members, key=lambda v: prod(run.ops[v.op].shape))
     op = run.ops[largest.op]
-    site, made, weight = run.place(op), op.outputs[0], run.operand(op, 0, op.outputs[0])
+    used, made, weight = run.place(op), op.outputs[0], run.operand(op, 0, op.outputs[0])
+    step = next((run.recording.places[u.place] for u in run.recording.updates if u.place >= 0), used)
     several = f"{len(members)} weights" if len(members) > 1 else quoted(weight.name)
     culprit = Operand(
         0, weight.name, made, op.shape, op.device, "parameter", Origin("autocast", None, "autocast", region)
     )
     opened = FlowStep(region, "autocast", "", weight.dtype, made, "autocast", said=f"autocast keeps {made} copies here")
     said = f"computes with the {made} copy from before {largest.stale} steps"
+    changed = FlowStep(step, "step", "", weight.dtype, weight.dtype, "value", said="only the weights change")
     change = "enter autocast anew for each forward pass, so that it ends before the step"
     return silent_finding(
         "DT304",
         "lost-update",
-        At.of(op, site),
-        severity="error",
+        At.step(step, op.module),
+        severity="warning",
         operands=(culprit,),
-        flow=(opened, FlowStep(site, op.op, op.module, weight.dtype, made, "cast", said=said)),
+        flow=(opened, FlowStep(used, op.op, op.module, weight.dtype, made, "cast", said=said), changed),
         fix=Fix("plan", region, (), False, change, ("give this region cache_enabled=False",)),
         count=largest.stale,
         title="one autocast region spans several steps, and its forward passes do not see what the steps change",

@@ -59,9 +59,11 @@ def find(run: Run) -> Iterable[Finding]:
     yield from tables
     sums = averages.find(Run(replace(recording, values=_changes(losses))))
     known = tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
-    yield from beyond(_results(recording, losses), known)
+    results = list(beyond(_results(recording, losses), known))
+    yield from results
     lost = _lost_gradients(recording)
-    yield from beyond(_gradients(recording, losses, lost), known)
+    told = {(f.code, born(f)) for f in results}
+    yield from (f for f in beyond(_gradients(recording, losses, lost), known) if (f.code, born(f)) not in told)
     yield from _updates(recording, {c.name for c in lost})
     yield from sums
 
@@ -113,9 +115,12 @@ def of_causes(recording: Recording, losses: Losses, causes: dict[Cause, int]) ->
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
         finding = _at_op(recording, losses, cause, _said_of_result(recording, losses, number, cause))
-        birth = finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
-        found.setdefault((finding.code, birth), finding)
+        found.setdefault((finding.code, born(finding)), finding)
     return list(found.values())
+
+
+def born(finding: Finding) -> tuple[object, ...]:
+    return finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
 
 
 def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
@@ -321,6 +326,9 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
     if cause.how == "flushed" and backward:
         return scale_loss(run, site, culprit)
     origin = culprit.origin.place if culprit.origin.place.stack else site
+    if is_cast(op) and op.inputs and graph.runs_own_line(run.recording, op) and wider(op.inputs[0].dtype, culprit.dtype):
+        given = run.operand(op, 0, None).shown
+        return Fix("dtype", site, (), False, f"leave this cast out: keep {quoted(given)} in {op.inputs[0].dtype}")
     return Fix(
         "dtype",
         site,

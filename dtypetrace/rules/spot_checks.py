@@ -37,7 +37,9 @@ def find(run: Run) -> Iterable[Finding]:
     found = [f for f in found if f.culprit is not None and f.culprit.dtype in NARROW]
     tables = list(measured_tables.find(checked, losses, measured_tables.is_spoilt, counted=True))
     yield from tables
-    yield from measured.beyond((*found, *measured.of_causes(recording, losses, wide)), measured.tensors(tables))
+    told = {(f.code, measured.born(f)) for f in found}
+    found += [f for f in measured.of_causes(recording, losses, wide) if (f.code, measured.born(f)) not in told]
+    yield from measured.beyond(found, measured.tensors(tables))
 
 
 def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:

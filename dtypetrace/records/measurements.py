@@ -238,6 +238,11 @@ class Precision:
     vanished: float = 0.0
     """Share of its calls whose elements are all zero because the reference's are too small for the dtype, whichever op
     made them so."""
+    apart: float = 0.0
+    """For an op that chooses among numbers (``topk``): their error without the mean, relative to their size without
+    it."""
+    others: float = 0.0
+    """Share of its choices, or of the integers that it casts to, that would be others in higher precision."""
     above: tuple[int, ...] | None = field(default=None, metadata={"saved": False})
     """The ops whose errors its operands brought, in all calls; None in a saved trace. Not in the JSON schema."""
 

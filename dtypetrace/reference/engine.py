@@ -13,17 +13,18 @@ run in higher precision, the program's values become the references of its resul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..capture import private
+from ..capture import private, warning_places
+from . import choices
 from .calls import ReferencedCall, argument, plain, tensors_of
 from .operators import RERUN, STRANGE, UNWRITTEN, VIEW, Kind, kind_of
 from .samples import own_sample
-from .shadows import Shadows
+from .shadows import Shadow, Shadows
 
 Tensor = torch.Tensor
 _MOST_ABOVE = 64
@@ -60,15 +61,22 @@ class Engine:
     """Computes the references of one run.
 
     everywhere: use float64 for all of them. saw: called with the number of the op and what to compare for one call.
+    chose: called with the number of the op and the sums of ``choices`` for one call.
     """
 
-    def __init__(self, saw: Callable[[int, list[Followed]], None], *, everywhere: bool = False) -> None:
+    def __init__(
+        self,
+        saw: Callable[[int, list[Followed]], None],
+        chose: Callable[[int, Tensor], None],
+        *,
+        everywhere: bool = False,
+    ) -> None:
         self.shadows = Shadows(everywhere)
         self.refused: dict[str, str] = {}
         """Operators that did not run in higher precision, with the reason."""
         self.above: dict[int, set[int]] = {}
         """For each measured op: the ops that made its operands' references, in all of its calls."""
-        self._saw = saw
+        self._saw, self._when_chosen = saw, chose
         self._kinds: dict[int, tuple[Any, Kind]] = {}
         """With the operator, which keeps its id its own."""
         self._calls: dict[int, int] = {}
@@ -172,6 +180,9 @@ class Engine:
             (written.tensors, written.before, written.samples) if written is not None else ([], [], [])
         )
         call = ReferencedCall(self.shadows, func, kind, args, kwargs, out, tensors, before)
+        if kind.chooses and (reference := self._reference_of(args[0])) is not None and self.measuring:
+            self._add_above(number, (self.shadows.shadow(args[0]),))
+            self._chose(number, lambda: choices.compared(func, args, kwargs, out, reference))
         if not call.made:
             if kind.counts:
                 self._counted(number, args[0], out)
@@ -208,26 +219,37 @@ class Engine:
     def _counted(self, number: int, source: Any, out: Any) -> None:
         """Floating numbers were cast to integers, which are used as they are: counts how many would have been
         others."""
-        reference = (
-            self.shadows.of(source)
-            if isinstance(source, Tensor) and plain(source) and self.shadows.follows(source)
-            else None
-        )
-        if (
-            reference is not None
-            and isinstance(out, Tensor)
-            and not reference.is_complex()
-            and out.dtype is not torch.bool
-        ):
-            counted = reference.to(out.dtype).to(reference.dtype)
-            wide = out.to(reference.dtype)
-            self._saw(number, [Followed(wide, wide, counted, None)])
+        reference = self._reference_of(source)
+        if reference is None or not isinstance(out, Tensor) or reference.is_complex() or out.dtype is torch.bool:
+            return
+        self._add_above(number, (self.shadows.shadow(source),))
+        counted = reference.to(out.dtype)
+        self._chose(number, lambda: choices.counted(out, counted))
+        wide = out.to(reference.dtype)
+        self._saw(number, [Followed(wide, wide, counted.to(reference.dtype), None)])
+
+    def _reference_of(self, source: Any) -> Tensor | None:
+        """The reference of an argument, None where it has none of its own."""
+        known = isinstance(source, Tensor) and plain(source) and self.shadows.follows(source)
+        return self.shadows.of(source) if known else None
+
+    def _chose(self, number: int, compare: Callable[[], Tensor | None]) -> None:
+        """Compares what a call chose. A kernel that refuses higher precision is left out."""
+        try:
+            sums = warning_places.unheard(compare)
+        except Exception:
+            return
+        if sums is not None:
+            self._when_chosen(number, sums)
 
     def _comes_from(self, number: int, call: ReferencedCall) -> None:
         """Adds the ops that made a call's operands to those above op ``number``."""
-        above = self.above.setdefault(number, set())
         changed = (self.shadows.shadow(t) for t in call.operands if id(t) in call.changed)
-        for shadow in (*call.held.values(), *changed):
+        self._add_above(number, (*call.held.values(), *changed))
+
+    def _add_above(self, number: int, shadows: Iterable[Shadow | None]) -> None:
+        above = self.above.setdefault(number, set())
+        for shadow in shadows:
             if shadow is not None and len(above) < _MOST_ABOVE:
                 above.update(shadow.makers)
 

@@ -79,6 +79,10 @@ class Errors:
             if f.made.numel():
                 self._lane(f.made.device).add(number, f)
 
+    def chose(self, number: int, sums: Tensor) -> None:
+        """Adds what one call of op ``number`` chose: the sums of ``choices``."""
+        self._lane(sums.device).chose(number, sums)
+
     def weigh(self, number: int, gradient: Tensor, error: Tensor, share: float) -> None:
         """Multiplies an op's introduced error by the gradient of its result: a sample of both, and how many elements
         each sampled element represents."""
@@ -94,6 +98,7 @@ class Errors:
         """The error of every op. Only this method waits for a device. above: the ops that made each op's operands."""
         sums: dict[int, list[float]] = {}
         effects: dict[int, float] = {}
+        chosen: dict[int, list[float]] = {}
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
             for lane in self._lanes.values():
                 for number, row in lane.read():
@@ -101,12 +106,28 @@ class Errors:
                     sums[number] = row if known is None else [a + b for a, b in zip(known, row)]
                 for number, effect in lane.effects.items():
                     effects[number] = effects.get(number, 0.0) + float(effect)
+                for number, choice in lane.choices.items():
+                    known = chosen.get(number, [0.0] * len(choice))
+                    chosen[number] = [a + b for a, b in zip(known, choice.tolist())]
         return tuple(
-            _precision(n, self.calls.get(n, 0), sums[n], effects.get(n, 0.0), above.get(n)) for n in sorted(sums)
+            _precision(n, self.calls.get(n, 0), sums.get(n, _NO_ROW), effects.get(n, 0.0), above.get(n), chosen.get(n))
+            for n in sorted(sums.keys() | chosen.keys())
         )
 
 
-def _precision(number: int, calls: int, row: Sequence[float], effect: float, above: Iterable[int] | None) -> Precision:
+_NO_ROW = (0.0,) * (BAD_CALLS + 1)
+
+
+def _precision(
+    number: int,
+    calls: int,
+    row: Sequence[float],
+    effect: float,
+    above: Iterable[int] | None,
+    chosen: Sequence[float] | None,
+) -> Precision:
+    error, size, others, choices = chosen or (0.0, 0.0, 0.0, 0.0)
+
     def ratio(part: int, of: int) -> float:
         return row[part] / row[of] if row[of] else 0.0
 
@@ -129,6 +150,8 @@ def _precision(number: int, calls: int, row: Sequence[float], effect: float, abo
         merged=ratio(MERGED, PAIRS),
         blurred=ratio(BLURRED, PAIRS),
         vanished=row[VANISHED] / calls if calls else 0.0,
+        apart=(error / size) ** 0.5 if size else 0.0,
+        others=others / choices if choices else 0.0,
         above=None if above is None else tuple(sorted(above)),
     )
 
@@ -143,6 +166,12 @@ class _Lane:
         self.weighed: list[tuple[int, Tensor, float]] = []
         self.sums: dict[int, Tensor] = {}
         self.effects: dict[int, Tensor] = {}
+        self.choices: dict[int, Tensor] = {}
+
+    def chose(self, number: int, sums: Tensor) -> None:
+        known = self.choices.get(number)
+        sums = sums.to(self.kind)
+        self.choices[number] = sums if known is None else known + sums
 
     def add(self, number: int, f: Followed) -> None:
         local = own_sample(f.local)

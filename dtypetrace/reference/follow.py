@@ -59,7 +59,7 @@ class Reference:
         self._recorder = recorder
         self._steps = steps
         self._errors = Errors()
-        self._engine = Engine(self._saw, everywhere=everywhere)
+        self._engine = Engine(self._saw, self._errors.chose, everywhere=everywhere)
         self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, self._made)
         self._written: Written | None = None
         self._adjoints = Adjoints(self._errors, self._engine.shadows)

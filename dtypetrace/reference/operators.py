@@ -66,6 +66,8 @@ _UNDECLARED_WRITES = {
 _KEPT_ARGUMENTS = frozenset({"state_steps", "found_inf", "inv_scale", "grad_scale"})
 """Arguments whose kernels take only float32: counts, flags and powers of two, which are exact."""
 _OVERWRITES = {_aten.copy_, _aten.zero_, _aten.fill_, _aten._foreach_zero_, _aten._foreach_copy_}
+_CHOOSES = {_aten.argmax, _aten.argmin, _aten.topk, _aten.sort, _aten.max, _aten.min, _aten.kthvalue}
+"""Operators that give the places of numbers along a dimension, alone or behind the numbers."""
 _REINTERPRETS = {_aten.view.dtype}
 
 
@@ -106,6 +108,8 @@ class Kind:
     pointwise: bool = False
     counts: bool = False
     """Whether it may make integers from floating numbers."""
+    chooses: bool = False
+    """Whether it gives the places of some of its first argument's numbers."""
 
 
 def kind_of(func: Any) -> Kind:
@@ -145,6 +149,7 @@ def kind_of(func: Any) -> Kind:
         any(a.name == "dtype" and a.kwarg_only for a in schema.arguments),
         torch.Tag.pointwise in func.tags,
         packet is _aten._to_copy,
+        packet in _CHOOSES and not outs,
     )
 
 

@@ -76,7 +76,7 @@ class SpotChecks:
         self._recorder = recorder
         self._first = first
         self._errors = Errors()
-        self._engine = Engine(self._saw)
+        self._engine = Engine(self._saw, self._errors.chose)
         self._shadows = self._engine.shadows
         self._of: dict[int, int] = {}
         """By op: ``_NARROW``, ``_OWN`` or ``_OTHER``."""

@@ -18,7 +18,7 @@ from math import inf, prod
 
 from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import HALF, NARROW, REAL
-from ..tables.operators import name_of
+from ..tables.operators import INDEXED, flops, is_cast, is_move, name_of
 from .run_facts import Run
 from .zeros import feeds_pole
 
@@ -40,6 +40,11 @@ _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 float64 for float32."""
 _USUAL = 2.0**-10
 """Numbers at least this large, relative to the operands of a difference, are no leftover of it."""
+_PRODUCTS = frozenset({"mul", "div", "true_divide"})
+"""Their relative errors add up, and not their absolute ones."""
+_OTHERS = 0.1
+"""Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
+routers with a rounded bias in public reports, from 5% on."""
 _PROBABILITIES = frozenset({"softmax", "_softmax", "_safe_softmax"})
 BY_INDEX = frozenset({"index_add", "scatter_add", "scatter_reduce", "index_put", "_index_put_impl"})
 """Ops that may add many numbers to one place in one call."""
@@ -227,18 +232,22 @@ class Losses:
         """Where an op takes two results: for each of them the op whose own rounding is largest among those that the
         other one does not share, the largest first, if they explain the op's error.
 
-        What both operands were computed from was rounded once: a difference of the two, or their quotient, does not
-        see it. Of loops, the first round counts: the graph of first calls has no circles.
+        What both operands were computed from was rounded once: a difference of the two does not see it; but if one is
+        broadcast, such as a mean, it shares little of the rounding of each number of the other. Of loops, the first
+        round counts: the graph of first calls has no circles.
         """
-        made = dict.fromkeys(i.producer for i in self.run.ops[number].inputs if i.producer >= 0)
-        if len(made) != 2:
+        op = self.run.ops[number]
+        made = dict.fromkeys(i.producer for i in op.inputs if i.producer >= 0)
+        if len(made) != 2 or name_of(op) in _PRODUCTS or flops(op):
             return []
-        one, other = map(self._passing, made)
+        one, other = made
         need = _KEPT * self._error(number)
         found = []
-        for mine, others in ((one, other), (other, one)):
-            own = {n: min(w, self.of[n].introduced * self.of[n].size) for n, w in mine.items() if n in self.of}
-            worst = max(own.keys() - others.keys(), key=own.__getitem__, default=-1)
+        for mine, beside in ((one, other), (other, one)):
+            shared = self._passing(beside).keys() if self._numbers(mine) <= self._numbers(beside) else frozenset()
+            passed = {n: w for n, w in self._passing(mine).items() if n in self.of and n not in shared}
+            own = {n: min(w, self.of[n].introduced * self.of[n].size) for n, w in passed.items()}
+            worst = max(own, key=own.__getitem__, default=-1)
             if worst >= 0 and own[worst] >= need > 0:
                 found.append((own[worst], worst))
         largest = max(found, default=(0.0, -1))[0]
@@ -257,22 +266,35 @@ class Losses:
                     waiting[i.producer] = max(waiting.get(i.producer, 0.0), passed)
         return found
 
+    def _numbers(self, number: int) -> int:
+        """How many different numbers an op's result can have: a mean that was expanded has fewer than elements."""
+        op, count = self.run.ops[number], prod(self.run.ops[number].shape)
+        while is_move(op) and op.inputs and op.inputs[0].producer >= 0:
+            op = self.run.ops[op.inputs[0].producer]
+            count = min(count, prod(op.shape))
+        return count
+
     def _error(self, number: int) -> float:
         """The size of the error of an op's result."""
         return self.of[number].total * self.of[number].size
 
     def _way(self, number: int) -> list[int]:
-        """The ops along which the largest error came to an op, back to the one whose own rounding makes up most of
-        it."""
-        way, at = {number: None}, number
-        while True:
-            above = [n for n in self.sources(at) if n not in way]
+        """The ops along which the largest error came to an op, back to the first one whose own rounding makes up most
+        of its error, as far as half of the error came from there: what rounds after it only adds to it."""
+        way, rounds, share = [number], 0, 1.0
+        while share >= LOST:
+            above = [n for n in self.sources(way[-1]) if n not in way]
             at = max(above, key=lambda n: self.of[n].total, default=-1)
             if at < 0 or not self.of[at].total:
-                return list(way)
-            way[at] = None
+                break
+            way.append(at)
             if self._rounds(at):
-                return list(way)
+                rounds = len(way)
+            elif apart := self._apart(at):
+                return [*way, apart[0]]
+            own = min(self.of[at].introduced / self.of[at].total, 1.0)
+            share *= (1.0 - own * own) ** 0.5
+        return way[:rounds] if rounds else way
 
     def first_jump(self, cause: Cause) -> int:
         """The first op that made much of an ordinary error: the one that rounded, if it lost more than a rounding."""
@@ -316,6 +338,42 @@ class Losses:
             found.update(new)
             waiting += new
         return False
+
+    def choices(self, least: float) -> list[int]:
+        """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences whose
+        error is ``least``; or as integers that serve as indices."""
+        found = []
+        for number, p in self.of.items():
+            op = self.run.ops[number]
+            if p.others < _OTHERS or op.phase not in FORWARD:
+                continue
+            if self._serves_as_index(number) if is_cast(op) else p.apart >= least and self._chosen(number):
+                found.append(number)
+        return found
+
+    def _chosen(self, number: int) -> bool:
+        """Whether the program goes on with the places that an op found, and not only with the numbers there."""
+        users = [i for u in self.run.users[number] for i in self.run.ops[u].inputs if i.producer == number]
+        return not users or any(i.dtype not in REAL for i in users)
+
+    def _serves_as_index(self, number: int) -> bool:
+        waiting, seen = [number], {number}
+        while waiting:
+            for user in self.run.users[waiting.pop()]:
+                op = self.run.ops[user]
+                if name_of(op) in INDEXED and any(i.dtype in REAL for i in op.inputs):
+                    return True
+                if is_move(op) and user not in seen:
+                    seen.add(user)
+                    waiting.append(user)
+        return False
+
+    def led_to(self, choice: int) -> Cause:
+        """Where the error began by which an op chooses wrongly."""
+        above = max(self.sources(choice), key=self.badness, default=-1)
+        if above >= 0 and self.badness(above) >= _KEPT * min(self.of[choice].apart or 1.0, 1.0):
+            return self.began(above)
+        return Cause(choice, "amplified", self._rounded(choice))
 
     @cached_property
     def gone_at_poles(self) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Operand, Place, Precision, Recording, Value
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Place, Precision, Recording, Value
 from ..source import regions
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, HALF, REAL, wider
 from ..tables.english import quoted
@@ -103,6 +103,8 @@ def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> d
             known_as = found.get(cause)
             if known_as is None or p.total > losses.of[known_as].total:
                 found[cause] = number
+    for number in losses.choices(least):
+        found.setdefault(losses.led_to(number), number)
     for number in losses.gone_at_poles:
         found.setdefault(Cause(number, "flushed"), number)
     for number in sorted(losses.stopped_sums):
@@ -131,9 +133,9 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if p.spoiled or cause.how != "amplified":
         return True
-    if masks.leaves_only_rounding(losses.run, cause) or losses.leaves_nothing(number, cause):
+    if masks.leaves_only_rounding(losses.run, cause):
         return False
-    if losses.cancels(cause.op):
+    if losses.cancels(cause.op) or losses.leaves_nothing(number, cause):
         return losses.goes_through(number, cause)
     return p.total >= LOST or losses.jumps(cause.op)
 
@@ -144,6 +146,9 @@ def _said_of_result(recording: Recording, losses: Losses, number: int, cause: Ca
     at = short(graph.place_of(recording, op.place))
     where = f" of {op.module}" if op.module else f" ({at})" if at and number != cause.op else ""
     result = f"{'later, ' if number != cause.op else ''}the result of {quoted(op.op)}{where}"
+    if p.others:
+        chosen = f"of what {quoted(op.op)}{where} chooses" if p.apart else f"of the indices from {quoted(op.op)}{where}"
+        return f"in higher precision {p.others:.0%} {chosen} would be others"
     if p.spoiled:
         return f"{result} is infinite or NaN; in higher precision it is finite"
     return f"{result} has an error of {_share(p.total)}"
@@ -244,9 +249,16 @@ def _at_op(
         else _wide_here(losses.run, itself, culprit.origin.place, made)
         if itself >= 0
         else _fix(losses.run, cause, blamed, culprit, cast, backward),
-        title=f"the gradient of {named} is zero" if gone else "",
+        title=_title(p, op, made, named if gone else ""),
         notes=tuple(notes),
     )
+
+
+def _title(p: Precision, op: Op, made: str, zero: str) -> str:
+    """The title where the code's own does not say it; ``zero``: the parameters whose whole gradient is zero."""
+    if zero:
+        return f"the gradient of {zero} is zero"
+    return f"{quoted(op.op)} chooses by what {made} cannot tell apart" if p.others else ""
 
 
 def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> int:
@@ -308,6 +320,9 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
     if cause.how == "stopped":
         error = _share(p.introduced)
         return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"
+    if p.others:
+        by = f"differences with an error of {_share(p.apart)}" if p.apart else "rounded numbers, which serve as indices"
+        return f"{quoted(op)} chooses by {by}" if p.apart else f"{quoted(op)} makes integers of {by}"
     if cause.how == "rounded":
         return f"{quoted(op)} itself loses {p.lost:.0%} of the numbers"
     return f"{quoted(op)} gets slightly rounded numbers, and its result has an error of {_share(p.total)}"
@@ -326,9 +341,17 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
     if cause.how == "flushed" and backward:
         return scale_loss(run, site, culprit)
     origin = culprit.origin.place if culprit.origin.place.stack else site
-    if is_cast(op) and op.inputs and graph.runs_own_line(run.recording, op) and wider(op.inputs[0].dtype, culprit.dtype):
+    if (
+        is_cast(op)
+        and op.inputs
+        and graph.runs_own_line(run.recording, op)
+        and wider(op.inputs[0].dtype, culprit.dtype)
+    ):
+        wide, used = op.inputs[0].dtype, run.used_as(number)
+        if used and sum(o.place == op.place and is_cast(o) for o in run.ops) > 1:
+            return Fix("dtype", site, (), False, f"keep {quoted(used)} in {wide}: this line casts all of its module")
         given = run.operand(op, 0, None).shown
-        return Fix("dtype", site, (), False, f"leave this cast out: keep {quoted(given)} in {op.inputs[0].dtype}")
+        return Fix("dtype", site, (), False, f"leave this cast out: keep {quoted(given)} in {wide}")
     return Fix(
         "dtype",
         site,

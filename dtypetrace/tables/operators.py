@@ -99,6 +99,10 @@ STORES = frozenset(
 
 PICKS = frozenset({"index", "gather", "embedding", "index_select", "take"})
 """What reads numbers of a tensor by their indices."""
+INDEXED = PICKS | frozenset(
+    "index_put _index_put_impl index_copy index_add scatter scatter_add scatter_reduce segment_reduce".split()
+)
+"""The same, and what writes by them."""
 _WRITING_CALLS = frozenset(
     "setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
 )

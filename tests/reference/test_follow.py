@@ -19,7 +19,7 @@ class Follow(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __init__(self, **options) -> None:
         super().__init__()
-        self.engine = Engine(lambda number, followed: None, **options)
+        self.engine = Engine(lambda number, followed: None, lambda number, sums: None, **options)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         written = self.engine.before(func, args, kwargs)

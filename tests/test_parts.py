@@ -160,8 +160,9 @@ def test_fix_patches_although_a_part_fails(monkeypatch, capsys):
 
     class Repair:
         objections = {}
+        budget, endings = "run 1 took 1 s", "patched, exit status 0"
         patch = SimpleNamespace(diff=lambda: "--- a/x.py\n", texts={"x.py": ""})
-        problems = [SimpleNamespace(findings=[SimpleNamespace(code="DT101")])]
+        problems = [SimpleNamespace(findings=[SimpleNamespace(code="DT101")], remaining=list)]
 
         def __init__(self, runner, say):
             pass

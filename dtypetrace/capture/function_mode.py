@@ -53,14 +53,18 @@ class FunctionMode(WatchingFunctionMode):
             healed = refused(self.watch, thread, func, args, kwargs or {}, error, sys._getframe(0).f_back)
             if healed is None:
                 raise
+            first = error
         except BaseException:
             calls.pop()
             raise
         else:
-            healed = None
+            first = healed = None
             calls.pop()
-        if healed is not None:
-            return again(self, func, healed)
+        if healed is not None and first is not None:
+            try:
+                return again(self.watch, self, func, healed, first)
+            finally:
+                del first  # its traceback holds this frame
         if recorder.reference is not None:
             recorder.reference.called(func, args, kwargs, out)
         # the common case is done here: a tensor that the dispatch mode has marked, no dtype named, no autocast

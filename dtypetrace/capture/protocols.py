@@ -199,8 +199,16 @@ def refused(
     return None
 
 
-def again(mode: AbstractContextManager[Any], func: Any, healed: Remade) -> Any:
-    """Repeats a healed call, watched like any other."""
-    with mode:
-        out = func(*healed.args, **healed.kwargs)
-    return healed.finish(out) if healed.finish is not None else out
+def again(watch: Watching, mode: AbstractContextManager[Any], func: Any, healed: Remade, error: Exception) -> Any:
+    """Repeats a healed call, watched like any other. Raises the program's own exception where the repeated call fails,
+    too, and no dtype is the reason: then no cast lets it run, and the refusal is not healed."""
+    refusals = watch.recorder.refusals
+    try:
+        with mode:
+            out = func(*healed.args, **healed.kwargs)
+        return healed.finish(out) if healed.finish is not None else out
+    except Exception as other:
+        if refusals.knows(other):
+            raise
+        refusals.not_healed(error, other)
+    raise error

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from textwrap import shorten
 from typing import NamedTuple
 
 from ..records import Refused
+
+_LONGEST = 100
+"""Characters of another exception's text that are kept."""
 
 
 class _Raised(NamedTuple):
@@ -48,6 +52,14 @@ class RefusalLog:
     def update(self, number: int, **changes: object) -> None:
         """Replaces fields of one record."""
         self.records[number] = replace(self.records[number], **changes)  # type: ignore[arg-type]  # any field
+
+    def not_healed(self, error: BaseException, other: Exception) -> None:
+        """With casts, the call of the refusal that an exception comes from raised another exception. If that was its
+        first call, it is not healed."""
+        number = self.number_of(error)
+        if number is not None and self.records[number].count == 1:
+            said = shorten(str(other), _LONGEST, placeholder="...")
+            self.update(number, healed=False, casts=(), in_vain=f"{type(other).__name__}: {said}")
 
     def number_of(self, error: BaseException) -> int | None:
         """Number of the refusal that an exception comes from, None where none was recorded."""

@@ -21,7 +21,7 @@ class FixCommand:
     first one shows what kept each adapter from learning, and whether it learns in float32. Then fix tries edits that
     keep trained weights in float32, until one is proven.
 
-    Exit status: 0 if the patch is proven, and all adapters learn with it; or if there is nothing that fix can change.
+    Exit status: 0 if the patch is proven, and all adapters learn with it; or if there is nothing to fix.
     1 if not; 2 for wrong usage.
     """
 

@@ -58,7 +58,7 @@ class Request:
 
 
 def fix(request: Request) -> int:
-    """Repairs a program and returns the exit status: 0 proven or nothing to do, 1 not proven.
+    """Repairs a program and returns the exit status: 0 if the patch is proven or nothing is wrong, else 1.
 
     Raises UsageError where the program cannot be run more than once.
     """
@@ -79,14 +79,14 @@ def _repaired(request: Request, run: Runner) -> int:
     try:
         healed = repair.find()
         _needs_stdin(name, healed)
+        if any(problem.remaining() for problem in repair.problems):
+            _say(repair.budget)
         verdict = repair.prove() if repair.problems else None
     except RunFailed as failure:
         _say(f"dtypetrace: error: {failure}")
         return 1
-    status = 0
     if verdict is not None:
         _print_repair(repair, verdict)
-        status = int(not verdict.proven)
     proven = verdict is None or verdict.proven
     learns, retraining = attempt(
         "whether the adapters learn", lambda: _retrained(repair, healed, proven), (False, None)
@@ -101,15 +101,14 @@ def _repaired(request: Request, run: Runner) -> int:
         attempt("what the patched program still warns of", partial(_say_what_is_left, repair), None)
     if retraining is not None and not learns:
         learns = _learn_with(trained, retraining)
-    status |= not learns
+    proven = proven and learns and (trained is None or trained.proof.proven)
     if trained is not None:
-        status = status or int(not trained.proof.proven and retraining is None)
         verdict = trained.proof if trained.changes else verdict
     elif verdict is None:
-        status |= _nothing(name, request.command, healed, learning=learns and retraining is None)
+        proven = _nothing(name, request.command, healed, learning=learns) and proven
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
-        status = status or 1
-    return _written(repair, verdict, request) or status
+        proven = False
+    return _written(repair, verdict, request) or int(not proven)
 
 
 def _say_what_is_left(repair: Repair) -> None:
@@ -142,11 +141,12 @@ def _print_repair(repair: Repair, verdict: Proof) -> None:
     sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
     _say(f"{'proven' if verdict.proven else 'not proven'}: {verdict.why}")
+    _say(f"how it ends: {repair.endings}")
 
 
 def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retraining | None]:
-    """Whether the adapters learn, as they are or in float32. If they do not as they are, prints and returns the
-    comparison of both. ``found``: the first, healed run."""
+    """Whether the adapters learn, as they are or with the patch. If they do not as they are, prints and returns the
+    comparison with float32. ``found``: the first, healed run."""
     outcome, patch = adapters_again.before(repair, found, proven)
     measured = outcome.adapters
     failing = adapters_again.failing(measured)
@@ -171,7 +171,7 @@ def _retrained(repair: Repair, found: Outcome, proven: bool) -> tuple[bool, Retr
             _say(f"help: {advice}")
     elif retraining.confirmed and repair.problems:
         _say_remedy(outcome)
-    return retraining.confirmed, retraining
+    return retraining.confirmed and already, retraining
 
 
 def _say_remedy(outcome: Outcome) -> None:
@@ -191,6 +191,8 @@ def _trained(repair: Repair, healed: Outcome) -> Learning | None:
     sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
     _say(f"{'proven' if found.proof.proven else 'not proven' if found.changes else 'not patched'}: {found.proof.why}")
+    if found.ending:
+        _say(f"how it ends: as it is, {healed.ending}; patched, {found.ending}")
     return found
 
 
@@ -199,7 +201,10 @@ def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:
 
     Where they still computed in half, they may have got no gradient: then what the patched program did decides.
     """
-    if trained is not None and trained.proof.proven and trained.adapters and retraining.no_worse:
+    mended = trained is not None and trained.proof.proven
+    if retraining.confirmed:
+        return mended
+    if mended and trained is not None and trained.adapters and retraining.no_worse:
         every = len(retraining.adapters)
         left = sum(v.after.verdict != "healthy" for v in retraining.adapters) or every
         _say(
@@ -243,11 +248,12 @@ def _needs_stdin(name: str, healed: Outcome) -> None:
         _say(f"note: {why}; it ran without standard input")
 
 
-def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> int:
-    """The message for a program in which no dtype is refused. ``learning``: all its adapters learn, or it has none."""
+def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> bool:
+    """The message for a program in which no dtype is refused; whether nothing is wrong with it. ``learning``: all its
+    adapters learn, or it has none."""
     if not learning:
         _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
-        return int(healed.error is not None)
+        return False
     if healed.error is None:
         left = [f for f in conclude(healed.recording).findings if f.severity in ("error", "warning")]
         if left:
@@ -257,9 +263,9 @@ def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> int
             _say(f"What to change: dtypetrace run {command}")
         else:
             _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
-        return 0
+        return not left
     _say(f"dtypetrace: nothing to fix: {name} ends with {healed.error['type']}, which no dtype caused")
-    return 1
+    return False
 
 
 def _listed(files: list[str]) -> str:

@@ -221,6 +221,8 @@ class Refused:
     left: bool = False  # the exception left the block or the script
     healed: bool = False
     casts: tuple[Cast, ...] = ()
+    in_vain: str = ""
+    """What the call raised once autofix had cast its operands, if no dtype was the reason then; empty otherwise."""
     predicted: bool = False  # found before the call that would have raised
     after: int = -1  # how many of the recording's ops ran before it, -1 where that was not counted
     derived: bool = False

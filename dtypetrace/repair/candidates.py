@@ -179,7 +179,7 @@ def _offer(problem: Problem, case: Case | None, patch: Patch) -> None:
 
     Candidates that the dtype rules refute are left out, unless nothing else is left.
     """
-    if case is None:
+    if case is None or case.refused.in_vain:
         return
     shown = remedies.remedy(case)
     if shown is not None:

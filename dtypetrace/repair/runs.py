@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from os import environ, ttyname
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -54,6 +54,28 @@ class Outcome:
     @property
     def refused(self) -> bool:
         return any(r.healed or r.left for r in self.recording.refused)
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """File and line of the user's code where its exception came from; None where it ended without one."""
+        frames = self.error["frames"] if self.error is not None else []
+        own = (f for f in frames if self.root and os.path.realpath(f[0]).startswith(os.path.join(self.root, "")))
+        return next(own, None) or next(iter(frames), None)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words: ``exit status 0``, ``KeyError at train.py:12``."""
+        if self.error is None or self.error["type"] == "SystemExit":
+            return f"exit status {self.status}"
+        at = f" at {os.path.basename(self.place[0])}:{self.place[1]}" if self.place is not None else ""
+        return f"{self.error['type']}{at}"
+
+
+def same_error(one: Ended | None, other: Ended | None) -> bool:
+    """Whether two runs ended in the same way: with the same exception, or both with none."""
+    if one is None or other is None:
+        return one is other
+    return (one["type"], one["message"]) == (other["type"], other["message"])
 
 
 class RunFailed(RuntimeError):
@@ -144,12 +166,12 @@ def _start(request: Path, shown: bool) -> int:
 def _terminal() -> str:
     """The name of the terminal that messages go to, on which a run shows how far it is; empty where there is none."""
     with suppress(OSError, ValueError, AttributeError):
-        return ttyname(sys.stderr.fileno())
+        return os.ttyname(sys.stderr.fileno())
     return ""
 
 
 def _environment() -> dict[str, str]:
-    return {"PYTHONHASHSEED": "0", **environ}
+    return {"PYTHONHASHSEED": "0", **os.environ}
 
 
 def _outcome(answer: dict[str, Any], trace: Path, patch: Patch) -> Outcome:

@@ -7,6 +7,7 @@ the patched run is compared with the healed one.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,11 +19,15 @@ from ..tables.english import quoted
 from . import steps
 from .candidates import Problem, gather
 from .proof import Evidence, Proof, evidence, finite, learns_less, narrowed, new_findings, percent, tolerance
-from .runs import Ended, Outcome
+from .runs import Ended, Outcome, same_error
 
 MOST_ROUNDS = 12
 """A program with more causes than this, each found only after the one before is repaired, needs several calls of
 ``fix``."""
+LEAST_ROUNDS = 4
+"""So many patched runs there may be however long one takes."""
+WORTH = 240.0
+"""Seconds that the patched runs of a slow program may take together."""
 NOTHING = "nothing to compare: no backward pass, no module output, and no number that the program holds or prints"
 _SAME_PROGRAM = 0.1
 """If two runs of one patch differ by this share of the tolerance, the program itself is not deterministic."""
@@ -63,14 +68,27 @@ class Repair:
     """The last run of the patched program."""
     own: Outcome | None = None
     """The healed program without a patch, with its steps compared with higher precision; it runs where that decides."""
+    seconds: float = 0.0
+    """How long the first run took."""
+    rounds: int = MOST_ROUNDS
+    """How many patched runs there may be."""
     nearest: Nearest | None = None
     """Of the patches that are not proven, the one that came nearest to it."""
 
     def find(self) -> Outcome:
         """Runs the program once with healing, and gathers the causes that it met."""
+        began = time.monotonic()
         self.found = self.healed = self._start("with a cast wherever torch refuses a call (the healed run)", shown=True)
+        self.seconds = time.monotonic() - began
+        self.rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(WORTH / max(self.seconds, 1e-3))))
         self.problems = self._gather(self.healed)
         return self.healed
+
+    @property
+    def budget(self) -> str:
+        """How long the search may take, in words."""
+        once, most = (in_words(self.seconds * n) for n in (1, self.rounds))
+        return f"run 1 took {once}; one to {self.rounds} runs with patches follow: {once} to {most}"
 
     def _start(self, what: str, *, shown: bool = False) -> Outcome:
         """Runs the program, after saying what for. Its steps are compared with higher precision, but for the first run:
@@ -112,7 +130,7 @@ class Repair:
         first = next((p for p in self.problems if p.choose_next()), None)
         if first is not None:
             first.begin()
-        for number in range(1, MOST_ROUNDS + 1):
+        for number in range(1, self.rounds + 1):
             self.patch.set(changes_of(self.problems))
             if not self.patch.texts:  # no candidate is known, or one was withdrawn: try the next
                 if not any(problem.choose_next() for problem in self.problems):
@@ -129,12 +147,12 @@ class Repair:
                         continue
                     return Proof(False, why, number)
                 self.problems = [p for p in self.problems if p.chosen is not None]
-                return self._compared(self._pruned(patched, MOST_ROUNDS - number), number)
+                return self._compared(self._pruned(patched, self.rounds - number), number)
             self._remember(patched, self._still(patched))
             if not self._go_on(patched):
                 self.patch.set(changes_of(self.problems))
                 return Proof(False, self._still(patched), number)
-        return Proof(False, f"gave up after {MOST_ROUNDS} runs", MOST_ROUNDS)
+        return Proof(False, f"gave up after {self.rounds} runs", self.rounds)
 
     def _remember(self, patched: Outcome, why: str) -> None:
         """Keeps the patch of a run that is not proven, if no earlier one came as near: first those in which nothing is
@@ -177,12 +195,40 @@ class Repair:
         return patched
 
     def _broken(self, patched: Outcome) -> bool:
-        """Whether it ends with an error of another kind than the healed run."""
+        """Whether it ends with another error than the healed run, or with any at a call that was refused: then the
+        patch only lets another exception come first."""
         if patched.error is None or patched.left:
             return False
         before = self.healed.error if self.healed else None
-        after = patched.error
-        return before is None or (before["type"], before["message"]) != (after["type"], after["message"])
+        return not same_error(before, patched.error) or self._at_refused_call(patched)
+
+    def _at_refused_call(self, patched: Outcome) -> bool:
+        """Whether an error came from a line that was refused in the first run. Edits do not move lines."""
+        if self.found is None or patched.place is None:
+            return False
+        file, line = patched.place
+        sites = (graph.place_of(self.found.recording, r.place).user_frame for r in self.found.recording.refused)
+        return any(
+            os.path.realpath(f.file) == os.path.realpath(file) and f.line <= line <= (f.end_line or f.line)
+            for f in sites
+            if f is not None
+        )
+
+    @property
+    def endings(self) -> str:
+        """How the program ends by itself, healed and patched, in words."""
+        by_itself = ""
+        if self.found is not None:
+            first = next((r for r in self.found.recording.refused if r.healed or r.left), None)
+            at = graph.place_of(self.found.recording, first.place).user_frame if first is not None else None
+            where = f" at {os.path.basename(at.file)}:{at.line}" if at is not None else ""
+            by_itself = f"{first.exception}{where}" if first is not None else self.found.ending
+        said = [
+            f"by itself, {by_itself}" if by_itself else "",
+            f"with casts inserted, {self.found.ending}" if self.found is not None else "",
+            f"patched, {self.patched.ending}" if self.patched is not None else "",
+        ]
+        return "; ".join(filter(None, said))
 
     def _go_on(self, patched: Outcome) -> bool:
         """Continues with what is still wrong: causes that are not repaired get their next candidate, else those that
@@ -282,12 +328,16 @@ class Repair:
 
     def _without_edit(self) -> str:
         objections = [text for text in self.objections.values() if text]
-        return objections[0] if objections else "no source edit is known for it"
+        refused = self.found.recording.refused if self.found is not None else ()
+        vain = [f"with its operands cast, {quoted(r.op)} raises {r.in_vain}" for r in refused if r.in_vain]
+        return next(iter((*objections, *vain)), "no source edit is known for it")
 
     def _still(self, patched: Outcome) -> str:
         error = patched.error
         if error is not None and self._broken(patched) and not patched.refused:
-            return f"the patched program ends with {error['type']}: {next(iter(error['message'].splitlines()), '')}"
+            same = " at a call that was refused" if self._at_refused_call(patched) else ""
+            said = next(iter(error["message"].splitlines()), "")
+            return f"the patched program ends with {error['type']}{same}: {said}"
         return "the patched program is still refused"
 
     def _worse(self, patched: Outcome) -> str:
@@ -381,6 +431,15 @@ class Repair:
             return []
         twin = self.tried(same, "with the random numbers of the healed run")
         return [] if twin.refused or self._broken(twin) else evidence(healed, twin)
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it.
+
+    >>> in_words(0.4), in_words(31.2), in_words(403)
+    ('1 s', '31 s', '7 min')
+    """
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(seconds, 1):.0f} s"
 
 
 def _worst(found: Sequence[Evidence]) -> float:

@@ -17,7 +17,7 @@ from ..source import optimizers
 from ..source.patch import Change
 from . import steps
 from .proof import Proof
-from .runs import Outcome
+from .runs import Outcome, same_error
 from .search import Repair, changes_of
 
 CODES = ("DT304", "DT303", "DT301")
@@ -37,6 +37,8 @@ class Learning:
     changes: list[Change]
     adapters: bool = False
     """Whether it was seen that all adapters learn with it."""
+    ending: str = ""
+    """How the patched program ended, in words."""
 
 
 def not_learning(recording: Recording) -> Finding | None:
@@ -205,7 +207,7 @@ def _tried(
 ) -> Learning:
     measured = outcome.adapters
     learn = measured is not None and all(found.name == "healthy" for found in measured.mechanisms.values())
-    return Learning(done, _proof(repair, before, outcome, mend), changes, adapters=learn)
+    return Learning(done, _proof(repair, before, outcome, mend), changes, adapters=learn, ending=outcome.ending)
 
 
 def _computed(recording: Recording) -> set[str]:
@@ -218,7 +220,7 @@ def _proof(repair: Repair, before: Outcome, after: Outcome, mend: _Mend) -> Proo
     if after.refused and not before.refused:
         op = after.recording.refused[0].op
         return Proof(False, f"{op} then refuses its operands", 1)
-    if after.error is not None and before.error is None:
+    if after.error is not None and not same_error(before.error, after.error):
         return Proof(False, f"the patched program ends with {after.error['type']}", 1)
     if (left := mend.trouble(after.recording)) is not None:
         return Proof(False, f"{left.code} is still found: {left.title}", 1)

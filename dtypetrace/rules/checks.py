@@ -230,6 +230,8 @@ def objection(case: Case, fix: Fix) -> str:
     """Why the edits of a remedy must not be shown; empty where they may be, or where there are none."""
     if not fix.edits:
         return ""
+    if case.refused.in_vain:
+        return f"{quoted(case.refused.op)} would raise {case.refused.in_vain}"
     proposal = Proposal(case, fix)
     return next((why for check in CHECKS if (why := check(proposal))), "")
 

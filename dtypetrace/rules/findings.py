@@ -330,6 +330,8 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
             yield f"{name} is {case.culprit.dtype}{joined}{verdict.reason}"
         if differs and refused.wants in ("agree", "other"):
             yield from _others(case, judged.operands)
+    if refused.in_vain:
+        yield f"with its operands cast, {quoted(refused.op)} raises {refused.in_vain}: a cast is not enough"
     if refused.autocast:
         yield f"autocast was on: {refused.autocast}"
     if case is not None:

@@ -58,9 +58,9 @@ class FunctionMode(WatchingFunctionMode):
             calls.pop()
             raise
         else:
-            first = healed = None
+            healed = None
             calls.pop()
-        if healed is not None and first is not None:
+        if healed is not None:
             try:
                 return again(self.watch, self, func, healed, first)
             finally:

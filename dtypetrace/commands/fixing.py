@@ -79,7 +79,7 @@ def _repaired(request: Request, run: Runner) -> int:
     try:
         healed = repair.find()
         _needs_stdin(name, healed)
-        if any(problem.remaining() for problem in repair.problems):
+        if repair.budget and any(problem.remaining() for problem in repair.problems):
             _say(repair.budget)
         verdict = repair.prove() if repair.problems else None
     except RunFailed as failure:

@@ -26,6 +26,8 @@ MOST_ROUNDS = 12
 ``fix``."""
 LEAST_ROUNDS = 4
 """So many patched runs there may be however long one takes."""
+SHORT = 10.0
+"""Seconds: of a run that takes less, nothing is said about its time."""
 WORTH = 240.0
 """Seconds that the patched runs of a slow program may take together."""
 NOTHING = "nothing to compare: no backward pass, no module output, and no number that the program holds or prints"
@@ -86,7 +88,9 @@ class Repair:
 
     @property
     def budget(self) -> str:
-        """How long the search may take, in words."""
+        """How long the search may take, in words; empty where nobody waits for it."""
+        if self.seconds < SHORT:
+            return ""
         once, most = (in_words(self.seconds * n) for n in (1, self.rounds))
         return f"run 1 took {once}; one to {self.rounds} runs with patches follow: {once} to {most}"
 

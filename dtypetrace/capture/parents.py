@@ -31,6 +31,8 @@ class Parents:
 
     def joined(self, parent: nn.Module, name: str, child: nn.Module) -> None:
         """A module was registered as a part of another one."""
+        if name == "_orig_mod":  # torch.compile put a module around it
+            return
         known = [entry for entry in self._of.get(id(child), ()) if entry[0]() is child]
         self._of[id(child)] = [*known, (weakref.ref(child), weakref.ref(parent), name)]
         if len(self._of) > self._room:

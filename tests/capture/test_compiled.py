@@ -273,6 +273,22 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
+def test_nothing_is_claimed_of_what_is_inside(fresh_dynamo):
+    """Operands of two dtypes come in, and a result in one of them out: which call decided that, nobody saw."""
+    with dtypetrace.trace() as trace:
+        model = Around()
+        compiled = torch.compile(lambda x, w: (x * w).sum(-1), backend=EAGER)
+        for _ in range(3):
+            compiled(torch.randn(64, 64).bfloat16(), torch.randn(64, 64))
+        step = torch.compile(model, backend=EAGER)
+        step(torch.randn(4, 8))
+    whole(trace)
+    assert trace.findings == ()
+    (made,) = [e for e in trace.recording.events if e.op == "compiled <lambda>"]
+    assert (made.how, made.to, made.parents) == ("factory", "float32", ())
+    assert {op.module for op in trace.recording.ops if op.op == "compiled Around"} == {"step"}
+
+
 def test_a_compiled_step_is_a_step(fresh_dynamo):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -17,7 +17,7 @@ from torch import nn
 
 from ...tables.operators import COMPILED
 from .. import private
-from ..calls import autocast_of, dtype_name, tensors_returned
+from ..calls import autocast_of, tensors_returned
 from ..marks import RawEvent
 from ..ops import MOST_INPUTS, NO_FORMS, GrowingOp, is_parameter, size_of
 from ..values import UNMEASURED
@@ -196,15 +196,8 @@ def _mark(recorder: Recorder, op: GrowingOp, events: list[tuple[torch.dtype, int
 def _decided(recorder: Recorder, op: GrowingOp, dtype: torch.dtype, events: list[tuple[torch.dtype, int]]) -> int:
     """The event of a result's dtype."""
     same = next((event for d, event in events if d is dtype), None)
-    floating = dict.fromkeys(d for d, _ in events if d.is_floating_point or d.is_complex)
-    others = tuple(d for d in floating if d is not dtype)
-    if same is not None and (not dtype.is_floating_point or not others):
+    others = any(d is not dtype and (d.is_floating_point or d.is_complex) for d, _ in events)
+    if same is not None and not (dtype.is_floating_point and others):
         return same
-    parents: tuple[int, ...] = ()
-    if op.autocast.endswith(f":{dtype_name(dtype)}"):
-        how = "autocast"
-    elif same is not None and all(other.itemsize <= dtype.itemsize for other in others):
-        how, parents = "promotion", (same,)
-    else:
-        how = "cast" if others else "factory"
-    return recorder.origins.event(RawEvent(how, op.op, op.place, op.module, others, dtype, parents))
+    # from which operands, and by which call, only the inside of the compiled function shows
+    return recorder.origins.event(RawEvent("factory", op.op, op.place, op.module, (), dtype))

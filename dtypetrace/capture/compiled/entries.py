@@ -1,0 +1,124 @@
+"""Makes the ledger's records from what was read while the program compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...records.compiled import Graph, Node, Region, Step
+from ...tables.compiled_operators import CASTS, FACTORIES, HALF, base
+from ...tables.operators import NAMED_CASTS
+from .inductor import Called
+from .kernels import WIDTH, Kernels, RawNode
+from .ledger import Captured, Compiled
+
+PlaceOf = Callable[[tuple[tuple[str, int, str], ...]], int]
+"""The number of a place, from file, line and function of its frames, innermost first."""
+_RANDOM = ("rand", "bernoulli", "dropout", "normal_", "inductor_lookup_seed")
+
+
+def region(captured: Captured, place_of: PlaceOf) -> Region:
+    """The record of one captured graph."""
+    whole = next((n.stack for n in captured.nodes if n.stack), ())
+    steps, numbers = _steps(captured, place_of)
+    values = _Values()
+    graphs = []
+    for phase in ("forward", "inference", "backward"):
+        if (compiled := captured.compiled.get(phase)) is not None:
+            graphs.append(_graph(compiled, captured, values, numbers, place_of))
+    return Region(
+        whole[-1][2] if whole else "",
+        place_of(whole[-1:]),
+        steps,
+        tuple(graphs),
+        any(c.emulates for c in captured.compiled.values()),
+    )
+
+
+# ---------------------------------------------------------------- what the program says
+
+
+def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dict[str, int]]:
+    last = {n.steps[-1]: n.dtype for n in captured.before.values() if n.steps and n.dtype}
+    steps, numbers = [], {}
+    for node in captured.nodes:
+        if node.op in ("input", "constant"):
+            continue
+        numbers[node.name] = len(steps)
+        op = node.op.strip("_") or node.op
+        steps.append(
+            Step(op, node.dtype, place_of(node.stack), _module(node.module), op in NAMED_CASTS, computed=last.get(node.name, ""))
+        )
+    return tuple(steps), numbers
+
+
+def _module(path: str) -> str:
+    """A module's qualified name within the function that was compiled, from Dynamo's text for it.
+
+    >>> _module("L['self']._modules['layers'][0].mlp")
+    'layers.0.mlp'
+    """
+    text = re.sub(r"^L\['\w+'\]", "", path).replace("_modules", "").replace("_orig_mod", "")
+    return ".".join(re.findall(r"\w+", text))
+
+
+# ---------------------------------------------------------------- what was compiled
+
+
+class _Values:
+    """Numbers what nodes compute: nodes of a region that compute the same have the same number."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+        self.of: dict[str, int] = {}
+        """By name, in the forward graph: the backward takes what was saved under the name that it has there."""
+
+    def number(self, node: Called, own: Mapping[str, int]) -> int:
+        if node.op in ("input", "constant"):
+            key: object = node.name
+            if node.name in self.of:
+                return self.of[node.name]
+        else:
+            text, order = node.form
+            key = node.op, text, tuple(own.get(name, -1) for name in order)
+            if any(word in node.op for word in _RANDOM):
+                key = node.name, key
+        return self._known.setdefault(key, len(self._known))
+
+
+def _graph(
+    compiled: Compiled, captured: Captured, values: _Values, numbers: Mapping[str, int], place_of: PlaceOf
+) -> Graph:
+    raw = [
+        RawNode(n.name, n.op, n.dtype, n.inputs, n.barrier or "saved" in compiled.ends.get(n.name, ()))
+        for n in compiled.nodes
+    ]
+    kernels = Kernels(raw, compiled.buffers)
+    unrounded = kernels.unrounded()
+    index = {n.name: number for number, n in enumerate(compiled.nodes)}
+    own: dict[str, int] = {}
+    nodes = []
+    for node in compiled.nodes:
+        own[node.name] = values.number(node, own)
+        op = "saved" if node.op == "input" and compiled.phase == "backward" and node.name in values.of else node.op
+        nodes.append(
+            Node(
+                op,
+                node.dtype,
+                place_of(node.stack),
+                _module(node.module),
+                tuple(index[i] for i in node.inputs),
+                unrounded.get(node.name, ()),
+                tuple(sorted(compiled.ends.get(node.name, ()))),
+                own[node.name],
+                next((numbers[s] for s in reversed(node.steps) if s in numbers), -1),
+                node.seq if node.seq is not None else -1,
+                kernels.kernel(node.name),
+                kernels.memory(node.name),
+                node.scalars,
+            )
+        )
+    if compiled.phase != "backward":
+        values.of.update(own)
+    return Graph(compiled.phase, tuple(nodes))

@@ -1,0 +1,377 @@
+"""What the ledger reads of torch's compiler, which documents none of it: the one file with its private names.
+
+Nothing here is imported before the program compiles something. Each function takes torch's objects and returns plain
+data; ``missing`` says what a version of torch lacks.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ..calls import dtype_name
+from .kernels import Buffer
+
+COMPILER = getattr(torch, "_TorchCompileInductorWrapper", None)
+"""What ``torch.compile`` calls for a captured graph, by default."""
+_PARTS = (
+    ("torch._inductor.graph", "GraphLowering.codegen"),
+    ("torch._inductor.codegen.common", "CSEProxy.load"),
+    ("torch._inductor.compile_fx", "_recursive_joint_graph_passes"),
+    ("torch._inductor.compile_fx", "compile_fx"),
+    ("torch._inductor.scheduler", "SchedulerNode"),
+    ("torch._inductor.virtualized", "V"),
+)
+"""Where the parts are that all of this needs."""
+
+
+def missing() -> str:
+    """The first part that this torch lacks, empty for none. Imports the compiler."""
+    if COMPILER is None:
+        return "torch._TorchCompileInductorWrapper"
+    for home, name in _PARTS:
+        found: Any = import_module(home)
+        for step in name.split("."):
+            found = getattr(found, step, None)
+        if found is None:
+            return f"{home}.{name}"
+    return ""
+
+
+def part(home: str, name: str = "") -> Any:
+    """A module of the compiler's, or something in it. It must have been imported."""
+    found = sys.modules[f"torch._inductor.{home}"]
+    return getattr(found, name) if name else found
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def name_of(target: Any) -> str:
+    """How the ledger writes what a node calls: ``aten.mul.Tensor``, ``getitem``, ``linear``."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return getattr(target, "__name__", None) or type(target).__name__
+
+
+def dtype_of(value: Any) -> str:
+    """The dtype of a node's first tensor, empty where it has none."""
+    if isinstance(value, torch.Tensor):
+        return dtype_name(value.dtype)
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, map(dtype_of, value)), "")
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A node of a captured or compiled graph, as plain data."""
+
+    name: str
+    op: str
+    dtype: str
+    inputs: tuple[str, ...]
+    form: tuple[str, tuple[str, ...]]
+    """Its other arguments as text, and the nodes among all of them in order."""
+    stack: tuple[tuple[str, int, str], ...]
+    """File, line and function of the frames that called it, innermost first."""
+    module: str
+    seq: int
+    steps: tuple[str, ...]
+    """The nodes of the captured graph that it comes from, nearest last."""
+    barrier: bool
+    """Whether ``emulate_precision_casts`` rounds what it reads and returns."""
+    scalars: tuple[float, ...]
+
+
+def called(node: Any) -> Called:
+    """One node of a graph. ``meta`` has ``val`` in compiled graphs, ``example_value`` in captured ones."""
+    op = "input" if node.op == "placeholder" else "constant" if node.op == "get_attr" else name_of(node.target)
+    order: list[str] = []
+    text = str(torch.fx.map_arg((node.args, node.kwargs), lambda n: order.append(n.name) or "%"))
+    meta = node.meta
+    value = meta["val"] if "val" in meta else meta.get("example_value")
+    modules = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    return Called(
+        node.name,
+        op,
+        dtype_of(value),
+        tuple(n.name for n in node.all_input_nodes),
+        (text, tuple(order)),
+        _frames(meta.get("stack_trace") or ""),
+        next((path for path, _ in reversed(modules.values())), ""),
+        meta.get("seq_nr", -1),
+        tuple(_sources(meta.get("from_node") or ())),
+        bool(meta.get("low_precision_pointwise_barrier")),
+        tuple(float(a) for a in node.args if type(a) in (int, float)),
+    )
+
+
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
+
+
+@lru_cache(maxsize=4096)
+def _frames(text: str) -> tuple[tuple[str, int, str], ...]:
+    return tuple((file, int(line), function) for file, line, function in reversed(_FRAME.findall(text)))
+
+
+def _sources(from_node: Sequence[Any]) -> Iterator[str]:
+    for source in from_node:
+        yield from _sources(source.from_node)
+        yield source.name
+
+
+def calls(graph: Any) -> list[Called]:
+    """The nodes of a graph in order, but for its output."""
+    return [called(n) for n in graph.nodes if n.op != "output"]
+
+
+_ENDS = {"Saved": "saved", "Input": "written", "Plain": "returned", "Grad": "returned", "Intermediate": "returned"}
+"""What the first word of an output's descriptor means."""
+
+
+def ends(graph: Any) -> dict[str, set[str]]:
+    """What becomes of the nodes that a graph returns, or writes into its inputs."""
+    output = next(iter(reversed(graph.nodes)))
+    results = output.args[0] if isinstance(output.args[0], (tuple, list)) else (output.args[0],)
+    descriptors = output.meta.get("desc") or [None] * len(results)
+    found: dict[str, set[str]] = {}
+    for node, descriptor in zip(results, descriptors):
+        if isinstance(node, torch.fx.Node):
+            word = re.match("[A-Z][a-z]*", type(descriptor).__name__)
+            found.setdefault(node.name, set()).add(_ENDS.get(word[0] if word else "", "returned"))
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder":
+            found.setdefault(node.args[1].name, set()).add("written")
+    return found
+
+
+# ---------------------------------------------------------------- kernels
+
+
+Taken = Mapping[str, Mapping[str, bool]]
+"""By loop and buffer: whether the loop takes the buffer's numbers before they are written."""
+
+
+class Reads(threading.local):
+    """What the loops read for which this thread writes the code; None while it writes none."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, dict[str, bool]] | None = None
+
+
+reads = Reads()
+
+
+def watched_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Notes what a loop takes from where, as its code is written: ``CSEProxy.load``."""
+
+    def load(self: Any, name: str, index: Any) -> Any:
+        if reads.of is not None and self.kernel.current_node is not None:
+            seen = reads.of.setdefault(self.kernel.current_node.get_name(), {})
+            seen[name] = seen.get(name, False) or name in self.kernel.cse.store_cache
+        return original(self, name, index)
+
+    return load
+
+
+def buffers(lowering: Any, taken: Taken) -> list[Buffer]:
+    """What the kernels of a graph write. ``lowering``: its GraphLowering, once its code is written."""
+    found = []
+    for number, kernel in enumerate(lowering.scheduler.nodes):
+        for part in _parts(kernel):
+            written = part.node
+            names = tuple(o.get_name() for o in part.get_outputs())
+            if written is None or not names:
+                continue
+            origin = written.get_origin_node()
+            body = getattr(part, "_body", None)
+            found.append(
+                Buffer(
+                    number,
+                    names,
+                    origin.name if origin is not None else "",
+                    frozenset(n.name for n in written.get_origins()),
+                    tuple(_reads(part, taken)),
+                    body is not None and _rounds(body),
+                    all(n in lowering.removed_buffers for n in names),
+                    body is not None,
+                    _dtype(written),
+                )
+            )
+    return found
+
+
+def _dtype(written: Any) -> str:
+    try:
+        return dtype_name(written.get_dtype())
+    except Exception:  # some of torch's classes have no dtype, and say so in different ways
+        return ""
+
+
+def _reads(loop: Any, taken: Taken) -> Iterator[tuple[str, bool]]:
+    """The buffers that a loop depends on, and whether it takes them before they are written. C++ kernels rename those
+    that stay inside them."""
+    seen = taken.get(loop.get_name(), {})
+    needed = {dependency.name for dependency in loop.read_writes.reads}
+    renamed = any(early for name, early in seen.items() if name not in needed)
+    yield from ((name, seen.get(name, renamed)) for name in sorted(needed))
+
+
+def _parts(kernel: Any) -> Iterator[Any]:
+    inner = getattr(kernel, "snodes", None) or ()
+    if hasattr(kernel, "get_outer_nodes"):
+        inner = kernel.get_outer_nodes()
+    if not inner:
+        yield kernel
+    for part in inner:
+        yield from _parts(part)
+
+
+def _rounds(body: Any) -> bool:
+    """Whether a loop has a cast to 16 bits that is more than a note for the store: one that asks for no compute
+    type."""
+    for block in (body.root_block, *body.subblocks.values()):
+        for node in block.graph.nodes:
+            if node.target == "to_dtype" and node.kwargs.get("use_compute_types", True) is False:
+                return True
+            if node.target == "to_dtype" and len(node.args) > 4 and node.args[4] is False:
+                return True
+    return False
+
+
+def emulates() -> bool:
+    """Whether ``emulate_precision_casts`` is on for the graph that is compiled now."""
+    return bool(getattr(part("config"), "emulate_precision_casts", False))
+
+
+# ---------------------------------------------------------------- once more
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A captured graph, with what is needed to work out again what the compiler makes of it."""
+
+    compiler: Any
+    graph: Any
+    """A copy; the tensors in its notes are fake."""
+    owner: Mapping[str, Any]
+    """What its nodes refer to by name."""
+    notes: Mapping[str, Any]
+    """What Dynamo notes at the graph's module."""
+    grad: bool
+    autocast: tuple[tuple[str, torch.dtype], ...]
+    whole: bool
+    """Whether it refers to no tensor of the program's."""
+
+
+def kept(compiler: Any, module: Any) -> Kept:
+    """A captured graph to keep; no tensor of the program's is kept with it."""
+    names = {n.target for n in module.graph.nodes if n.op in ("get_attr", "call_module")}
+    found = {name: look_up_in(module, name) for name in names}
+    fake = sys.modules["torch._subclasses.fake_tensor"].FakeTensor
+    own = {n for n, v in found.items() if isinstance(v, torch.Tensor) and not isinstance(v, fake)}
+    devices = [d for d in ("cpu", "cuda", "xpu", "mps") if torch.is_autocast_enabled(d)]
+    return Kept(
+        compiler,
+        _copy(module.graph),
+        {n: v for n, v in found.items() if n not in own},
+        {n: vars(module)[n] for n in ("meta", "_param_name_to_source") if n in vars(module)},
+        torch.is_grad_enabled(),
+        tuple((d, torch.get_autocast_dtype(d)) for d in devices),
+        not own,
+    )
+
+
+def _copy(graph: Any) -> Any:
+    """A copy of a captured graph, with where Dynamo found its inputs."""
+    copied = copy.deepcopy(graph)
+    for old, new in zip(graph.nodes, copied.nodes):
+        if "_dynamo_source" in vars(old):
+            new._dynamo_source = old._dynamo_source
+    return copied
+
+
+def look_up_in(module: Any, name: str) -> Any:
+    """What a graph's module has under a dotted name."""
+    for step in name.split("."):
+        module = getattr(module, step)
+    return module
+
+
+def text_of(compiled: Any) -> str:
+    """A compiled graph as torch prints it, without the lines that name the program's files."""
+    text = getattr(compiled, "inductor_post_grad_graph_str", "") or ""
+    return "\n".join(line for line in text.splitlines() if "# File:" not in line)
+
+
+@contextmanager
+def as_captured(region: Kept) -> Iterator[Any]:
+    """The graph's module under the settings under which it was captured."""
+    holder = torch.nn.Module()
+    for name, value in region.owner.items():
+        _put(holder, name, value)
+    with ExitStack() as settings:
+        settings.enter_context(torch.set_grad_enabled(region.grad))
+        for device, dtype in region.autocast:
+            settings.enter_context(torch.autocast(device, dtype))
+        module = torch.fx.GraphModule(holder, _copy(region.graph))
+        vars(module).update(region.notes)
+        yield module
+
+
+def _put(holder: Any, name: str, value: Any) -> None:
+    first, _, rest = name.partition(".")
+    if not rest:
+        setattr(holder, name, value)
+        return
+    if not hasattr(holder, first):
+        setattr(holder, first, torch.nn.Module())
+    _put(getattr(holder, first), rest, value)
+
+
+def fakes(region: Kept) -> list[Any]:
+    """The fake tensors, and the numbers, that a captured graph is given."""
+    return [n.meta.get("example_value") for n in region.graph.nodes if n.op == "placeholder"]
+
+
+def compile_again(region: Kept) -> None:
+    """Lets the compiler work on a captured graph again, up to the code of its kernels: no kernel is compiled, nothing
+    is read from or written to torch's caches, nothing runs."""
+    lowering = part("graph", "GraphLowering")
+    original = vars(lowering)["compile_to_module"]
+    functions = import_module("torch._functorch.config")
+    counters = sys.modules["torch._dynamo.utils"].counters
+    before = copy.deepcopy(counters)
+
+    def compile_to_module(self: Any) -> Any:
+        self.codegen()
+        return SimpleNamespace(call=None, runner=None)
+
+    lowering.compile_to_module = compile_to_module
+    settings = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
+    try:
+        with (
+            as_captured(region) as module,
+            part("config").patch(fx_graph_cache=False, fx_graph_remote_cache=False),
+            functions.patch({k: v for k, v in settings.items() if hasattr(functions, k)}),
+            torch.random.fork_rng(devices=[]),
+        ):
+            region.compiler(module, fakes(region))
+    finally:
+        lowering.compile_to_module = original
+        counters.clear()
+        counters.update(before)

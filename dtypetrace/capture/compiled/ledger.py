@@ -1,0 +1,266 @@
+"""Collects, while the program compiles, what its compiled code does with dtypes.
+
+Everything is read where torch compiles a graph; when the graph runs, nothing of this does. Torch's caches are used as
+without us: where they have the code already, no graph is seen but the captured one, and the rest is worked out again
+when the trace ends (``again``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...terminal import unwarned
+from . import inductor
+from .inductor import Called
+from .kernels import Buffer
+
+MOST = 400
+"""Regions of which the ledger is kept."""
+
+
+@dataclass
+class Compiled:
+    """One graph that was compiled, as plain data."""
+
+    phase: str
+    nodes: list[Called]
+    ends: dict[str, set[str]]
+    buffers: list[Buffer]
+    emulates: bool
+    text: str = ""
+
+
+@dataclass
+class Captured:
+    """One graph that Dynamo captured, and what was compiled for it."""
+
+    nodes: list[Called]
+    kept: inductor.Kept
+    """The captured graph, to work the rest out again."""
+    number: int = -1
+    """Torch's own number, by which a backward graph that is compiled later finds its forward."""
+    compiled: dict[str, Compiled] = field(default_factory=dict)
+    before: dict[str, Called] = field(default_factory=dict)
+    """The nodes of the whole graph, forward and backward, before the compiler's own passes."""
+    texts: list[str] = field(default_factory=list)
+    """The compiled graphs as torch prints them, which its cache keeps, too."""
+
+
+class Ledger:
+    """The regions that were compiled from :meth:`start` to :meth:`stop`."""
+
+    def __init__(self) -> None:
+        self.captured: list[Captured] = []
+        self.lost: dict[str, None] = {}
+        """What is not in it, and why."""
+
+    def start(self) -> None:
+        with _lock:
+            _open.append(self)
+            _settle()
+
+    def stop(self) -> None:
+        with _lock:
+            if self in _open:
+                _open.remove(self)
+            _settle()
+
+
+_open: list[Ledger] = []
+_lock = threading.RLock()
+_installed: list[Callable[[], None]] = []
+"""What takes each replaced function back."""
+
+
+class _Here(threading.local):
+    """The region that a thread compiles."""
+
+    def __init__(self) -> None:
+        self.region: Captured | None = None
+        self.again: Ledger | None = None
+        """The only ledger that gets it, where a graph is compiled again."""
+
+
+_here = _Here()
+_by_number: dict[int, Captured] = {}
+
+
+def _settle() -> None:
+    """Replaces torch's functions while a ledger is open; those of the compiler once it is imported."""
+    if _open and not _installed and inductor.COMPILER is not None:
+        _replace(inductor.COMPILER, "__call__", _compile)
+    if not _open:
+        while _installed:
+            _installed.pop()()
+        _by_number.clear()
+
+
+def _replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = vars(owner)[name]
+    new = made(original)
+    setattr(owner, name, new)
+    _installed.append(lambda: setattr(owner, name, original) if vars(owner)[name] is new else None)
+
+
+def _prepare() -> str:
+    """Replaces the functions of the compiler, which is imported now; returns what it lacks for that."""
+    with _lock:
+        if len(_installed) != 1:
+            return "" if _installed else "trace"
+        lacks = inductor.missing()
+        if not lacks:
+            for owner, name, made in (
+                (inductor.part("codegen.common", "CSEProxy"), "load", inductor.watched_load),
+                (inductor.part("graph", "GraphLowering"), "codegen", _codegen),
+                (inductor.part("compile_fx"), "_recursive_joint_graph_passes", _passes),
+                (inductor.part("output_code", "CompiledFxGraph"), "post_compile", _loaded),
+            ):
+                _replace(owner, name, made)
+        return lacks
+
+
+@contextmanager
+def _kept_going(what: str) -> Iterator[None]:
+    """An error of ours must not reach the program: what failed is missing in the ledger."""
+    try:
+        yield
+    except Exception as error:
+        text = f"compiled code: {what} could not be read ({type(error).__name__}: {error})"
+        for ledger in _open:
+            ledger.lost[text] = None
+
+
+def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``torch.compile`` calls for each graph that Dynamo captures."""
+
+    def __call__(self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        region = None
+        ledgers = [*_open] if _here.again is None else [_here.again]
+        with _kept_going("a captured graph"):
+            lacks = _prepare()
+            if lacks:
+                for ledger in ledgers:
+                    ledger.lost[f"what compiled code does with dtypes: this torch has no {lacks}"] = None
+            elif all(len(ledger.captured) < MOST for ledger in ledgers):
+                region = Captured(inductor.calls(model.graph), inductor.kept(self, model))
+        outer, _here.region = _here.region, region
+        try:
+            return original(self, model, inputs, *args, **kwargs)
+        finally:
+            _here.region = outer
+            if region is not None:
+                for ledger in ledgers:
+                    ledger.captured.append(region)
+
+    return __call__
+
+
+def _region_of(number: int | None) -> Captured | None:
+    region = _here.region
+    if region is not None and number is not None and region.number in (-1, number):
+        region.number = number
+        _by_number[number] = region
+        return region
+    return _by_number.get(number) if number is not None else None
+
+
+def _passes(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiler's passes over the whole graph, forward and backward: before them, each of its nodes stands for what
+    the program says."""
+
+    def passes(gm: Any, *args: Any, **kwargs: Any) -> Any:
+        region = _here.region
+        if region is not None and not region.before:
+            with _kept_going("a graph before the compiler's passes"):
+                region.before = {n.name: n for n in inductor.calls(gm.graph)}
+        return original(gm, *args, **kwargs)
+
+    return passes
+
+
+def _codegen(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiler writes the code of one graph: its kernels are settled."""
+
+    def codegen(self: Any) -> Any:
+        reads = inductor.reads
+        outer, reads.of = reads.of, {}
+        try:
+            made = original(self)
+            with _kept_going("a compiled graph"):
+                region = _region_of(self.graph_id)
+                if region is not None:
+                    found = read(self, reads.of)
+                    region.compiled.setdefault(found.phase, found)
+            return made
+        finally:
+            reads.of = outer
+
+    return codegen
+
+
+def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled graph is ready, be it new or from torch's cache."""
+
+    def post_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _here.region is not None:
+            with _kept_going("a graph from torch's cache"):
+                _here.region.texts.append(inductor.text_of(self))
+        return original(self, *args, **kwargs)
+
+    return post_compile
+
+
+def read(lowering: Any, taken: inductor.Taken) -> Compiled:
+    """What the compiler made of one graph."""
+    graph = lowering.module.graph
+    phase = "backward" if lowering.is_backward else "inference" if lowering.is_inference else "forward"
+    return Compiled(
+        phase,
+        inductor.calls(graph),
+        inductor.ends(graph),
+        inductor.buffers(lowering, taken),
+        inductor.emulates(),
+    )
+
+
+# ---------------------------------------------------------------- what came from torch's cache
+
+
+def complete(ledger: Ledger, seconds: float) -> None:
+    """Works out what the compiler made of those graphs whose code torch had in its cache. seconds: with no further
+    graph is begun after that time."""
+    waiting = [r for r in ledger.captured if r.texts and not {"forward", "inference"} & {*r.compiled}]
+    until = time.monotonic() + seconds
+    left = 0
+    for region in waiting:
+        if region.kept.whole and time.monotonic() < until:
+            left += not _worked_out(region)
+        else:
+            left += 1
+    if left:
+        ledger.lost[f"compiled code: {left} of {len(ledger.captured)} graphs came from torch's cache"] = None
+
+
+def _worked_out(region: Captured) -> bool:
+    """Fills in what the compiler makes of a captured graph; whether it is what the cache had."""
+    again, _here.again = Ledger(), None
+    _here.again = again
+    try:
+        again.start()
+        with unwarned():
+            inductor.compile_again(region.kept)
+        made = again.captured[0]
+    except Exception:
+        return False
+    finally:
+        _here.again = None
+        again.stop()
+    if not {*region.texts} <= {*made.texts}:
+        return False
+    region.compiled, region.before = made.compiled, made.before
+    return True

@@ -1,0 +1,84 @@
+"""What compiled code does with the dtypes of a program: the ledger. Part of :mod:`records`.
+
+A *region* is one graph that Dynamo captured from the program. Its *steps* are the calls that the program makes there, as
+Dynamo saw them. Its *graphs* are what ran in their place: forward and backward, or inference, as the compiler left them
+after its last pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call in the program's own code, in a region: what the line says."""
+
+    op: str
+    """The function that the code called (``linear``)."""
+    dtype: str
+    """Of its first floating result by the program's own meaning, empty where it has none."""
+    place: int
+    module: str
+    casts: bool = False
+    """Whether the program's own code asks for a dtype here."""
+    refused: str = ""
+    """The operator in it that eager refuses for its dtypes, empty for none."""
+    given: tuple[str, ...] = ()
+    """The dtypes of the tensors that were given to the operator that eager refuses."""
+    computed: str = ""
+    """The dtype in which the compiler's decomposition of it ends, empty where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of a compiled graph."""
+
+    op: str
+    """``aten.mul.Tensor``; ``input`` for what the graph is given, ``saved`` for what the forward saved."""
+    dtype: str
+    """Of its first result, as the graph says; empty for none."""
+    place: int
+    module: str
+    inputs: tuple[int, ...] = ()
+    """Nodes of the same graph, in the order of its arguments."""
+    unrounded: tuple[int, ...] = ()
+    """Positions in ``inputs``: there it reads numbers that eager rounds to the dtype first."""
+    ends: tuple[str, ...] = ()
+    """What becomes of its result beyond the graph: ``returned``, ``saved`` for the backward, ``written`` into a tensor
+    of the program."""
+    value: int = -1
+    """Nodes of a region that compute the same number have the same one."""
+    step: int = -1
+    """The call of the program that it belongs to, -1 for none or where that is not known."""
+    seq: int = -1
+    """Autograd's number: a backward node has that of its forward node. -1 for none."""
+    kernel: int = -1
+    """Number of the kernel that computes it, -1 where it is none's."""
+    memory: str = ""
+    """The dtype in which a kernel writes its result to memory, empty where none does."""
+    scalars: tuple[float, ...] = ()
+    """The numbers among its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What one compiled graph computes, in order."""
+
+    phase: str
+    """``forward`` (with a backward of its own), ``backward`` or ``inference``."""
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One graph that Dynamo captured, and what was compiled for it."""
+
+    name: str
+    """The function that was compiled."""
+    place: int
+    steps: tuple[Step, ...]
+    graphs: tuple[Graph, ...] = ()
+    """Empty where the compiled code came from torch's cache and could not be worked out again."""
+    emulates: bool = False
+    """Whether ``emulate_precision_casts`` was on."""

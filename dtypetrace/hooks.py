@@ -89,6 +89,7 @@ class Watch:
         self.running = True
         self._remove_left()
         self.recorder.begin()
+        self.recorder.ledger.start()
         self._opened = mode_stacks.dispatch_modes(), mode_stacks.function_modes()
         self.dispatch_mode = DispatchMode(self)
         function_mode: type = FunctionMode
@@ -157,6 +158,7 @@ class Watch:
             return
         with regions.surfaced(), ExitStack() as last_first:  # each step runs even if another one fails
             last_first.callback(self._forget)
+            last_first.callback(self.recorder.ledger.stop)
             last_first.callback(self._remove_shared)
             if not self.attached:
                 pass

@@ -16,7 +16,7 @@ from .records.text import NO_TEXT, ProgramText
 from .source import expressions
 
 _Kind = TypeVar("_Kind")
-_JUDGED = ("events", "ops", "refused", "values", "updates", "plans", "precisions", "compared", "unchanged")
+_JUDGED = ("events", "ops", "refused", "values", "updates", "plans", "precisions", "compared", "unchanged", "regions")
 """The tables of a recording in which rules find something."""
 
 AROUND = 2

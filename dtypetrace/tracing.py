@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,6 +107,7 @@ class Trace(View):
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
+        self._watch.recorder.refuses = _refuses
         self._watch.recorder.progress = progress
         self._outer: Trace | None = None
         self._recording: Recording | None = None
@@ -349,6 +350,14 @@ def _dry_run(recorder: Recorder) -> DryRun:
     from .dryrun.session import DryRun
 
     return DryRun(lambda: recorder.steps_done)
+
+
+def _refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    from .dryrun.prediction import Oracle, Refuses
+
+    oracle = Oracle()
+    said = oracle.ask(func, args, kwargs)
+    return isinstance(said, Refuses) and oracle.refusal(func, args, kwargs, said) is not None
 
 
 def _reference(steps: int | None, keep: tuple[str, ...], narrow: str | None) -> Callable[[Recorder], Any]:

@@ -22,6 +22,8 @@ from . import measuring, private, refused_calls
 from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, decider, named_dtype, op_name, tensors_in
+from .compiled.eager import Refuses
+from .compiled.ledger import Ledger
 from .marks import Mark, Origins
 from .module_names import Modules
 from .ops import (
@@ -90,9 +92,10 @@ class Recorder:
         self.backward_place = -1
         self.default_place = -1
         self.broken = False
-        self.predicts = False
-        """Whether no kernel runs (a dry run): every refusal is a prediction."""
+        self.predicts = False  # whether no kernel runs (a dry run): every refusal is a prediction
         self.ran_eagerly = False  # whether compiled code did
+        self.ledger = Ledger()
+        self.refuses: Refuses | None = None
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None

@@ -19,6 +19,7 @@ from ..records.text import LIVE, ProgramText
 from ..source import expressions
 from . import private
 from .calls import dtype_name
+from .compiled.recording import Reading
 from .holders import parameter_record
 from .last_use import LastUse
 from .marks import RawEvent, RawRead
@@ -42,6 +43,7 @@ def snapshot(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Recordin
 def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[], Recording]:
     """Makes the snapshot when it is called. What needs live tensors, modules, devices and files is read before; the
     rest costs more, and a program that closes a trace without a look at it need not wait for that."""
+    ledger = Reading(recorder.ledger, recorder.places, recorder.user) if whole else None
     files = recorder.places.files(recorder.user)
     text = _text(recorder, files) if whole else LIVE
     if recorder.places.full:
@@ -60,6 +62,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
     live = _live(recorder, {**facts, **run_line(recorder.started), **meta}) if whole else _Live(facts)
 
     def recording() -> Recording:
+        regions = ledger.regions(recorder.refuses) if ledger is not None else ()
         places = recorder.places.resolve(files, text)
         prefixes = recorder.modules.prefixes(places, text)
         names = recorder.modules.names(prefixes)
@@ -77,7 +80,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             ),
             names,
             tuple([replace(p, name=f"{prefixes[root]}.{p.name}") for root, p in live.parameters]),
-            live.not_seen,
+            (*live.not_seen, *(recorder.ledger.lost if whole else ())),
             live.facts,
             live.values,
             live.updates,
@@ -90,6 +93,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             module_calls=tuple(recorder.modules.calls),
             module_results=tuple(tuple(map(dtype_name, dtypes)) for dtypes in recorder.modules.results),
             step_ends=tuple(recorder.stepping.ends_at),
+            regions=regions,
         )
 
     return recording

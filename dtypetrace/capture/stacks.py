@@ -291,7 +291,12 @@ def _frame(code: CodeType, origin: CodeFile, position: _Position, text: ProgramT
 
 
 def _file(code: CodeType) -> str:
-    return _cell(code.co_filename) or _command(code) or _absolute(code.co_filename)
+    return _command(code) or file_named(code.co_filename)
+
+
+def file_named(filename: str) -> str:
+    """How a file is shown: a notebook's cell by its number, any other by its absolute path."""
+    return _cell(filename) or _absolute(filename)
 
 
 def _cell(filename: str) -> str | None:

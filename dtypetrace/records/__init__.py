@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .compiled import Region as Region
 from .findings import Cast as Cast
 from .findings import Chain as Chain
 from .findings import Edit as Edit
@@ -281,6 +282,8 @@ class Recording:
     op are left out."""
     not_judged: tuple[NotJudged, ...] = ()
     """What hooks know that the findings cannot speak of; ``render.coverage`` adds what follows from the rest."""
+    regions: tuple[Region, ...] = ()
+    """What compiled code did with dtypes: the ledger."""
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
     """The program's whole text while the recording is still to be judged; views do not have it."""
 

@@ -66,7 +66,7 @@ class Graph:
     """What one compiled graph computes, in order."""
 
     phase: str
-    """``forward`` (with a backward of its own), ``backward`` or ``inference``."""
+    """``forward`` or ``backward``."""
     nodes: tuple[Node, ...]
 
 

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from . import PHASES, SEVERITIES, Edit, Finding, Frame, Inserted, Place, Precision, Recording, Value
+from . import PHASES, SEVERITIES, Edit, Finding, Frame, Inserted, Place, Precision, Recording, Region, Value
 
 LARGEST = 2**63 - 1
 """The largest integer allowed: tables of numbers (pandas) hold no larger ones."""
@@ -49,6 +49,8 @@ def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inse
     sizes = {table: len(getattr(recording, table)) for table in set(TABLES.values())}
     for whole in (recording, *findings, *fixes):
         _check(whole, sizes)
+    for region in recording.regions:
+        _check_region(region)
     for number, event in enumerate(recording.events):
         if any(above >= number for above in (*event.parents, *(read.event for read in event.reads))):
             raise ValueError(f"event {number} comes from a later one")
@@ -56,6 +58,15 @@ def check(recording: Recording, findings: tuple[Finding, ...], fixes: tuple[Inse
         value: Any = recording.meta.get(name, wanted())
         if type(value) is not wanted or wanted is int and not 0 <= value <= LARGEST:
             raise ValueError(f"meta {name} cannot be {_short(value)}")
+
+
+def _check_region(region: Region) -> None:
+    """A node takes earlier nodes of its graph, and belongs to a step of its region."""
+    for graph in region.graphs:
+        for number, node in enumerate(graph.nodes):
+            inside = all(0 <= i < number for i in node.inputs) and -1 <= node.step < len(region.steps)
+            if not inside or any(not 0 <= p < len(node.inputs) for p in node.unrounded):
+                raise ValueError(f"node {number} of a compiled graph names nodes or steps that it cannot have")
 
 
 def _check(value: Any, sizes: Mapping[str, int]) -> None:

@@ -10,6 +10,7 @@ from ..records import Finding, Recording
 from . import (
     averages,
     cancellation,
+    compiled,
     downcasts,
     integers,
     keys,
@@ -88,6 +89,7 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT203",), downcasts.find),
     Rule(("DT202",), round_trips.find),
     Rule(("DT205",), recasts.find),
+    Rule(("DT206", "DT207", "DT406"), compiled.find),
     Rule(("DT204",), narrow_tables.find, screens=True),
     Rule(("DT204",), periodic.find),
     Rule(("DT204", "DT308"), keys.find),

@@ -24,7 +24,7 @@ def region(captured: Captured, place_of: PlaceOf) -> Region:
     steps, numbers = _steps(captured, place_of)
     values = _Values()
     graphs = []
-    for phase in ("forward", "inference", "backward"):
+    for phase in ("forward", "backward"):
         if (compiled := captured.compiled.get(phase)) is not None:
             graphs.append(_graph(compiled, captured, values, numbers, place_of))
     return Region(

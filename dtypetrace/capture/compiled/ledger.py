@@ -125,13 +125,13 @@ def _prepare() -> str:
 
 
 @contextmanager
-def _kept_going(what: str) -> Iterator[None]:
+def kept_going(what: str, *ledgers: Ledger) -> Iterator[None]:
     """An error of ours must not reach the program: what failed is missing in the ledger."""
     try:
         yield
     except Exception as error:
         text = f"compiled code: {what} could not be read ({type(error).__name__}: {error})"
-        for ledger in _open:
+        for ledger in ledgers or _open:
             ledger.lost[text] = None
 
 
@@ -141,7 +141,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         region = None
         ledgers = [*_open] if _here.again is None else [_here.again]
-        with _kept_going("a captured graph"):
+        with kept_going("a captured graph"):
             lacks = _prepare()
             if lacks:
                 for ledger in ledgers:
@@ -176,7 +176,7 @@ def _passes(original: Callable[..., Any]) -> Callable[..., Any]:
     def passes(gm: Any, *args: Any, **kwargs: Any) -> Any:
         region = _here.region
         if region is not None and not region.before:
-            with _kept_going("a graph before the compiler's passes"):
+            with kept_going("a graph before the compiler's passes"):
                 region.before = {n.name: n for n in inductor.calls(gm.graph)}
         return original(gm, *args, **kwargs)
 
@@ -191,7 +191,7 @@ def _codegen(original: Callable[..., Any]) -> Callable[..., Any]:
         outer, reads.of = reads.of, {}
         try:
             made = original(self)
-            with _kept_going("a compiled graph"):
+            with kept_going("a compiled graph"):
                 region = _region_of(self.graph_id)
                 if region is not None:
                     found = read(self, reads.of)
@@ -208,7 +208,7 @@ def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def post_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _here.region is not None:
-            with _kept_going("a graph from torch's cache"):
+            with kept_going("a graph from torch's cache"):
                 _here.region.texts.append(inductor.text_of(self))
         return original(self, *args, **kwargs)
 
@@ -218,7 +218,7 @@ def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
 def read(lowering: Any, taken: inductor.Taken) -> Compiled:
     """What the compiler made of one graph."""
     graph = lowering.module.graph
-    phase = "backward" if lowering.is_backward else "inference" if lowering.is_inference else "forward"
+    phase = "backward" if lowering.is_backward else "forward"
     return Compiled(
         phase,
         inductor.calls(graph),
@@ -231,10 +231,10 @@ def read(lowering: Any, taken: inductor.Taken) -> Compiled:
 # ---------------------------------------------------------------- what came from torch's cache
 
 
-def complete(ledger: Ledger, seconds: float) -> None:
+def complete(ledger: Ledger, seconds: float, needed: Callable[[Captured], bool]) -> None:
     """Works out what the compiler made of those graphs whose code torch had in its cache. seconds: with no further
-    graph is begun after that time."""
-    waiting = [r for r in ledger.captured if r.texts and not {"forward", "inference"} & {*r.compiled}]
+    graph is begun after that time. needed: whether a graph matters."""
+    waiting = [r for r in ledger.captured if r.texts and "forward" not in r.compiled and needed(r)]
     until = time.monotonic() + seconds
     left = 0
     for region in waiting:

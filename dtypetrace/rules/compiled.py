@@ -1,0 +1,270 @@
+"""What compiled code does otherwise than the program says, found from its graphs alone (DT206, DT207, DT406).
+
+A kernel computes 16-bit numbers in float32 and rounds them where it writes them. Most values are nearer to the truth
+for it. It is wrong where a program needs the rounding itself: where a number meets a rounded copy of itself, where its
+own rounding error is computed, or where forward and backward decide by two versions of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from .. import graph
+from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
+from ..records.compiled import Node, Region, Step
+from ..source import compiling
+from ..tables.compiled_operators import CASTS, COMPARISONS, HALF, JUMPS, SUMS, base
+from ..tables.english import listed, quoted
+from . import compiled_dtypes
+from .case import one, short
+from .compiled_flow import Flow, At
+from .making import At as Call
+from .making import silent_finding
+from .run_facts import Run
+
+
+def find(run: Run) -> list[Finding]:
+    """The findings of all regions; one for each kind and pair of lines."""
+    found: dict[object, Finding] = {}
+    kept: list[_Kept] = []
+    for region in run.recording.regions:
+        judged = _Judged(run, region)
+        for finding in (*judged.roundings(), *compiled_dtypes.find(run, region)):
+            key = finding.code, finding.kind, finding.site.stack[:1], finding.culprit and finding.culprit.origin.place
+            known = found.get(key)
+            found[key] = replace(known, count=known.count + finding.count) if known is not None else finding
+        kept += judged.kept
+    return [*found.values(), *_kept_wide(run, kept)]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A 16-bit value that is rounded nowhere."""
+
+    place: Place
+    step: Step | None
+    node: Node
+    decides: bool
+    """Whether a comparison or a rounding takes it so."""
+
+
+_ADVICE = "compile with options={\"emulate_precision_casts\": True}"
+
+
+class _Judged:
+    """One region, and what its kernels leave out."""
+
+    def __init__(self, run: Run, region: Region) -> None:
+        self.run = run
+        self.region = region
+        self.flow = Flow(region)
+        self.told: set[At] = set()
+        """Nodes that a finding names."""
+
+    def roundings(self) -> Iterator[Finding]:
+        yield from self._meetings()
+        yield from self._errors()
+        yield from self._twice()
+        yield from self._round_trips()
+
+    # ------------------------------------------------------------ the rounded copy
+
+    def _meetings(self) -> Iterator[Finding]:
+        """Comparisons of a value with a rounded copy of itself, or with one that was chosen from such copies."""
+        for at in self.flow:
+            node = self.flow.node(at)
+            early = list(self.flow.unrounded(at))
+            if base(node.op) not in COMPARISONS or not early:
+                continue
+            for above, kept in early:
+                others = [o for o in self.flow.above(at) if o not in {a for a, _ in early}]
+                copies = [o for o in others if self.flow.node(kept).value in self.flow.shown(o)]
+                if copies and self._tell(at, kept):
+                    dtype = self.flow.node(kept).dtype
+                    title = f"compiled code compares {dtype} values before their rounding with a rounded copy of them"
+                    note = f"a value that {dtype} cannot hold equals no {dtype} number, not even its own copy"
+                    yield self._finding("kept-wide-discontinuous", at, kept, title, note, copies[0])
+
+    def _errors(self) -> Iterator[Finding]:
+        """Differences between a sum, or a narrowed value, and what it was made from: the error of its rounding."""
+        for at in self.flow:
+            node = self.flow.node(at)
+            if base(node.op) not in SUMS:
+                continue
+            for above, kept in self.flow.unrounded(at):
+                made = self.flow.node(kept)
+                sources = {v for term in self.flow.above(kept) for v in self.flow.shown(term)}
+                others = [o for o in self.flow.above(at) if o != above and self.flow.shown(o) & sources]
+                if base(made.op) in SUMS | CASTS and others and self.flow.is_rounded(kept) and self._tell(at, kept):
+                    title = f"compiled code computes the error of a rounding to {made.dtype} from values not yet rounded"
+                    note = f"the {made.dtype} result is stored rounded, and its error is then computed as zero"
+                    yield self._finding("elided-cast", at, kept, title, note)
+
+    def _twice(self) -> Iterator[Finding]:
+        """Decisions that are made from a value before its rounding, and again from the rounded one."""
+        decided: dict[int, list[At]] = {}
+        for at in self.flow:
+            node = self.flow.node(at)
+            if base(node.op) in JUMPS and not (base(node.op) in COMPARISONS and node.scalars[:1] == (0.0,)):
+                decided.setdefault(node.value, []).append(at)
+        for places in decided.values():
+            early = {at: [k for _, k in self.flow.unrounded(at)] for at in places}
+            late = [at for at, kept in early.items() if not kept]
+            for at, kept in early.items():
+                if kept and late and self._tell(at, kept[0]):
+                    dtype = self.flow.node(kept[0]).dtype
+                    again = "the backward" if self._phase(late[0]) != self._phase(at) else "another kernel"
+                    name = quoted(self._name(at))
+                    title = f"compiled {name} decides by {dtype} values before their rounding, {again} by rounded ones"
+                    note = "so the two decide differently for some elements"
+                    yield self._finding("saved-not-used", at, kept[0], title, note)
+
+    def _round_trips(self) -> Iterator[Finding]:
+        """Casts to 16 bits and back in one expression, which do nothing but round: the program asks for that."""
+        for at in self.flow:
+            node, step = self.flow.node(at), self._step(at)
+            if base(node.op) not in CASTS or node.dtype not in HALF or step is None or not step.casts or node.memory:
+                continue
+            users = [u for u in self.flow if u.graph == at.graph and at in self.flow.above(u)]
+            back = [u for u in users if self._casts_back(at, u)]
+            if back and back == users and self._tell(back[0], at):
+                title = f"compiled code leaves out a cast to {node.dtype} and back, which only rounds"
+                note = f"{node.dtype} is only named in the kernel: what goes on is the value that was not rounded"
+                yield self._finding("elided-cast", back[0], at, title, note)
+
+    def _casts_back(self, at: At, user: At) -> bool:
+        taken, step = self.flow.node(user), self._step(user)
+        early = any(kept == at for _, kept in self.flow.unrounded(user)) or bool(taken.unrounded)
+        same = self._place(at).stack[:1] == self._place(user).stack[:1]
+        return base(taken.op) in CASTS and taken.dtype not in HALF and early and same and bool(step and step.casts)
+
+    # ------------------------------------------------------------ what stays unrounded
+
+    @property
+    def kept(self) -> list[_Kept]:
+        """The 16-bit values that this region rounds nowhere, and that no finding names."""
+        users: dict[At, list[At]] = {}
+        for at in self.flow:
+            for _, kept in self.flow.unrounded(at):
+                users.setdefault(kept, []).append(at)
+        return [
+            _Kept(self._place(at), self._step(at), self.flow.node(at), any(map(self._jumps, early)))
+            for at, early in users.items()
+            if not self.flow.is_rounded(at) and at not in self.told
+        ]
+
+    def _jumps(self, at: At) -> bool:
+        node = self.flow.node(at)
+        return base(node.op) in JUMPS and node.scalars[:1] != (0.0,)
+
+    # ------------------------------------------------------------ the finding
+
+    def _tell(self, at: At, kept: At) -> bool:
+        """Whether this is news: a value that one finding names already has its line there."""
+        news = kept not in self.told
+        self.told |= {kept, at}
+        return news
+
+    def _phase(self, at: At) -> str:
+        return self.region.graphs[at.graph].phase
+
+    def _place(self, at: At) -> Place:
+        return graph.place_of(self.run.recording, self.flow.node(at).place)
+
+    def _step(self, at: At) -> Step | None:
+        """The program's call that a node belongs to; for a backward node that of its forward node."""
+        node = self.flow.node(at)
+        number = node.step if node.step >= 0 else self._by_seq.get(node.seq, -1)
+        return self.region.steps[number] if number >= 0 else None
+
+    @cached_property
+    def _by_seq(self) -> dict[int, int]:
+        nodes = (n for g in self.region.graphs for n in g.nodes if n.step >= 0 and n.seq >= 0)
+        return {n.seq: n.step for n in nodes}
+
+    def _name(self, at: At) -> str:
+        step = self._step(at)
+        return step.op if step is not None else base(self.flow.node(at).op)
+
+    def _finding(self, kind: str, at: At, kept: At, title: str, note: str, copy: At | None = None) -> Finding:
+        node, made = self.flow.node(at), self.flow.node(kept)
+        site, born = self._place(at), self._place(kept)
+        step = self._step(kept)
+        name = f"result of {self._name(kept)}"
+        culprit = Operand(0, name, made.dtype, (), "", None, Origin("factory", None, self._name(kept), born))
+        flow = [
+            FlowStep(born, self._name(kept), made.module, made.dtype, "float32", "value", said=(
+                f"the program says {made.dtype}; the kernel keeps the result in float32"
+            )),
+        ]  # fmt: skip
+        if copy is not None and self._place(copy) not in (site, born):
+            place = self._place(copy)
+            flow.append(FlowStep(place, self._name(copy), "", made.dtype, made.dtype, "value", said="rounded here"))
+        met = "takes it before it is rounded" + (" (backward)" if self._phase(at) == "backward" else "")
+        flow.append(FlowStep(site, self._name(at), node.module, "float32", node.dtype, "value", said=met))
+        call = Call(site, self._phase(at), self._name(at), node.op, node.module)
+        return silent_finding(
+            "DT206",
+            kind,
+            call,
+            severity="warning",
+            operands=(culprit,),
+            flow=tuple(flow),
+            fix=self._fix(made.dtype, born),
+            title=title,
+            notes=(note,),
+        )
+
+    def _fix(self, dtype: str, born: Place) -> Fix:
+        recording = self.run.recording
+        files = [f.file for p in recording.places for f in p.stack if f.user]
+        edit = compiling.emulating(recording.text, files, self.region.name)
+        line = f"cast the value to float32 at {short(born)}, where it is made, so that no copy of it is rounded"
+        why = f"{_ADVICE}: its kernels then round to {dtype} where eager does"
+        return Fix("compile", born, one(edit) if edit is not None else (), edit is not None, why, (line,))
+
+
+_LINES = 4
+"""Lines that a note names."""
+
+
+def _kept_wide(run: Run, kept: Iterable[_Kept]) -> Iterator[Finding]:
+    """One note for the whole run: the 16-bit values that compiled code never rounds."""
+    kept = list(kept)
+    if not kept:
+        return
+    lines: dict[Place, int] = {}
+    for k in kept:
+        if k.place.stack:
+            lines[k.place] = lines.get(k.place, 0) + 1
+    if not lines:
+        return
+    most = sorted(lines, key=lambda place: -lines[place])
+    first = next(k for k in kept if k.place == most[0])
+    dtypes = listed(sorted({k.node.dtype for k in kept}))
+    name = first.step.op if first.step is not None else base(first.node.op)
+    notes = [f"{len(kept)} results at {len(lines)} line{'s' if len(lines) > 1 else ''}; most at {_at(most[:_LINES])}"]
+    decided = list(dict.fromkeys(k.place for k in kept if k.decides and k.place.stack))
+    if decided:
+        notes.append(f"comparisons and roundings take those of {_at(decided[:_LINES])}: ties may fall otherwise than in eager")
+    operand = Operand(0, f"result of {name}", first.node.dtype, (), "", None, Origin("factory", None, name, most[0]))
+    yield silent_finding(
+        "DT206",
+        "kept-wide",
+        Call(most[0], "forward", name, first.node.op, first.node.module),
+        severity="note",
+        operands=(operand,),
+        flow=(FlowStep(most[0], name, first.node.module, first.node.dtype, "float32", "value", said=(
+            "computed in float32, and used in the same kernel before it is rounded"
+        )),),
+        fix=None,
+        count=len(kept),
+        title=f"compiled code never rounds some {dtypes} results: its kernels keep them in float32",
+        notes=notes,
+    )  # fmt: skip
+
+
+def _at(places: Iterable[Place]) -> str:
+    return listed([short(p) for p in places])

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 class DeadZone(nn.Module):
     def __init__(self, width=64):
         super().__init__()
-        self.slope = nn.Parameter(torch.full((width,), 1.3))
+        self.slope = nn.Parameter(torch.rand(width) + 0.5)
         self.mix = nn.Linear(width, width, bias=False)
 
     def forward(self, x, value):

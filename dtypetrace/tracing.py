@@ -107,7 +107,7 @@ class Trace(View):
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry
-        self._watch.recorder.refuses = _refuses
+        self._watch.recorder.ledger.refuses = _refuses
         self._watch.recorder.progress = progress
         self._outer: Trace | None = None
         self._recording: Recording | None = None
@@ -353,7 +353,8 @@ def _dry_run(recorder: Recorder) -> DryRun:
 
 
 def _refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    from .dryrun.prediction import Oracle, Refuses
+    from .dryrun.prediction import Oracle
+    from .tables.rule_language import Refuses
 
     oracle = Oracle()
     said = oracle.ask(func, args, kwargs)

@@ -22,7 +22,6 @@ from . import measuring, private, refused_calls
 from .autograd_nodes import ACCUMULATES, Nodes
 from .births import LIFT_FRESH, LIKE, TO_COPY, Births, Made
 from .calls import autocast_of, decider, named_dtype, op_name, tensors_in
-from .compiled.eager import Refuses
 from .compiled.ledger import Ledger
 from .marks import Mark, Origins
 from .module_names import Modules
@@ -85,8 +84,7 @@ class Recorder:
         self.steps_done = 0
         self.progress: Callable[[Callable[[], int], int], None] | None = None
         """Is called at outermost module calls and at ends of steps with (asks for the number of ops, steps)."""
-        self.trains = False
-        """Whether the run has an optimizer."""
+        self.trains = False  # whether the run has an optimizer
         self.stepping = Steps(self.places)
         self.running_steps = self.stepping.running
         self.backward_place = -1
@@ -95,7 +93,6 @@ class Recorder:
         self.predicts = False  # whether no kernel runs (a dry run): every refusal is a prediction
         self.ran_eagerly = False  # whether compiled code did
         self.ledger = Ledger()
-        self.refuses: Refuses | None = None
         self.values = Values() if numerics else None
         self.updates = Updates(self, numerics)
         self.reference: Reference | None = None

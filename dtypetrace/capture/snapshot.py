@@ -62,7 +62,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
     live = _live(recorder, {**facts, **run_line(recorder.started), **meta}) if whole else _Live(facts)
 
     def recording() -> Recording:
-        regions = ledger.regions(recorder.refuses) if ledger is not None else ()
+        regions = ledger.regions() if ledger is not None else ()
         places = recorder.places.resolve(files, text)
         prefixes = recorder.modules.prefixes(places, text)
         names = recorder.modules.names(prefixes)

@@ -1,8 +1,8 @@
 """What compiled code does with the dtypes of a program: the ledger. Part of :mod:`records`.
 
-A *region* is one graph that Dynamo captured from the program. Its *steps* are the calls that the program makes there, as
-Dynamo saw them. Its *graphs* are what ran in their place: forward and backward, or inference, as the compiler left them
-after its last pass.
+A *region* is one graph that Dynamo captured from the program. Its *steps* are the calls that the program makes there,
+as Dynamo saw them. Its *graphs* are what ran in their place, forward and backward, as the compiler left them after its
+last pass.
 """
 
 from __future__ import annotations

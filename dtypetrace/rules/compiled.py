@@ -19,7 +19,7 @@ from ..tables.compiled_operators import CASTS, COMPARISONS, HALF, JUMPS, SUMS, b
 from ..tables.english import listed, quoted
 from . import compiled_dtypes
 from .case import one, short
-from .compiled_flow import Flow, At
+from .compiled_flow import At, Flow
 from .making import At as Call
 from .making import silent_finding
 from .run_facts import Run
@@ -31,11 +31,12 @@ def find(run: Run) -> list[Finding]:
     kept: list[_Kept] = []
     for region in run.recording.regions:
         judged = _Judged(run, region)
-        for finding in (*judged.roundings(), *compiled_dtypes.find(run, region)):
+        roundings = list(judged.roundings())
+        for finding in (*roundings, *compiled_dtypes.find(run, region)):
             key = finding.code, finding.kind, finding.site.stack[:1], finding.culprit and finding.culprit.origin.place
             known = found.get(key)
             found[key] = replace(known, count=known.count + finding.count) if known is not None else finding
-        kept += judged.kept
+        kept += judged.kept if not roundings else []
     return [*found.values(), *_kept_wide(run, kept)]
 
 
@@ -50,7 +51,7 @@ class _Kept:
     """Whether a comparison or a rounding takes it so."""
 
 
-_ADVICE = "compile with options={\"emulate_precision_casts\": True}"
+_ADVICE = 'compile with options={"emulate_precision_casts": True}'
 
 
 class _Judged:
@@ -78,7 +79,7 @@ class _Judged:
             early = list(self.flow.unrounded(at))
             if base(node.op) not in COMPARISONS or not early:
                 continue
-            for above, kept in early:
+            for kept in [k for _, k in early]:
                 others = [o for o in self.flow.above(at) if o not in {a for a, _ in early}]
                 copies = [o for o in others if self.flow.node(kept).value in self.flow.shown(o)]
                 if copies and self._tell(at, kept):
@@ -98,7 +99,9 @@ class _Judged:
                 sources = {v for term in self.flow.above(kept) for v in self.flow.shown(term)}
                 others = [o for o in self.flow.above(at) if o != above and self.flow.shown(o) & sources]
                 if base(made.op) in SUMS | CASTS and others and self.flow.is_rounded(kept) and self._tell(at, kept):
-                    title = f"compiled code computes the error of a rounding to {made.dtype} from values not yet rounded"
+                    title = (
+                        f"compiled code computes the error of a rounding to {made.dtype} from values not yet rounded"
+                    )
                     note = f"the {made.dtype} result is stored rounded, and its error is then computed as zero"
                     yield self._finding("elided-cast", at, kept, title, note)
 
@@ -144,7 +147,7 @@ class _Judged:
 
     @property
     def kept(self) -> list[_Kept]:
-        """The 16-bit values that this region rounds nowhere, and that no finding names."""
+        """The 16-bit values that this region rounds nowhere."""
         users: dict[At, list[At]] = {}
         for at in self.flow:
             for _, kept in self.flow.unrounded(at):
@@ -152,7 +155,7 @@ class _Judged:
         return [
             _Kept(self._place(at), self._step(at), self.flow.node(at), any(map(self._jumps, early)))
             for at, early in users.items()
-            if not self.flow.is_rounded(at) and at not in self.told
+            if not self.flow.is_rounded(at)
         ]
 
     def _jumps(self, at: At) -> bool:
@@ -190,40 +193,35 @@ class _Judged:
 
     def _finding(self, kind: str, at: At, kept: At, title: str, note: str, copy: At | None = None) -> Finding:
         node, made = self.flow.node(at), self.flow.node(kept)
-        site, born = self._place(at), self._place(kept)
-        step = self._step(kept)
-        name = f"result of {self._name(kept)}"
-        culprit = Operand(0, name, made.dtype, (), "", None, Origin("factory", None, self._name(kept), born))
-        flow = [
-            FlowStep(born, self._name(kept), made.module, made.dtype, "float32", "value", said=(
-                f"the program says {made.dtype}; the kernel keeps the result in float32"
-            )),
-        ]  # fmt: skip
+        site, born, name = self._place(at), self._place(kept), self._name(kept)
+        culprit = Operand(0, f"result of {name}", made.dtype, (), "", None, Origin("factory", None, name, born))
+        says = f"the program says {made.dtype}; the kernel keeps the result in float32"
+        flow = [FlowStep(born, name, made.module, made.dtype, "float32", "value", said=says)]
         if copy is not None and self._place(copy) not in (site, born):
-            place = self._place(copy)
-            flow.append(FlowStep(place, self._name(copy), "", made.dtype, made.dtype, "value", said="rounded here"))
+            there = self._place(copy)
+            flow.append(FlowStep(there, self._name(copy), "", made.dtype, made.dtype, "value", said="rounded here"))
         met = "takes it before it is rounded" + (" (backward)" if self._phase(at) == "backward" else "")
         flow.append(FlowStep(site, self._name(at), node.module, "float32", node.dtype, "value", said=met))
-        call = Call(site, self._phase(at), self._name(at), node.op, node.module)
         return silent_finding(
             "DT206",
             kind,
-            call,
+            Call(site, self._phase(at), self._name(at), node.op, node.module),
             severity="warning",
             operands=(culprit,),
             flow=tuple(flow),
-            fix=self._fix(made.dtype, born),
+            fix=self._fix(made.dtype, born, kind),
             title=title,
             notes=(note,),
         )
 
-    def _fix(self, dtype: str, born: Place) -> Fix:
+    def _fix(self, dtype: str, born: Place, kind: str) -> Fix:
         recording = self.run.recording
         files = [f.file for p in recording.places for f in p.stack if f.user]
         edit = compiling.emulating(recording.text, files, self.region.name)
-        line = f"cast the value to float32 at {short(born)}, where it is made, so that no copy of it is rounded"
+        wider = f"cast the value to float32 at {short(born)}, where it is made, so that no copy of it is rounded"
         why = f"{_ADVICE}: its kernels then round to {dtype} where eager does"
-        return Fix("compile", born, one(edit) if edit is not None else (), edit is not None, why, (line,))
+        others = () if kind == "elided-cast" else (wider,)
+        return Fix("compile", born, one(edit) if edit is not None else (), edit is not None, why, others)
 
 
 _LINES = 4
@@ -248,7 +246,9 @@ def _kept_wide(run: Run, kept: Iterable[_Kept]) -> Iterator[Finding]:
     notes = [f"{len(kept)} results at {len(lines)} line{'s' if len(lines) > 1 else ''}; most at {_at(most[:_LINES])}"]
     decided = list(dict.fromkeys(k.place for k in kept if k.decides and k.place.stack))
     if decided:
-        notes.append(f"comparisons and roundings take those of {_at(decided[:_LINES])}: ties may fall otherwise than in eager")
+        some = _at(decided[:_LINES])
+        notes.append(f"comparisons and roundings take those of {some}: ties may fall otherwise than in eager")
+    said = "computed in float32, and used in the same kernel before it is rounded"
     operand = Operand(0, f"result of {name}", first.node.dtype, (), "", None, Origin("factory", None, name, most[0]))
     yield silent_finding(
         "DT206",
@@ -256,14 +256,12 @@ def _kept_wide(run: Run, kept: Iterable[_Kept]) -> Iterator[Finding]:
         Call(most[0], "forward", name, first.node.op, first.node.module),
         severity="note",
         operands=(operand,),
-        flow=(FlowStep(most[0], name, first.node.module, first.node.dtype, "float32", "value", said=(
-            "computed in float32, and used in the same kernel before it is rounded"
-        )),),
+        flow=(FlowStep(most[0], name, first.node.module, first.node.dtype, "float32", "value", said=said),),
         fix=None,
         count=len(kept),
         title=f"compiled code never rounds some {dtypes} results: its kernels keep them in float32",
         notes=notes,
-    )  # fmt: skip
+    )
 
 
 def _at(places: Iterable[Place]) -> str:

@@ -29,91 +29,89 @@ def _accepted(run: Run, region: Region) -> Iterator[Finding]:
         if not step.refused:
             continue
         place, mixed = graph.place_of(run.recording, step.place), [d for d in dict.fromkeys(step.given) if d in REAL]
-        name = quoted(step.op)
+        both = listed(mixed)
         computed = f"computes it in {step.dtype}" if step.dtype else "computes it"
+        said = f"{both} meet: eager refuses this, the compiler {computed}"
         yield silent_finding(
             "DT207",
             "accepted-mismatch",
             Call(place, "forward", step.op, step.refused, step.module),
             severity="note",
             operands=tuple(_operand(n, "operand", dtype, step.op, place) for n, dtype in enumerate(mixed)),
-            flow=(FlowStep(place, step.op, step.module, mixed[0], step.dtype, "value", said=(
-                f"{listed(mixed)} meet: eager refuses this, the compiler {computed}"
-            )),),
+            flow=(FlowStep(place, step.op, step.module, mixed[0], step.dtype, "value", said=said),),
             fix=Fix("cast", place, (), False, "cast one of them, so that the program also runs without torch.compile"),
-            title=f"{name} of {listed(mixed)} runs only because it is compiled: eager refuses it",
-        )  # fmt: skip
+            title=f"{quoted(step.op)} of {both} runs only because it is compiled: eager refuses it",
+        )
 
 
 def _other(run: Run, region: Region) -> Iterator[Finding]:
-    """Results whose dtype is not the one that eager gives: by decomposition, by a kernel, or by a fake kernel's word."""
+    """Results whose dtype is not the one that eager gives."""
     for step, computed in _computed(region):
         place, name = graph.place_of(run.recording, step.place), quoted(step.op)
+        said = f"the program says {step.dtype}; compiled code computes and returns {computed}"
         yield silent_finding(
             "DT207",
             "other-dtype",
             Call(place, "forward", step.op, None, step.module),
             severity="warning",
             operands=(_operand(0, f"result of {step.op}", computed, step.op, place),),
-            flow=(FlowStep(place, step.op, step.module, step.dtype, computed, "value", said=(
-                f"the program says {step.dtype}; compiled code computes and returns {computed}"
-            )),),
+            flow=(FlowStep(place, step.op, step.module, step.dtype, computed, "value", said=said),),
             fix=Fix("cast", place, (), False, f"cast the operands of {name} to {step.dtype} before it"),
             title=f"compiled {name} gives {computed} where eager gives {step.dtype}",
-        )  # fmt: skip
+        )
 
 
 def _computed(region: Region) -> Iterator[tuple[Step, str]]:
-    steps = {number: s for number, s in enumerate(region.steps)}
-    written: dict[int, str] = {}
-    for graph_ in region.graphs:
-        for node in graph_.nodes:
-            if node.step >= 0 and node.memory in REAL and node.dtype in REAL and node.memory != node.dtype:
-                if steps[node.step].dtype == node.dtype:
-                    written[node.step] = node.memory
-    for number, step in steps.items():
-        made = written.get(number, step.computed)
-        if step.dtype in REAL and made in REAL and made != step.dtype:
-            yield step, made
+    """The calls of the program whose result has another dtype in compiled code."""
+    written = {
+        node.step: node.memory
+        for made in region.graphs
+        for node in made.nodes
+        if node.step >= 0 and {node.memory, node.dtype} <= REAL and region.steps[node.step].dtype == node.dtype
+    }
+    for number, step in enumerate(region.steps):
+        computed = written.get(number, step.computed)
+        if step.dtype in REAL and computed in REAL and computed != step.dtype:
+            yield step, computed
 
 
 def _without_autocast(run: Run, region: Region) -> Iterator[Finding]:
     """Products that the forward keeps in float32 and the backward computes in 16 bits."""
-    forward: dict[int, list[Node]] = {}
-    for graph_ in region.graphs:
-        for node in graph_.nodes if graph_.phase == "forward" else ():
+    products: dict[str, dict[int, list[Node]]] = {"forward": {}, "backward": {}}
+    for made in region.graphs:
+        for node in made.nodes:
             if base(node.op) in _PRODUCTS and node.seq >= 0:
-                forward.setdefault(node.seq, []).append(node)
-    told: set[int] = set()
-    for graph_ in region.graphs:
-        for node in graph_.nodes if graph_.phase == "backward" else ():
-            made = forward.get(node.seq, [])
-            narrowed = base(node.op) in _PRODUCTS and node.dtype in HALF and made
-            if not narrowed or any(n.dtype in HALF for n in made) or made[0].place in told:
-                continue
-            told.add(made[0].place)
-            place = graph.place_of(run.recording, made[0].place)
-            step = region.steps[made[0].step] if made[0].step >= 0 else None
-            name = step.op if step is not None else base(made[0].op)
-            yield silent_finding(
-                "DT406",
-                "autocast-backward",
-                Call(place, "backward", name, node.op, made[0].module),
-                severity="warning",
-                operands=(_operand(0, f"result of {name}", made[0].dtype, name, place),),
-                flow=(
-                    FlowStep(place, name, made[0].module, made[0].dtype, made[0].dtype, "value", said=(
-                        f"the forward computes in {made[0].dtype}"
-                    )),
-                    FlowStep(place, name, made[0].module, made[0].dtype, node.dtype, "autocast", said=(
-                        f"its backward was compiled under the autocast around the region, and computes in {node.dtype}"
-                    )),
-                ),
-                fix=Fix("compile", place, (), False, (
-                    'set torch._functorch.config.backward_pass_autocast = "off" before compiling'
-                ), ("open the autocast inside the compiled function",)),
-                title=f"the compiled backward of {quoted(name)} computes in {node.dtype}, its forward in {made[0].dtype}",
-            )  # fmt: skip
+                products[made.phase].setdefault(node.seq, []).append(node)
+    narrowed: dict[int, tuple[Node, Node]] = {}
+    for seq, backward in products["backward"].items():
+        forward = products["forward"].get(seq, [])
+        narrow = next((n for n in backward if n.dtype in HALF), None)
+        if forward and narrow is not None and not any(n.dtype in HALF for n in forward):
+            narrowed.setdefault(forward[0].place, (forward[0], narrow))
+    yield from (_narrowed(run, region, *pair) for pair in narrowed.values())
+
+
+def _narrowed(run: Run, region: Region, wide: Node, narrow: Node) -> Finding:
+    place = graph.place_of(run.recording, wide.place)
+    name = region.steps[wide.step].op if wide.step >= 0 else base(wide.op)
+    kept = f"the forward computes in {wide.dtype}"
+    cast = f"its backward was compiled under the autocast around the region, and computes in {narrow.dtype}"
+    return silent_finding(
+        "DT406",
+        "autocast-backward",
+        Call(place, "backward", name, narrow.op, wide.module),
+        severity="warning",
+        operands=(_operand(0, f"result of {name}", wide.dtype, name, place),),
+        flow=(
+            FlowStep(place, name, wide.module, wide.dtype, wide.dtype, "value", said=kept),
+            FlowStep(place, name, wide.module, wide.dtype, narrow.dtype, "autocast", said=cast),
+        ),
+        fix=Fix("compile", place, (), False, _BACKWARD_OFF, ("open the autocast inside the compiled function",)),
+        title=f"the compiled backward of {quoted(name)} computes in {narrow.dtype}, its forward in {wide.dtype}",
+    )
+
+
+_BACKWARD_OFF = 'set torch._functorch.config.backward_pass_autocast = "off" before compiling'
 
 
 def _operand(index: int, name: str, dtype: str, op: str, place: Place) -> Operand:

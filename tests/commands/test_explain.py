@@ -42,6 +42,9 @@ KINDS = {
     "overflow",
     "gradient-dtype",
     "plan",
+    "kept-wide-discontinuous",
+    "other-dtype",
+    "autocast-backward",
 }
 
 

@@ -3,7 +3,7 @@ decompositions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -12,9 +12,7 @@ import torch
 from .. import private
 from ..calls import dtype_name, tensors_in
 from . import inductor
-
-Refuses = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], bool]
-"""Whether the kernel of an operator refuses these arguments for their dtypes."""
+from .ledger import Refuses
 
 
 class Refused(NamedTuple):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from ...records.compiled import Graph, Node, Region, Step
-from ...tables.compiled_operators import CASTS, FACTORIES, HALF, base
 from ...tables.operators import NAMED_CASTS
 from .inductor import Called
-from .kernels import WIDTH, Kernels, RawNode
+from .kernels import Kernels, RawNode
 from .ledger import Captured, Compiled
 
 PlaceOf = Callable[[tuple[tuple[str, int, str], ...]], int]
@@ -41,14 +39,22 @@ def region(captured: Captured, place_of: PlaceOf) -> Region:
 
 def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dict[str, int]]:
     last = {n.steps[-1]: n.dtype for n in captured.before.values() if n.steps and n.dtype}
-    steps, numbers = [], {}
+    steps: list[Step] = []
+    numbers: dict[str, int] = {}
     for node in captured.nodes:
         if node.op in ("input", "constant"):
             continue
         numbers[node.name] = len(steps)
         op = node.op.strip("_") or node.op
         steps.append(
-            Step(op, node.dtype, place_of(node.stack), _module(node.module), op in NAMED_CASTS, computed=last.get(node.name, ""))
+            Step(
+                op,
+                node.dtype,
+                place_of(node.stack),
+                _module(node.module),
+                op in NAMED_CASTS,
+                computed=last.get(node.name, ""),
+            )
         )
     return tuple(steps), numbers
 
@@ -59,7 +65,7 @@ def _module(path: str) -> str:
     >>> _module("L['self']._modules['layers'][0].mlp")
     'layers.0.mlp'
     """
-    text = re.sub(r"^L\['\w+'\]", "", path).replace("_modules", "").replace("_orig_mod", "")
+    text = re.sub(r"^L\['self'\]|^[LG](?=\[)", "", path).replace("_modules", "").replace("_orig_mod", "")
     return ".".join(re.findall(r"\w+", text))
 
 

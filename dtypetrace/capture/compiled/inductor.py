@@ -101,7 +101,12 @@ def called(node: Any) -> Called:
     """One node of a graph. ``meta`` has ``val`` in compiled graphs, ``example_value`` in captured ones."""
     op = "input" if node.op == "placeholder" else "constant" if node.op == "get_attr" else name_of(node.target)
     order: list[str] = []
-    text = str(torch.fx.map_arg((node.args, node.kwargs), lambda n: order.append(n.name) or "%"))
+
+    def take(argument: Any) -> str:
+        order.append(argument.name)
+        return "%"
+
+    text = str(torch.fx.map_arg((node.args, node.kwargs), take))
     meta = node.meta
     value = meta["val"] if "val" in meta else meta.get("example_value")
     modules = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}

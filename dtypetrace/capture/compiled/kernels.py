@@ -7,7 +7,7 @@ one has written it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...tables.compiled_operators import CASTS, EXACT, FACTORIES, HALF, VIEWS, base
@@ -151,5 +151,3 @@ class Kernels:
             and given is not None
             and WIDTH.get(given.dtype, 0) < WIDTH.get(node.dtype, 0)
         )  # fmt: skip
-
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,11 +51,16 @@ class Captured:
     """The compiled graphs as torch prints them, which its cache keeps, too."""
 
 
+Refuses = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], bool]
+"""Whether the kernel of an operator refuses these arguments for their dtypes."""
+
+
 class Ledger:
     """The regions that were compiled from :meth:`start` to :meth:`stop`."""
 
     def __init__(self) -> None:
         self.captured: list[Captured] = []
+        self.refuses: Refuses | None = None
         self.lost: dict[str, None] = {}
         """What is not in it, and why."""
 

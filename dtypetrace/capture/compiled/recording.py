@@ -11,8 +11,7 @@ from ...tables.compiled_operators import HALF
 from ...tables.dtypes import REAL
 from ..stacks import Places, file_named
 from . import eager, entries
-from .eager import Refuses
-from .ledger import Captured, Ledger, complete, kept_going
+from .ledger import Captured, Ledger, Refuses, complete, kept_going
 
 _Stack = tuple[tuple[str, int, str], ...]
 SECONDS = 60.0
@@ -37,8 +36,9 @@ class Reading:
     def _place(self, stack: _Stack) -> int:
         return self._known.get(stack, -1)
 
-    def regions(self, refuses: Refuses | None) -> tuple[Region, ...]:
-        """All regions that were compiled; equal ones once. ``refuses``: see :mod:`eager`."""
+    def regions(self) -> tuple[Region, ...]:
+        """All regions that were compiled; equal ones once."""
+        refuses = self._ledger.refuses
         complete(self._ledger, SECONDS, needed)
         found: dict[Region, None] = {}
         for captured in self._ledger.captured:

@@ -85,6 +85,46 @@ def mixtral_router_bfloat16():
     language_model(MixtralConfig(**SMALL, num_key_value_heads=2, num_local_experts=4, output_router_logits=True))
 
 
+class Block(nn.Module):
+    def __init__(self, n=32):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(n), nn.LayerNorm(n)
+        self.qkv, self.proj = nn.Linear(n, 3 * n), nn.Linear(n, n)
+        self.mlp = nn.Sequential(nn.Linear(n, 4 * n), nn.GELU(), nn.Linear(4 * n, n))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (s.view(b, t, 2, c // 2).transpose(1, 2) for s in self.qkv(self.ln1(x)).split(c, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.mlp(self.ln2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(64, 32), nn.Embedding(16, 32)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(32, 64, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(x).view(-1, 64), ids.roll(-1, 1).view(-1))
+
+
+@program
+def nanogpt_autocast():
+    train(GPT(), lambda m, ids: m(ids), tokens((4, 16)), autocast=BF16)
+
+
+@program
+def nanogpt_bfloat16():
+    train(GPT().to(BF16), lambda m, ids: m(ids), tokens((4, 16)))
+
+
 @program
 def gpt2_autocast():
     from transformers import GPT2Config
@@ -180,7 +220,12 @@ def convolutions_bfloat16():
 
 @program
 def convolutions_autocast_float16():
-    train(Convolutional(), lambda m, b: F.cross_entropy(m(b[0]).float(), b[1], label_smoothing=0.1), images(), autocast=HALF)
+    train(
+        Convolutional(),
+        lambda m, b: F.cross_entropy(m(b[0]).float(), b[1], label_smoothing=0.1),
+        images(),
+        autocast=HALF,
+    )
 
 
 class Activations(nn.Module):
@@ -252,7 +297,9 @@ def compiled_adamw_bfloat16():
 class Checkpointed(nn.Module):
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(32, 4, 64, 0.1, "gelu", batch_first=True) for _ in range(2)])
+        self.blocks = nn.ModuleList(
+            [nn.TransformerEncoderLayer(32, 4, 64, 0.1, "gelu", batch_first=True) for _ in range(2)]
+        )
 
     def forward(self, x):
         for block in self.blocks:

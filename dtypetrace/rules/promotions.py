@@ -21,7 +21,7 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
-from ..tables.operators import destination, flops, is_cast, is_move, result_bytes, writes
+from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, result_bytes, writes
 from . import ways
 from .at_use import birth_words
 from .case import cast_words, short
@@ -77,7 +77,9 @@ class _Walk:
         self.islands: set[int] = set()
         """Ops whose result is wide because the stream itself was cast, on purpose or by autocast."""
         for number, op in enumerate(run.ops):
-            if op.phase == "backward":
+            if op.aten == COMPILED:  # which of its operands meet inside was not seen
+                self.islands.add(number)
+            elif op.phase == "backward":
                 self._backward(number, op)
             elif op.phase in FORWARD and op.outputs and op.outputs[0] in REAL:
                 self._forward(number, op)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch.nn.utils.prune
 from compiled_programs import (
     AOT,
@@ -275,8 +276,11 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
 
 def test_nothing_is_claimed_of_what_is_inside(fresh_dynamo):
     """Operands of two dtypes come in, and a result in one of them out: which call decided that, nobody saw."""
-    with dtypetrace.trace() as trace:
+    with dtypetrace.trace(numerics=True) as trace:
         model = Around()
+        head = nn.Linear(64, 1).half()
+        loss = torch.compile(lambda p, t: F.mse_loss(p.float(), t), backend=EAGER)
+        loss(head(torch.randn(8, 64).half()), torch.rand(8, 1)).backward()
         compiled = torch.compile(lambda x, w: (x * w).sum(-1), backend=EAGER)
         for _ in range(3):
             compiled(torch.randn(64, 64).bfloat16(), torch.randn(64, 64))

@@ -276,19 +276,23 @@ def test_what_is_compiled_while_dynamo_is_not_yet_imported(inside):
 
 def test_nothing_is_claimed_of_what_is_inside(fresh_dynamo):
     """Operands of two dtypes come in, and a result in one of them out: which call decided that, nobody saw."""
+
+    @torch.compile(backend=EAGER)
+    def summed(x, w):
+        return (x * w).sum(-1)
+
     with dtypetrace.trace(numerics=True) as trace:
         model = Around()
         head = nn.Linear(64, 1).half()
         loss = torch.compile(lambda p, t: F.mse_loss(p.float(), t), backend=EAGER)
         loss(head(torch.randn(8, 64).half()), torch.rand(8, 1)).backward()
-        compiled = torch.compile(lambda x, w: (x * w).sum(-1), backend=EAGER)
         for _ in range(3):
-            compiled(torch.randn(64, 64).bfloat16(), torch.randn(64, 64))
+            summed(torch.randn(64, 64).bfloat16(), torch.randn(64, 64))
         step = torch.compile(model, backend=EAGER)
         step(torch.randn(4, 8))
     whole(trace)
     assert trace.findings == ()
-    (made,) = [e for e in trace.recording.events if e.op == "compiled <lambda>"]
+    (made,) = [e for e in trace.recording.events if e.op == "compiled summed"]
     assert (made.how, made.to, made.parents) == ("factory", "float32", ())
     assert {op.module for op in trace.recording.ops if op.op == "compiled Around"} == {"step"}
 

@@ -68,7 +68,8 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     with collected() as failed:
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
         operators = attempt("the operators", lambda: census.plain(recording), [])
-        covered = attempt("what was judged", lambda: coverage.plain(recording), {"work": {}, "not_judged": []})
+        nothing: dict[str, Any] = {"work": {}, "not_judged": []}
+        covered = attempt("what was judged", lambda: coverage.plain(recording), nothing)
     return {
         "schema": SCHEMA,
         "meta": to_plain(recording.meta),

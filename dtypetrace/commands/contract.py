@@ -74,7 +74,8 @@ class ContractCommand:
 
 def _read(file: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
     """The sections of a contract, and what its comments say of autocast. Raises UsageError where there is none."""
-    from ..compare.contract import ContractError, autocast_lines, parse
+    from ..compare.contract import autocast_lines, parse
+    from ..errors import ContractError
 
     try:
         written = file.read_text("utf-8")

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import TraceFileError, UsageError
 from . import arguments
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Runner:
         ended = subprocess.run(command, stdout=2 if shown else silent, stderr=silent, check=False)
         try:
             return saved.load(self.trace).recording
-        except (OSError, saved.TraceFileError) as error:
+        except (OSError, TraceFileError) as error:
             raise UsageError(
                 f"{self.asked['words'][0]} ended with status {ended.returncode} and left no trace: {error}"
             ) from None

@@ -60,7 +60,7 @@ class ShowCommand:
         output = arguments.writable("--output", options.output) if options.output else None
         form = "text" if output else options.format
         answer = repr(trace.what_if(dict(options.what_if))) if options.what_if else None
-        outputs: list[Callable[[], None]] = [(lambda: print(answer)) if answer else (lambda: _print(trace, form))]
+        outputs: list[Callable[[], object]] = [(lambda: print(answer)) if answer else (lambda: _print(trace, form))]
         if options.operators:
             outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
         if html:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -182,7 +183,7 @@ class Engine:
         call = ReferencedCall(self.shadows, func, kind, args, kwargs, out, tensors, before)
         if kind.chooses and (reference := self._reference_of(args[0])) is not None and self.measuring:
             self._add_above(number, (self.shadows.shadow(args[0]),))
-            self._chose(number, lambda: choices.compared(func, args, kwargs, out, reference))
+            self._chose(number, partial(choices.compared, func, args, kwargs, out, reference))
         if not call.made:
             if kind.counts:
                 self._counted(number, args[0], out)

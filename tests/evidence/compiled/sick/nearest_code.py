@@ -1,6 +1,6 @@
 """Vector quantisation in bfloat16, one-hot by comparison with the least distance: compiled, vectors get no code.
 
-kind: unrounded
+kind: kept-wide-discontinuous
 thread: pytorch/pytorch#195223
 """
 

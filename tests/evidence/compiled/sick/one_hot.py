@@ -1,6 +1,6 @@
 """A straight-through one-hot choice in bfloat16, by comparison with the largest weight: compiled, nothing is chosen.
 
-kind: unrounded
+kind: kept-wide-discontinuous
 thread: pytorch/pytorch#195223
 """
 

@@ -1,6 +1,6 @@
 """A set encoder in float16 that pools with amax: compiled, no row of the set equals the pooled one.
 
-kind: unrounded
+kind: kept-wide-discontinuous
 thread: pytorch/pytorch#186799
 """
 

@@ -1,6 +1,6 @@
 """The mean over all maxima of a row, in bfloat16: compiled, a row has no maximum.
 
-kind: unrounded
+kind: kept-wide-discontinuous
 thread: pytorch/pytorch#195214
 """
 

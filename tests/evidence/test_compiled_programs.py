@@ -1,0 +1,75 @@
+"""Programs that are wrong only when compiled are named with line and kind; healthy ones get no warning."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import programs
+import pytest
+import torch
+
+HERE = Path(__file__).parent / "compiled"
+SICK = sorted((HERE / "sick").glob("*.py"))
+QUICK = ("tie_count", "fake_quantise")
+"""The sample that is not exhaustive: compiling costs seconds."""
+HEALTHY = re.findall(r"^@program\ndef (\w+)", (HERE / "healthy.py").read_text("utf-8"), re.M)
+
+
+def _sampled(names, quick):
+    marks = lambda name: () if name in quick else pytest.mark.exhaustive
+    return [pytest.param(name, marks=marks(name)) for name in names]
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    threads = torch.get_num_threads()
+    torch._dynamo.reset()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_there_are_enough_of_both():
+    assert len(SICK) >= 12 and len(HEALTHY) >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _sampled([p.stem for p in SICK], QUICK))
+def test_a_sick_program_is_named_with_line_and_kind(name, tmp_path):
+    text = (HERE / "sick" / f"{name}.py").read_text("utf-8")
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(("# LINE", "# KEPT"))]
+    kind = re.search(r"^kind: (\S+)$", text, re.M)[1]
+    program = programs.run(tmp_path, text, name="example.py", numerics=True)
+    assert program.error is None
+    found = [f for f in program.findings if f.code in ("DT206", "DT207", "DT406") and f.kind != "kept-wide"]
+    assert [f.kind for f in found] == [kind]
+    assert found[0].site.line in lines and found[0].culprit.origin.line in lines
+    assert found[0].severity == ("note" if kind == "accepted-mismatch" else "warning")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _sampled([p.stem for p in SICK if "DTYPE, HEALTHY" in p.read_text("utf-8")], ()))
+def test_a_sick_program_is_sick_only_when_compiled(name, tmp_path):
+    """And, where a rounding is left out, healthy with the option that the finding advises."""
+    path = HERE / "sick" / f"{name}.py"
+    names = {"__name__": name}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), names)
+    dtype, measure = names["DTYPE"], names["measure"]
+    assert measure(False, dtype) <= names["HEALTHY"]
+    assert measure(True, dtype) >= names["SICK"]
+    if re.search(r"^kind: (unrounded|kept-wide|elided|saved)", names["__doc__"], re.M):
+        torch._dynamo.reset()
+        with torch._inductor.config.patch(emulate_precision_casts=True):
+            assert measure(True, dtype) <= names["HEALTHY"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _sampled(HEALTHY, ("activations_bfloat16",)))
+def test_a_healthy_program_gets_no_warning_from_the_ledger(name, tmp_path):
+    text = (HERE / "healthy.py").read_text("utf-8").replace('__name__ == "__main__"', "True")
+    text = text.replace("PROGRAMS[sys.argv[1]]()", f"PROGRAMS[{name!r}]()")
+    program = programs.run(tmp_path, text, name="example.py", numerics=True)
+    assert program.error is None
+    assert any(g.phase == "forward" for r in program.recording.regions for g in r.graphs)
+    found = [f for f in program.findings if f.code in ("DT206", "DT207", "DT406")]
+    assert [f for f in found if f.severity != "note"] == [] and len(found) <= 2

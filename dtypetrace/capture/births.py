@@ -106,7 +106,7 @@ class Births:
             source = outcome.source or outcome.dtypes[:1]
             return self.origins.event(outcome.event("cast", source, explicit=True))
         same = [t for t, d in zip(outcome.inputs, outcome.dtypes) if d is made]
-        if same and (decider(same).dim() or not outcome.wide):
+        if same and (same[decider(same)].dim() or not outcome.wide):
             return self._of_operand(outcome, same)
         if func is TO_COPY:
             return self._cast(outcome)
@@ -119,7 +119,7 @@ class Births:
     def _of_operand(self, outcome: Made, same: list[Tensor]) -> int:
         """Some operand already has the output's dtype: it promoted the narrower ones, if any."""
         made = outcome.made
-        mark = self.origins.adopt(decider(same), outcome.place, outcome.forward_op)
+        mark = self.origins.adopt(same[decider(same)], outcome.place, outcome.forward_op)
         if not (made.is_floating_point or made.is_complex):
             return mark.event
         dims = any(t.dim() for t in same)
@@ -332,7 +332,7 @@ class Births:
         place = self.recorder.place(thread, frame)
         operands = [t for t in tensors_in(args, kwargs) if t.dtype is out.dtype]
         if operands:
-            known = self.origins.mark_of(decider(operands), place)
+            known = self.origins.mark_of(operands[decider(operands)], place)
             return self.origins.mark(out, known.event, known.op)
         call: RunningCall = [func, args, kwargs, place, False]
         return self.origins.mark(out, self.birth(Made(func, (), (), out.dtype, place, -1, call), thread), -1)

@@ -13,7 +13,7 @@ from ..tables.dtypes import HALF, NARROW
 from ..tables.operators import FIXED_RESULTS, LIKES
 from . import private
 
-Tensor = torch.Tensor
+Tensor, Parameter = torch.Tensor, torch.nn.Parameter
 CAST_CALLS = frozenset(
     {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
 )
@@ -93,11 +93,20 @@ def tensors_in(args: Iterable[Any], kwargs: dict[str, Any] | None = None) -> lis
     return found
 
 
-def decider(tensors: Sequence[Tensor]) -> Tensor:
+def decider(tensors: Sequence[Tensor], agrees: bool = False) -> int:
     """Which of several tensors of one dtype decides the dtype of a result: the first that has dimensions, as a tensor
-    without any widens no other of its kind; where none has, the first."""
-    first = tensors[0]
-    return first if first.dim() or len(tensors) == 1 else next((t for t in tensors if t.dim()), first)
+    without any widens no other of its kind; where none has, the first.
+
+    ``agrees``: whether the operator refuses operands that differ. Then its weights decide: only what has their dtype
+    can be computed with them.
+    """
+    if len(tensors) == 1:
+        return 0
+    if agrees:
+        weights = (n for n, t in enumerate(tensors) if isinstance(t if t._base is None else t._base, Parameter))
+        if (weight := next(weights, None)) is not None:
+            return weight
+    return next((n for n, t in enumerate(tensors) if t.dim()), 0)
 
 
 def tensors_returned(result: Any, depth: int = 3) -> Iterator[Tensor]:

@@ -47,16 +47,17 @@ class RawInput(NamedTuple):
 class GrowingOp:
     """The growing form of :class:`records.Op`.
 
-    ``steady`` and ``forms`` are for ``Recorder._again``: the one dtype of all tensors of a call (None if they have
-    several), and the forms of the calls so far, by the types of the result and of the arguments. ``manner`` and
-    ``near`` are for numerics: how such calls are measured (``Values.manner``), and whether in every step.
+    ``steady``, ``forms`` and ``owner`` are for ``Recorder._again``: the one dtype of all tensors of a call (None if
+    they have several), the forms of the calls so far, by the types of the result and of the arguments, and the argument
+    that decides the result's dtype (``calls.decider``). ``manner`` and ``near`` are for numerics: how such calls are
+    measured (``Values.manner``), and whether in every step.
 
     In a trace of one step, the garbage collector's visits to new objects cost as much as making them. So an op is few
     objects that it visits: of plain tuples of numbers it lets go, and ops share ``forms``.
     """
 
     __slots__ = (
-        "number", "count", "steady", "forms", "manner", "near",
+        "number", "count", "steady", "forms", "owner", "manner", "near",
         "func", "op", "phase", "module", "place", "operands", "outputs", "autocast", "root", "of", "shape", "device",
         "peak", "uncached", "written", "named",
     )  # fmt: skip
@@ -64,6 +65,7 @@ class GrowingOp:
     count: int
     steady: torch.dtype | None
     forms: Forms
+    owner: int
     manner: int
     near: bool
     func: Any
@@ -195,10 +197,13 @@ def made_by(out: Any, kind: type) -> Sequence[Tensor | None]:
     return (out,) if kind is Tensor or kind is nn.Parameter else out if kind is tuple or kind is list else ()
 
 
+_AGREES = frozenset({"mm", "addmm", "linear", "convolution", "conv1d", "conv2d", "conv3d"})
+
+
 class Operator:
     """What is known about an operator."""
 
-    __slots__ = ("func", "name", "repeats", "mutable", "casts")
+    __slots__ = ("func", "name", "repeats", "mutable", "casts", "agrees")
 
     def __init__(self, func: Any) -> None:
         self.func = func
@@ -209,6 +214,8 @@ class Operator:
         self.repeats = overload and not self.casts and func is not LIFT_FRESH
         """Whether a call that is like an earlier one can take the short path. Casts cannot: they differ by more than
         their place. Nor can ``lift_fresh``: its argument may be a new tensor."""
+        self.agrees = self.name in _AGREES
+        """Whether it refuses weights of another dtype than that of what it computes with."""
         self.mutable = bool(overload and func._schema.is_mutable)
 
 

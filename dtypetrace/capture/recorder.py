@@ -248,7 +248,7 @@ class Recorder:
             if o is not None and o.dtype is not dtype:
                 return None
         accumulates = forward_op == ACCUMULATES
-        owner: Any = _current_node().variable if accumulates else args[form.tensors[0]]
+        owner: Any = _current_node().variable if accumulates else args[op.owner]
         other = accumulates and owner.dtype is not dtype
         marks = self.origins.marks
         mark = marks.get(id(owner))
@@ -362,7 +362,7 @@ class Recorder:
         op.peak = peak_of(inputs[0], outputs[0]) if func is TO_COPY and inputs else None
         op.shape = size_of(outputs[0]) if outputs else ()
         op.device = outputs[0].device if outputs else inputs[0].device if inputs else None
-        op.steady, op.forms, op.manner, op.near = None, NO_FORMS, UNMEASURED, True
+        op.steady, op.forms, op.owner, op.manner, op.near = None, NO_FORMS, 0, UNMEASURED, True
         op.number, op.count, op.uncached, op.written = len(self.ops), 1, "", ()
         self.ops.append(op)  # complete: an interrupt may come at once
         self.op_of[name] = op
@@ -405,14 +405,15 @@ class Recorder:
             return
         made = out.dtype
         alike = dtypes.count(made) == len(dtypes)
-        parent = origins.of(decider(inputs)) if inputs and alike else None
+        agrees = known.agrees and op.phase != "backward"
+        parent = origins.of(inputs[decider(inputs, agrees)]) if inputs and alike else None
         if parent is not None and made.is_floating_point and forward_op != ACCUMULATES:
             event = parent.event
         elif forward_op == ACCUMULATES and (gained := self._step_of_variable(made)) >= 0:
             event = gained
         else:
             outcome = Made(known.func, inputs, dtypes, made, op.place, op.module, call, forward_op)
-            event = self._settle(outcome, thread) if alike else self.births.decide(outcome)
+            event = self._settle(outcome, thread, agrees) if alike else self.births.decide(outcome)
         origins.mark(out, event, op.number)
 
     def _step_of_variable(self, made: torch.dtype) -> int:
@@ -422,9 +423,8 @@ class Recorder:
         owner = self.origins.of(variable)
         return owner.event if owner is not None and variable.dtype is made else -1
 
-    def _settle(self, outcome: Made, thread: Thread) -> int:
-        """The event that decided an output's dtype, where all operands have that dtype and the one that decides has
-        no mark."""
+    def _settle(self, outcome: Made, thread: Thread, agrees: bool) -> int:
+        """The event of an output's dtype, where all operands have it and the one that decides has no mark."""
         if not outcome.inputs:
             return self.births.birth(outcome, thread)
         made = outcome.made
@@ -432,7 +432,8 @@ class Recorder:
             return self.births.like(outcome)
         if outcome.func is LIFT_FRESH and self.origins.of(outcome.inputs[0]) is None:
             return self.births.birth(outcome, thread)  # numpy or Python values: made outside torch, first seen here
-        return self.origins.adopt(decider(outcome.inputs), outcome.place, outcome.forward_op).event
+        owner = outcome.inputs[decider(outcome.inputs, agrees)]
+        return self.origins.adopt(owner, outcome.place, outcome.forward_op).event
 
     def _shorten(
         self,
@@ -451,7 +452,8 @@ class Recorder:
         if known.mutable and (out is not args[form.tensors[0]] or key[1] == ACCUMULATES):
             return
         if all(o is None or type(o) in _PLAIN and o.dtype is dtype for o in made_by(out, type(out))):
-            op.steady = dtype
+            given = [args[i] for i in form.tensors]
+            op.steady, op.owner = dtype, form.tensors[decider(given, known.agrees and op.phase != "backward")]
             op.forms = one_more(op.forms, type(out), form)
             if self.values is not None:
                 op.manner = self.values.manner(known.func, args, dtype, op.phase)

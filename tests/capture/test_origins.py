@@ -120,6 +120,17 @@ BIRTHS = {
         "conversion tensor",
         "scale = torch.tensor(2.0)  #!\nx = torch.arange(8).view(2, 4) * scale",
     ),
+    # ---- weights that take no other dtype decide
+    "a layer's result": ("parameter weight", "net = nn.Linear(4, 4, bias=False)  #!\nx = net(torch.ones(2, 4))"),
+    "a layer's result, in a loop": (
+        "parameter weight",
+        "net = nn.Linear(4, 4, bias=False)  #!\nfor i in range(4):\n    x = net(torch.ones(2, 4))",
+    ),
+    "a convolution's result": (
+        "parameter weight",
+        "net = nn.Conv1d(1, 1, 1)  #!\nx = net(torch.ones(2, 1, 4)).squeeze(1)",
+    ),
+    "a norm's result is its input's": ("factory ones", "y = torch.ones(2, 4)  #!\nx = nn.LayerNorm(4)(y)"),
     # ---- the rest
     "reinterpreted": ("reinterpret view", "x = torch.ones(2, 4, dtype=torch.int32).view(torch.float32)  #!"),
     "default dtype": ("factory set_default_dtype", "torch.set_default_dtype(torch.float64)  #!\nx = torch.ones(2, 4)"),

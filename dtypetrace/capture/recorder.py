@@ -405,15 +405,15 @@ class Recorder:
             return
         made = out.dtype
         alike = dtypes.count(made) == len(dtypes)
-        agrees = known.agrees and op.phase != "backward"
-        parent = origins.of(inputs[decider(inputs, agrees)]) if inputs and alike else None
+        owner = inputs[decider(inputs, known.agrees and op.phase != "backward")] if inputs else None
+        parent = origins.of(owner) if owner is not None and alike else None
         if parent is not None and made.is_floating_point and forward_op != ACCUMULATES:
             event = parent.event
         elif forward_op == ACCUMULATES and (gained := self._step_of_variable(made)) >= 0:
             event = gained
         else:
             outcome = Made(known.func, inputs, dtypes, made, op.place, op.module, call, forward_op)
-            event = self._settle(outcome, thread, agrees) if alike else self.births.decide(outcome)
+            event = self._settle(outcome, thread, owner) if alike else self.births.decide(outcome)
         origins.mark(out, event, op.number)
 
     def _step_of_variable(self, made: torch.dtype) -> int:
@@ -423,16 +423,15 @@ class Recorder:
         owner = self.origins.of(variable)
         return owner.event if owner is not None and variable.dtype is made else -1
 
-    def _settle(self, outcome: Made, thread: Thread, agrees: bool) -> int:
+    def _settle(self, outcome: Made, thread: Thread, owner: Tensor | None) -> int:
         """The event of an output's dtype, where all operands have it and the one that decides has no mark."""
-        if not outcome.inputs:
+        if owner is None:
             return self.births.birth(outcome, thread)
         made = outcome.made
         if outcome.func in LIKE and not (made.is_floating_point or made.is_complex):
             return self.births.like(outcome)
         if outcome.func is LIFT_FRESH and self.origins.of(outcome.inputs[0]) is None:
             return self.births.birth(outcome, thread)  # numpy or Python values: made outside torch, first seen here
-        owner = outcome.inputs[decider(outcome.inputs, agrees)]
         return self.origins.adopt(owner, outcome.place, outcome.forward_op).event
 
     def _shorten(

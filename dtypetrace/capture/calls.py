@@ -13,7 +13,7 @@ from ..tables.dtypes import HALF, NARROW
 from ..tables.operators import FIXED_RESULTS, LIKES
 from . import private
 
-Tensor, Parameter = torch.Tensor, torch.nn.Parameter
+Tensor = torch.Tensor
 CAST_CALLS = frozenset(
     {Tensor.to, Tensor.type, Tensor.type_as, Tensor.float, Tensor.half, Tensor.bfloat16, Tensor.double}
 )
@@ -103,7 +103,9 @@ def decider(tensors: Sequence[Tensor], agrees: bool = False) -> int:
     if len(tensors) == 1:
         return 0
     if agrees:
-        weights = (n for n, t in enumerate(tensors) if isinstance(t if t._base is None else t._base, Parameter))
+        weights = (
+            n for n, t in enumerate(tensors) if isinstance(t if t._base is None else t._base, torch.nn.Parameter)
+        )
         if (weight := next(weights, None)) is not None:
             return weight
     return next((n for n, t in enumerate(tensors) if t.dim()), 0)

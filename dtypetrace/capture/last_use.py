@@ -21,7 +21,8 @@ class LastUse:
         computes = (op for op in ran if op.module >= 0 or op.phase in ("backward", "optimizer"))
         self._used = {operand[1] for op in computes for operand in op.operands}
         for refused in recorder.refusals.records:
-            self._used.update(known.event for known in (*refused.witnesses, *refused.model))
+            self._used.update(witness.event for witness in refused.witnesses)
+            self._used.update(parameter.event for parameter in refused.model)
 
     def event(self, weight: torch.Tensor) -> int:
         """The event that had decided a weight's dtype by then; -1 where none is known."""

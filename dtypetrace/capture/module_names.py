@@ -233,7 +233,9 @@ class Modules:
         beside = root.beside.values() if root is not None and root.ref() is top else ()
         parts = [("", top, True), *((path, module, False) for ref, path in beside if (module := ref()) is not None)]
         for path, module, deep in parts:
-            found = [(n, "parameter", p) for n, p in module.named_parameters(recurse=deep)]
+            found: list[tuple[str, str, torch.Tensor]] = [
+                (n, "parameter", p) for n, p in module.named_parameters(recurse=deep)
+            ]
             found += [(n, "buffer", b) for n, b in module.named_buffers(recurse=deep)]
             for name, holder, tensor in found:
                 if id(tensor) not in known:

@@ -10,6 +10,7 @@ import inspect
 import weakref
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
+from typing import Any
 
 from torch import nn
 
@@ -76,7 +77,7 @@ def runs_method_of(module: nn.Module, codes: Iterable[CodeType]) -> bool:
 
 def _is_method(kind: type, code: CodeType) -> bool:
     for base in kind.__mro__:
-        found = vars(base).get(code.co_name)
+        found: Any = vars(base).get(code.co_name)
         if found is not None and base is not nn.Module:
             found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
             return getattr(inspect.unwrap(found), "__code__", None) is code

@@ -11,7 +11,7 @@ from ..records import FORWARD, Edit, Input, Op, Place, Recording, Refused
 from ..records.text import ParsedFile
 from ..source import regions
 from ..source.expressions import assignments, last_part
-from ..tables.dtypes import DTYPES, HALF
+from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.operators import NAMED_CASTS, is_cast
 
 
@@ -39,10 +39,12 @@ def _weights(recording: Recording, op: Op) -> Iterator[Input]:
 
 
 def ran_under(recording: Recording, refused: Refused) -> Op | None:
-    """The last earlier run, under autocast, of a call that is refused without it; None where there is none."""
-    if refused.autocast or refused.phase not in FORWARD:
-        return None
-    return next((op for op in reversed(list(earlier(recording, refused))) if op.autocast), None)
+    """The last earlier run of a call that ran under autocast alone, and is refused without it; None where there is
+    none."""
+    runs = list(earlier(recording, refused)) if not refused.autocast and refused.phase in FORWARD else []
+    # with one operand, such as a transpose, it may be a part of the refused call itself
+    bare = any(not op.autocast and sum(i.dtype in FLOATING for i in op.inputs) > 1 for op in runs)
+    return next((op for op in reversed(runs) if op.autocast and not bare), None)
 
 
 def ran_in_forward(recording: Recording, refused: Refused) -> Op | None:

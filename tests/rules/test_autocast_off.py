@@ -165,6 +165,12 @@ y.sum().backward()
     assert programs.run(tmp_path, NET + decorated, name="decorated.py").error is None
 
 
+def test_what_ran_without_autocast_too_does_not_miss_it(tmp_path):
+    text = "net(x)\nwith torch.autocast('cpu', dtype=torch.bfloat16):\n    net(x)\nnet(x.bfloat16())\n"
+    _, f = finding(tmp_path, text)
+    assert not any("autocast" in words for words in (*f.notes, f.fix.why))
+
+
 def test_where_autocast_was_never_on_nothing_is_said_of_it(tmp_path):
     program, f = finding(
         tmp_path,

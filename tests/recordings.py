@@ -198,6 +198,7 @@ class Made:
     shape: tuple[int, ...] = (4, 4)
     trained: bool = False
     changed: bool = False
+    codes: bool = False
 
     def as_parameter(self, name: str, *, trained: bool = False, changed: bool = False) -> Made:
         return replace(self, name=name, holder="parameter", trained=trained, changed=changed)
@@ -292,7 +293,7 @@ class RecordingBuilder:
         witnesses = tuple(
             Witness(
                 n, arguments[n] if n < len(arguments) else f"operand {n}", m.dtype, m.shape, "cpu", m.event, m.producer, m.name, m.holder,
-                changed=m.changed, trained=m.trained,
+                changed=m.changed, trained=m.trained, codes=m.codes,
             )
             for n, m in enumerate(operands)
         )  # fmt: skip

@@ -20,6 +20,7 @@ from ..tables import refusals
 from ..tables.refusals import Refusal
 from . import private
 from .calls import dtype_name, op_name, shape_of
+from .coded import holds_codes
 from .holders import (
     Names,
     holder_of,
@@ -384,6 +385,7 @@ def _tensor_witness(
         passed=called,
         position=position,
         trained=holder == "parameter" and recorder.trains and _is_trained(recorder, value),
+        codes=holds_codes(value, recorder.modules.live_roots()),
     )
 
 

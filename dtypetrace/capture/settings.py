@@ -12,6 +12,7 @@ from ..records import Parameter, Plan, Shared, Trial
 from ..tables.refusals import canonical
 from . import private
 from .calls import dtype_name
+from .coded import is_quantised
 from .module_names import clean_name
 
 
@@ -35,8 +36,8 @@ def plan_of(
     with private.DisableTorchFunction(), private.DisableTorchDispatch():
         named = [(clean_name(n, model), p) for n, p in model.named_parameters()]
         modules = [(clean_name(n, model), m) for n, m in model.named_modules()]
-        floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not _is_quantised(p)]
-        quantised = list(dict.fromkeys(n.rpartition(".")[0] for n, p in named if _is_quantised(p)))
+        floating = [(n, p) for n, p in named if p.dtype.is_floating_point and not is_quantised(p)]
+        quantised = list(dict.fromkeys(n.rpartition(".")[0] for n, p in named if is_quantised(p)))
         trained = [(n, p) for n, p in floating if p.requires_grad]
         # not the program's request: another thread may be writing the gradients that this optimizer does not hold
         held = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer is not None else set()
@@ -112,22 +113,6 @@ def _shared(modules: Iterable[tuple[str, nn.Module]]) -> Iterable[Shared]:
 
 def _name(dtype: torch.dtype | None) -> str:
     return dtype_name(dtype) if dtype is not None else ""
-
-
-def _is_quantised(parameter: Any) -> bool:
-    """Whether weights are kept as integers, openly or inside a wrapper that shows the dtype it computes in."""
-    if not parameter.dtype.is_floating_point and not parameter.dtype.is_complex:
-        return True
-    if type(parameter) is nn.Parameter or not hasattr(parameter, "__tensor_flatten__"):
-        return False
-    try:
-        inner = [getattr(parameter, name) for name in parameter.__tensor_flatten__()[0]]
-    except Exception:  # a wrapper's own code may raise anything
-        return False
-    return any(
-        isinstance(t, torch.Tensor) and not t.dtype.is_floating_point and t.numel() >= parameter.numel() // 2
-        for t in inner
-    )
 
 
 def _stale(optimizer: Any, others: Iterable[nn.Module], named: list[tuple[str, nn.Parameter]]) -> tuple[str, ...]:

@@ -190,8 +190,8 @@ class Witness:
     (``attn_mask``)."""
     position: int = -1
     """That argument's position in the call, -1 where it was passed by name or is none."""
-    trained: bool = False
-    """Whether it is a parameter that requires a gradient in a run that has an optimizer."""
+    trained: bool = False  # a parameter that requires a gradient, in a run that has an optimizer
+    codes: bool = False  # its numbers only mean something together with a scale, or are several packed into one
 
 
 @dataclass(frozen=True, slots=True)

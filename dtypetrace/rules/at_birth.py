@@ -8,7 +8,7 @@ from .. import graph
 from ..records import Edit, Fix, Place
 from ..source import defaults, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
-from . import ways
+from . import options, ways, wide_weights
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, one, short, spell
 
@@ -17,7 +17,7 @@ def unknown(case: Case) -> Iterator[Fix]:
     """Where the run shows no dtype that would work, the words say so."""
     if not case.disagrees:
         why = f"{quoted(case.refused.op)} refuses {case.culprit.dtype}: choose another dtype here"
-        yield Fix("dtype", case.here, (), False, why, case.others)
+        yield Fix("dtype", case.here, (), False, why, options.others(case))
 
 
 def leaves_autocast(case: Case) -> Iterator[Fix]:
@@ -33,7 +33,7 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
         why = f"{made}: cast it to {case.born} here"
         yield Fix("cast", case.site, at_call, True, why, (birth_words(case.culprit, case.born),))
         return
-    yield Fix("dtype", body, one(edit), True, birth_words(case.culprit, case.born), case.others)
+    yield Fix("dtype", body, one(edit), True, birth_words(case.culprit, case.born), options.others(case))
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
@@ -54,7 +54,7 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         yield Fix("cast", case.site, edits, True, why, (back, *alone))
     yield from _set_back(case, made.place if made else case.site, alone)
     if not edits:
-        yield Fix("dtype", case.here, (), False, why, (*alone, *case.others))
+        yield Fix("dtype", case.here, (), False, why, (*alone, *options.others(case)))
 
 
 def _skipped(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
@@ -98,14 +98,17 @@ def library_value(case: Case) -> Iterator[Fix]:
         return
     own, wanted = editing.from_user(place), case.born
     called = expressions.called(case.recording.text, place)
+    if own.stack[0] in case.site.stack and not case.ran_before:
+        yield from _inside_running(case, own, called)
+        return
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
         # the library only passed on the cast that the program made
-        yield Fix("dtype", own, (edit,), True, birth_words(case.culprit, wanted), case.others)
+        yield Fix("dtype", own, (edit,), True, birth_words(case.culprit, wanted), options.others(case))
         return
     if case.origin.op == "from_pretrained":
         edit = editing.dtype_keyword(case.recording, own, wanted)
         why = f"load it as {wanted}, by the dtype argument of {called}(), or cast it after loading"
-        yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
+        yield Fix("dtype", own, one(edit), edit is not None, why, options.others(case))
         return
     a_class = called.rpartition(".")[2][:1].isupper()  # it makes the module, or an object that holds the tensor
     if case.origin.kind == "parameter":
@@ -117,7 +120,18 @@ def library_value(case: Case) -> Iterator[Fix]:
     why = f"cast {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"
-    yield Fix("dtype", own, one(edit), edit is not None, why, case.others)
+    yield Fix("dtype", own, one(edit), edit is not None, why, options.others(case))
+
+
+def _inside_running(case: Case, own: Place, called: str) -> Iterator[Fix]:
+    """A library's call that makes a value and is refused for it before it returns: autocast is put around the call."""
+    half = case.half
+    made = f"{called}() itself makes it {case.culprit.dtype} and did not return"
+    if not half or case.refused.autocast:
+        return
+    edits = one(wide_weights.region_around(case.recording, own.stack[0], half))
+    why = f"call {called}() under autocast, which casts where operands must agree: {made}"
+    yield Fix("autocast", own, edits, True, why, options.others(case))
 
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
@@ -181,7 +195,7 @@ def birth(case: Case) -> Iterator[Fix]:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
-    others = ("remove this cast", *case.others) if kind == "cast" else case.others
+    others = (*options.uncast(case), *options.others(case))
     yield Fix("dtype", case.here, one(edit), True, words, others)
 
 
@@ -194,6 +208,13 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
     by_itself = "with the optimizer's load_state_dict() instead, they would need no cast"
     if edit is not None:
         at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
-        yield Fix("dtype", case.here, (edit,), True, f"{loaded} where they are stored, {at}; {by_itself}", case.others)
+        yield Fix(
+            "dtype",
+            case.here,
+            (edit,),
+            True,
+            f"{loaded} where they are stored, {at}; {by_itself}",
+            options.others(case),
+        )
     why = f"{loaded} before they are given to the optimizer; {by_itself}"
-    yield Fix("dtype", case.here, (), False, why, case.others)
+    yield Fix("dtype", case.here, (), False, why, options.others(case))

@@ -10,7 +10,7 @@ from ..source import editing, expressions, operands
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
-from . import wide_weights
+from . import options, wide_weights
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
 
@@ -35,7 +35,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
 def autocast_was_on(case: Case) -> Iterator[Fix]:
     """A call that ran under autocast before runs under autocast again; a region that is off gets what it takes."""
     off, ran = case.off, case.ran_under
-    others = (case.at_site,) if case.at_site else ()
+    others = options.at_site(case)
     if off is not None and off.change:
         yield Fix("autocast", off.region, one(off.edit), True, f"{off.change}: {off.why}", others)
     elif off is None and ran is not None:
@@ -58,23 +58,24 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
 
     Weights that are trained in half are widened where that was decided.
     """
-    if not case.autocast or not case.witness.trained:
+    region_words = next(iter(options.autocast(case)), "")
+    if not region_words or not case.witness.trained:
         return
     if case.witness.dtype in HALF:
         edits: tuple[Edit, ...] = ()
         if case.born == "float32":
             edits = one(editing.at_birth(case.recording, case.origin.kind, case.here, "float32"))
         words = f"{birth_words(case.culprit, case.born)}, {short(case.here)}" if case.born else ""
-        place, why = case.here, case.autocast
+        place, why = case.here, region_words
     else:
         place, edits, words = case.site, _at_boundary(case), ""
         cast = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}: cast the other operand here, or "
-        why = cast + case.autocast if edits else case.autocast
+        why = cast + region_words if edits else region_words
         region = one(wide_weights.region_at(case.recording, place, case.half)) if not edits else ()
         if region:
-            yield Fix("autocast", place, region, True, why, tuple(other for other in (case.at_site,) if other))
+            yield Fix("autocast", place, region, True, why, options.at_site(case))
             return
-    alternatives = tuple(other for other in (words, case.at_site) if other)
+    alternatives = (*filter(None, (words,)), *options.at_site(case))
     yield Fix("cast" if edits else "plan", place, edits, bool(edits), why, alternatives)
 
 
@@ -86,8 +87,9 @@ def _at_boundary(case: Case) -> tuple[Edit, ...]:
         return ()
     other = others[0]
     call = case.site, case.refused.op, case.refused.module, other.argument, other.index
-    like = editing.at_call_like(case.recording, *call, (weight.argument, weight.index)) if not other.passed else None
-    return one(like or editing.at_call(case.recording, *call, weight.dtype, (other.passed, other.position)))
+    passed = other.passed, other.position
+    like = editing.at_call_like(case.recording, *call, weight, passed)
+    return one(like or editing.at_call(case.recording, *call, weight.dtype, passed))
 
 
 def integer_parameter(case: Case) -> Iterator[Fix]:
@@ -311,7 +313,7 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     chosen = f"it is updated in {case.culprit.dtype} on purpose ({short(case.here)})"
     why = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}: {chosen}"
-    yield Fix("cast", place, one(edit), edit is not None, why, case.others)
+    yield Fix("cast", place, one(edit), edit is not None, why, options.others(case))
 
 
 def handed_weights(case: Case) -> Iterator[Fix]:
@@ -322,7 +324,7 @@ def handed_weights(case: Case) -> Iterator[Fix]:
     if found is not None:
         is_now = f"{quoted(case.culprit.shown)} is {case.culprit.dtype}"
         why = f"{is_now}: cast all weights to {case.wanted} as they are handed over"
-        yield Fix("cast", found[0], (found[1],), True, why, case.others)
+        yield Fix("cast", found[0], (found[1],), True, why, options.others(case))
 
 
 def frozen_half(case: Case) -> Iterator[Fix]:

@@ -93,6 +93,16 @@ class Case:
         return not expressions.raises(self.recording.text, self.site.stack[0])
 
     @cached_property
+    def ran_before(self) -> bool:
+        """Whether this very line made the refused call before, so that the calls around it may have returned then."""
+        refused, site = self.refused, self.site.stack[:1]
+        past = self.recording.ops[: refused.after if refused.after >= 0 else None]
+        here = [(op, graph.place_of(self.recording, op.place).stack[:1] == site) for op in past]
+        while here and here[-1][1]:
+            here.pop()  # what the refused call itself ran before it was refused
+        return any(at and (op.op, op.module) == (refused.op, refused.module) for op, at in here)
+
+    @cached_property
     def writes_into(self) -> bool:
         """Whether the call writes into the culprit."""
         return is_destination(self.refused.op, self.witness.argument, self.witness.index)
@@ -174,24 +184,13 @@ class Case:
 
     def cast_like(self, other: Witness) -> tuple[Edit, ...]:
         """The edits that cast the same operands to the dtype of another one, whichever that is."""
-        like = other.argument, other.index
 
         def cast(w: Witness) -> Edit | None:
-            return editing.at_call_like(self.recording, *self.call_with(w), like)
+            return editing.at_call_like(self.recording, *self.call_with(w), other, (w.passed, w.position))
 
         return all_of(map(cast, (self.witness, *self.cast_with)))
 
-    # ------------------------------------------------------------ alternatives
-
-    @cached_property
-    def at_site(self) -> str:
-        """The alternative in the call itself, in words, with its disadvantage; empty where there is none."""
-        if not self.passed and not (self.reached and self.culprit.handed):
-            return ""
-        named = self.culprit.written or self.culprit.holder or self.witness.name
-        if not named and not self.cast_at_call(self.wanted or self.culprit.dtype):
-            return ""  # a container passes it on: the line shows no such operand
-        return _at_site(self)
+    # ------------------------------------------------------------ under autocast
 
     @cached_property
     def half(self) -> str:
@@ -201,11 +200,6 @@ class Case:
         floating = {w.dtype for w in refused.witnesses if w.dtype in FLOATING}
         meets = len(half) == 1 and floating - half == {"float32"}
         return next(iter(half)) if meets and refused.phase == "forward" and refused.wants == "agree" else ""
-
-    @cached_property
-    def autocast(self) -> str:
-        """The autocast region that would repair it, in words; empty where autocast would not."""
-        return _under_autocast(self)
 
     @cached_property
     def in_region(self) -> Place | None:
@@ -225,10 +219,6 @@ class Case:
         """The autocast region around this call that is off; None where there is none."""
         return autocast_off.switched_off(self.recording, self.refused)
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        return tuple(other for other in (self.autocast, self.at_site) if other)
-
 
 def wanted_dtype(refused: Refused, culprit: Operand, expected: str | None) -> str | None:
     """The dtype that an operand should have; None where the run shows none."""
@@ -241,49 +231,6 @@ def wanted_dtype(refused: Refused, culprit: Operand, expected: str | None) -> st
     if refused.wants == "float":
         return expected if expected in FLOATING else "float32"
     return {"integer": "int64", "bool": "bool"}.get(refused.wants, expected)
-
-
-def _at_site(case: Case) -> str:
-    refused, culprit = case.refused, case.culprit
-    writes = refused.op == "setitem" or refused.op.endswith("_")
-    if refused.code == "DT107" and case.witness.argument == "self" and writes:
-        stays = f"keep {quoted(culprit.shown)} in {culprit.dtype}"
-        return f"{stays}, and cast what is written into it to {culprit.dtype} ({short(case.site)})"
-    if case.writes_into:  # what the call writes would go into the cast copy
-        return ""
-    if culprit.holder not in ("parameter", "buffer") or not refused.module:
-        to = f" to {case.wanted}" if case.wanted else ""
-        return f"cast {quoted(culprit.shown)}{to} at the call ({short(case.site)}), which fixes only this call"
-    if case.origin.kind in ("parameter", "load"):
-        return ""
-    whole = all(p.dtype == culprit.dtype for p in refused.model)  # then casting one layer is not enough
-    scope = refused.module.partition(".")[0] if whole else refused.module
-    return f"cast all of {scope} to {case.wanted} after the model is made"
-
-
-def _under_autocast(case: Case) -> str:
-    """Where trained weights meet half precision: autocast computes in half and keeps the weights in float32.
-
-    A half weight has a resolution of 2**-8 or 2**-11 of its size; an update smaller than half of that is lost.
-    """
-    weight, half = next((w for w in case.refused.witnesses if w.trained), None), case.half
-    if weight is None or case.refused.autocast or not half:
-        return ""
-    region = f'torch.autocast("{weight.device.partition(":")[0]}", dtype={spell(half)})'
-    if weight.dtype == half:
-        why = f"because {weight.dtype} weights lose small updates"
-        return f"use float32 for the weights that you train, {why}, and run the forward under {region}"
-    if _half_elsewhere(case, half):
-        return ""
-    return f"run this under {region}, which leaves the trained weights in float32"
-
-
-def _half_elsewhere(case: Case, half: str) -> bool:
-    """Whether a float32 weight is among weights that are trained in half precision, or was half in this call before."""
-    if any(p.trained and p.dtype == half for p in case.refused.model):
-        return True
-    same = (o for o in autocast_off.earlier(case.recording, case.refused) if not o.autocast)
-    return any(i.holder == "parameter" and i.dtype == half for o in same for i in o.inputs)
 
 
 def all_of(edits: Iterable[Edit | None]) -> tuple[Edit, ...]:

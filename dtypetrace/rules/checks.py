@@ -20,9 +20,10 @@ from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import FORWARD, Edit, Fix, Frame, Input, Op, Place, Recording
 from ..source import decisions, operands, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import DTYPES, narrower
+from ..tables.dtypes import DTYPES, narrower, wider
 from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
+from . import coded
 from .case import Case, short
 
 MOST_OPS = 50_000
@@ -35,6 +36,8 @@ class Proposal:
 
     case: Case
     fix: Fix
+    known: Effect | None = None
+    """What it changes, where that does not follow from its edits."""
 
     @property
     def recording(self) -> Recording:
@@ -43,7 +46,7 @@ class Proposal:
     @cached_property
     def effect(self) -> Effect | None:
         """What the edits change in the recorded run; None where that is not known."""
-        return _effect(self.case, self.fix)
+        return self.known or _effect(self.case, self.fix)
 
     @cached_property
     def run(self) -> Replay | None:
@@ -113,6 +116,45 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
         if here is not None and (why := receivers.no_tensor(file, here)):
             return why
     return ""
+
+
+def its_value_was_made(proposal: Proposal) -> str:
+    """What an edit casts had been returned when the call was refused: the call that makes it was not still running."""
+    late = [e for e in proposal.fix.edits if _receiver(e) and still_running(proposal.case, e)]
+    if not late or len(late) < len(proposal.fix.edits):  # an operand is cast beside the result
+        return ""
+    return f"{late[0].before} did not return: {quoted(proposal.case.refused.op)} was refused inside it"
+
+
+def still_running(case: Case, edit: Edit) -> bool:
+    """Whether a call in the text of an edit was running when another was refused in it, which had never run before."""
+    return any(_within(frame, edit) for frame in case.site.stack) and not case.ran_before
+
+
+def it_keeps_the_digits(proposal: Proposal) -> str:
+    """No edit widens what the same expression has just rounded to fewer digits."""
+    recording = proposal.recording
+    for edit in proposal.fix.edits:
+        ends = {e.place: e.to for e in recording.events if e.how == "cast"} if _receiver(edit) else {}
+        here = (to for n, to in ends.items() if _ends_with(graph.place_of(recording, n), edit))
+        last = next((to for to in here if wider(_cast_to(proposal.case, edit), to)), "")
+        if last:
+            return f"{edit.before} rounds to {last} first"
+    return ""
+
+
+def _ends_with(place: Place, edit: Edit) -> bool:
+    """Whether the text that an edit casts ends with the call at a place."""
+    frame = next(iter(place.stack), None)
+    return frame is not None and frame.file == edit.file and (frame.end_line, frame.end_column) == edit.end
+
+
+def it_casts_no_codes(proposal: Proposal) -> str:
+    """Packed or scaled numbers are not cast: their module decodes them."""
+    case = proposal.case
+    if proposal.fix.kind == "call" or not coded.holds_codes(case.recording, case.witness):
+        return ""
+    return f"{quoted(case.culprit.shown)} holds codes, which a cast does not decode"
 
 
 def it_spares_variables(proposal: Written) -> str:
@@ -207,17 +249,47 @@ def refused_in(run: Replay) -> str:
     return f"{quoted(op.op)} at {short(graph.place_of(run.recording, op.place))} would refuse it" if op else ""
 
 
+def it_fits_the_line(proposal: Proposal) -> str:
+    """A cast in the refused call suits every module that runs the same line: a literal there is one dtype for all."""
+    case, effect = proposal.case, proposal.effect
+    cast = next(iter(effect.casts.values()), "") if effect is not None else ""
+    if not cast or any(re.search(r"\.dtype\)\s*$", edit.after) for edit in proposal.fix.edits):
+        return ""
+    for op in other_modules(case):
+        weights = {i.dtype for i in op.inputs if i.holder == "parameter"}
+        if case.refused.wants == "agree" and not op.autocast and weights and cast not in weights:
+            return f"{op.module} runs this line, too, with {' and '.join(sorted(weights))} weights"
+    return ""
+
+
+def other_modules(case: Case) -> list[Op]:
+    """The calls of the refused line by other modules, one for each: a line of a forward that several layers share."""
+    if not case.refused.module:
+        return []
+    here = (op for op in case.recording.ops if _place(case, op.place).stack[:1] == case.site.stack[:1])
+    found = {op.module: op for op in here if op.op == case.refused.op and op.module != case.refused.module}
+    return list(found.values())
+
+
+OF_DTYPES: tuple[Check, ...] = (
+    it_keeps_what_is_trained,
+    it_fits_the_line,
+    it_is_not_refused_again,
+    nothing_else_is_refused,
+)
+"""What is asked of a change, however it is written."""
 CHECKS: tuple[Check, ...] = (
     it_parses,
     its_names_exist,
     it_casts_a_tensor,
+    its_value_was_made,
+    it_keeps_the_digits,
+    it_casts_no_codes,
     it_spares_variables,
-    it_keeps_what_is_trained,
-    it_is_not_refused_again,
-    nothing_else_is_refused,
+    *OF_DTYPES,
 )
 """In the order in which they run."""
-FORBIDDING: tuple[Check, ...] = (it_spares_variables, it_keeps_what_is_trained)
+FORBIDDING: tuple[Check, ...] = (it_casts_no_codes, it_spares_variables, it_keeps_what_is_trained)
 """What no run can make good: ``fix`` does not even try what these object to."""
 
 
@@ -234,6 +306,19 @@ def objection(case: Case, fix: Fix) -> str:
         return f"{quoted(case.refused.op)} would raise {case.refused.in_vain}"
     proposal = Proposal(case, fix)
     return next((why for check in CHECKS if (why := check(proposal))), "")
+
+
+def objection_to(case: Case, effect: Effect) -> str:
+    """Why a change must not be advised, with whatever edits; empty where it may be."""
+    proposal = Proposal(case, Fix("dtype", case.here, (), False, ""), effect)
+    return next((why for check in OF_DTYPES if (why := check(proposal))), "")
+
+
+def born_as(case: Case, place: Place, dtype: str) -> Effect:
+    """What changes if everything that got the culprit's dtype at a place is made in another dtype."""
+    events = enumerate(case.recording.events)
+    born = (n for n, e in events if e.to == case.culprit.dtype and _place(case, e.place) == place)
+    return Effect(_of_births(case, dict.fromkeys(born, dtype)))
 
 
 def done(case: Case, fix: Fix) -> tuple[str, ...]:
@@ -368,11 +453,13 @@ def _limit_written(case: Case, edit: Edit) -> float | None:
 def _cast_to(case: Case, edit: Edit) -> str:
     """The dtype that an edit of the refused call casts to; empty where the text does not say."""
     named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
-    dtype = named[1].rpartition(".")[2] if named else ""
-    if dtype != "dtype" or named is None:
+    if named is None:
+        return ""
+    like, _, dtype = named[1].rpartition(".")
+    if dtype in DTYPES:
         return dtype
-    like = named[1].rpartition(".")[0]
-    return next((w.dtype for w in case.refused.witnesses if _written(case, w.index) == like), "")
+    operand = (w.dtype for w in case.refused.witnesses if dtype == "dtype" and _written(case, w.index) == like)
+    return next(operand, case.wanted or "")  # else a name of the program's own, which had the wanted dtype
 
 
 def _written(case: Case, index: int) -> str:

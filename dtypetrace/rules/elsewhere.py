@@ -8,6 +8,7 @@ are right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..records import Edit, Fix, Place
@@ -115,11 +116,12 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
 def like_the_other(case: Case) -> Iterator[Fix]:
     """The operand is cast in the refused call to the dtype of the other operand, whichever dtype that is."""
     wanted, witness = target(case), case.witness
-    if wanted is None or case.writes_into or witness.passed:
+    if wanted is None or case.writes_into:
         return
     other = next((w for w in case.refused.witnesses if w.dtype == wanted and w.index != witness.index), None)
     edits = case.cast_like(other) if other is not None else ()
-    like = edits[0].after.rpartition(".to(")[2].rstrip(")") if edits else "the dtype of the other operand"
+    named = re.findall(r"[\w.]+\.dtype\b", edits[0].after) if edits else []
+    like = named[-1] if named else "the dtype of the other operand"
     why = f"cast {quoted(case.culprit.shown)} to {like} at the call"
     yield Fix("cast", case.site, edits, True, why)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import graph
 from ..records import Recording, Refused, Ruling
-from . import culprits
+from . import coded, culprits
 from .findings import cause
 
 
@@ -12,6 +12,8 @@ def ruling(recording: Recording, refused: Refused) -> Ruling:
     """The ruling on one refusal: the same that its finding will state."""
     expected = culprits.verdict(recording, refused).expected
     culprit = culprits.culprit(refused, expected)
+    if culprit is not None and coded.holds_codes(recording, culprit):
+        culprit = None  # cast codes are other numbers
     causes = {
         w.index: cause(graph.origin(recording, w.event, expected, w.name or None), w.name) for w in refused.witnesses
     }

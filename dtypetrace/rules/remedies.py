@@ -13,7 +13,7 @@ from functools import partial
 
 from ..parts import attempt
 from ..records import Fix
-from . import at_birth, at_use, checks, elsewhere, fused_paths, library_ways
+from . import at_birth, at_use, checks, coded, elsewhere, fused_paths, library_ways, options
 from .case import Case
 from .case import short as short
 
@@ -21,6 +21,7 @@ Strategy = Callable[[Case], Iterable[Fix]]
 
 STRATEGIES: tuple[Strategy, ...] = (
     fused_paths.fused_path,
+    coded.codes,
     at_use.half_gradients,
     at_use.autocast_was_on,
     at_use.trained_under_autocast,
@@ -41,6 +42,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.handed_weights,
     at_use.frozen_half,
     at_birth.ready_table,
+    options.needless,
     at_birth.birth,
 )
 """What a finding may show, in the order in which they are tried."""
@@ -58,8 +60,9 @@ FURTHER: tuple[Strategy, ...] = (
 )
 """What ``fix`` tries after all the others; a finding shows only casts in the refused call (``_shown``)."""
 
-FINAL: frozenset[Strategy] = frozenset({at_use.scalar_limit, at_use.kept_wide})
-"""Nothing else may be tried after these: a number has no dtype to change, and an average must not be narrowed."""
+FINAL: frozenset[Strategy] = frozenset({coded.codes, at_use.scalar_limit, at_use.kept_wide})
+"""Nothing else may be tried after these: codes are not cast, a number has no dtype to change, and an average
+must not be narrowed."""
 
 
 @dataclass(frozen=True, slots=True)

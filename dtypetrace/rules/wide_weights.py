@@ -154,6 +154,13 @@ def under(recording: Recording, site: Place, region: str) -> Edit | None:
     return editing.under(recording, call, region) if call is not None else None
 
 
+def region_around(recording: Recording, call: Frame, dtype: str) -> Edit | None:
+    """The edit that puts a call under autocast; None where the program has an autocast region of its own."""
+    if any(op.autocast for op in recording.ops):
+        return None
+    return editing.under(recording, call, _autocast(recording, dtype))
+
+
 def _autocast(recording: Recording, dtype: str) -> str:
     return f'torch.autocast("{_device(recording)}", dtype=torch.{dtype})'
 

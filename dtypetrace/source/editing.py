@@ -1,6 +1,6 @@
 """Source edits that change a dtype where it was decided. Text only: nothing here runs or writes anything.
 
-A cast is written by ``_append_cast`` and ``_cast_text``, another ``dtype=`` by ``_in_factory_call`` and
+A cast is written by ``_append_cast`` and ``cast_text``, another ``dtype=`` by ``_in_factory_call`` and
 ``_change_cast``. Each edit replaces one expression of the user's file and leaves everything around it unchanged. Where
 the recording has no text for a place, or the right change does not follow from the text, there is no edit.
 """
@@ -11,10 +11,11 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..records import Edit, Frame, Place, Recording
+from ..records import Edit, Frame, Place, Recording, Witness
 from ..records.text import ParsedFile
+from ..tables.dtypes import FLOATING
 from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
-from . import copies, decisions, expressions, operands
+from . import copies, decisions, dtype_names, expressions, operands
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
@@ -49,7 +50,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
     if spot is None:
         return None
     if kind in ("promotion", "autocast"):
-        return _append_cast(spot, spot.node, cast_text(spot.file, wanted))
+        return _cast(recording, spot, spot.node, wanted)
     if not isinstance(spot.node, ast.Call):
         return None
     if kind in ("factory", "conversion", "worker", "parameter"):
@@ -81,7 +82,7 @@ def _at_result(recording: Recording, place: Place, wanted: str, written: str) ->
     spot = _spot(recording, place)
     if spot is None:
         return None
-    return _append_cast(spot, spot.node, f".to({written})" if written else cast_text(spot.file, wanted))
+    return _cast(recording, spot, spot.node, wanted, written)
 
 
 def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str] | None:
@@ -100,6 +101,13 @@ def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str]
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts what the user's nearest own line gets from a library; that may also be a module."""
     return at_birth(recording, "promotion", from_user(place), wanted)
+
+
+def names_variable(recording: Recording, place: Place) -> bool:
+    """Whether a cast takes its dtype from a variable, which may be a setting of the whole program."""
+    spot = _spot(recording, place)
+    named = expressions.dtype_argument(spot.node) if spot is not None and isinstance(spot.node, ast.Call) else None
+    return named is not None and not decisions.spelled(named)
 
 
 def uncast(recording: Recording, place: Place) -> Edit | None:
@@ -211,24 +219,32 @@ def at_call(
     operand = _operand(recording, spot.frame, op, module, argument, index, passed)
     if operand is None or isinstance(operand, _NO_VALUES):
         return None
-    return _append_cast(spot, operand, cast_text(spot.file, wanted))
+    return _cast(recording, spot, operand, wanted)
 
 
 def at_call_like(
-    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, other: tuple[str, int]
-) -> Edit | None:
+    recording: Recording, place: Place, op: str, module: str, argument: str, index: int, other: Witness,
+    passed: tuple[str, int] = ("", -1),
+) -> Edit | None:  # fmt: skip
     """The edit that casts an operand to the dtype of another operand of the same call, whichever dtype that is: for a
-    line that runs in two dtypes. ``other`` is the other's argument and index. None where it has no name of its own in
-    the call."""
+    line that runs in two dtypes. None where the other one has no name of its own there. Arguments as for
+    :func:`at_call`."""
     spot = _spot(recording, place)
     if spot is None or is_destination(op, argument, index):
         return None
-    operand = operands.operand_node(recording.text, spot.frame, op, module, argument, index)
-    like = operands.operand_node(recording.text, spot.frame, op, module, *other)
-    name = expressions.dotted(like) if like is not None else None
-    if operand is None or name is None or isinstance(operand, _NO_VALUES):
+    operand = _operand(recording, spot.frame, op, module, argument, index, passed)
+    like = operands.operand_node(recording.text, spot.frame, op, module, other.argument, other.index)
+    name = expressions.dotted(like) if like is not None else _weight_of(spot.node, module, other.name)
+    if operand is None or not name or isinstance(operand, _NO_VALUES):
         return None
-    return _append_cast(spot, operand, f".to({name}.dtype)")
+    return _cast(recording, spot, operand, other.dtype, f"{name}.dtype")
+
+
+def _weight_of(node: ast.expr, module: str, name: str) -> str:
+    """The weight of the module that is called, as the program would write it: ``self.proj.weight``."""
+    called = (expressions.dotted(node.func) or "") if isinstance(node, ast.Call) else ""
+    own = called and called.rpartition(".")[2] == module.rpartition(".")[2]
+    return f"{called}.weight" if own and name.rpartition(".")[2] == "weight" else ""
 
 
 def at_callers(
@@ -249,7 +265,7 @@ def at_callers(
     for outer, node in operands.callers(recording.text, place, operand, module):
         file = recording.text.parsed(outer.stack[0].file)
         if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
-            edit = _append_cast(_Spot(outer.stack[0], file, node), node, cast_text(file, wanted))
+            edit = _cast(recording, _Spot(outer.stack[0], file, node), node, wanted)
             if edit is not None:
                 yield outer, edit
 
@@ -334,7 +350,7 @@ def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:
         statement = spot.file.parents.get(statement)
     if spot is None or not isinstance(statement, ast.Return) or isinstance(statement.value, (ast.Tuple, type(None))):
         return None
-    return _append_cast(spot, statement.value, cast_text(spot.file, wanted))
+    return _cast(recording, spot, statement.value, wanted)
 
 
 # ---------------------------------------------------------------- how a line uses a value
@@ -423,11 +439,12 @@ def _in_factory_call(
         return _named(recording, place, spot, own, wanted)
     takes_dtype = expressions.last_part(call.func) in TAKES_DTYPE and all(k.arg is not None for k in call.keywords)
     if method_only or not takes_dtype or not torch:
-        return _append_cast(spot, call, cast_text(spot.file, wanted))
+        return _cast(recording, spot, call, wanted)
     segment = spot.file.segment(call)
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
-    return _edit(spot, call, f"{inside}{comma}dtype={torch}.{wanted}{segment[len(inside) :]}")
+    named = _dtype_text(recording, spot, call, wanted)
+    return _edit(spot, call, f"{inside}{comma}dtype={named}{segment[len(inside) :]}")
 
 
 def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
@@ -435,8 +452,8 @@ def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call
     torch = torch_name(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
-        method = cast_text(spot.file, wanted).removeprefix(".")
-        return _edit(spot, call, _owner(spot.file, call, name) + method) if method else None
+        text = _to(spot, _dtype_text(recording, spot, call, wanted), wanted)
+        return _edit(spot, call, _owner(spot.file, call, f".{name}") + text) if text else None
     if not torch:
         return None
     given = expressions.arguments(call)
@@ -445,7 +462,41 @@ def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call
     named = literal or (expressions.dtype_argument(call) if name in ("to", "type") else by_name)
     if named is None:
         return None
-    return _edit(spot, named, f"{torch}.{wanted}") if literal else _named(recording, place, spot, named, wanted)
+    if literal is not None:
+        return _edit(spot, literal, _dtype_text(recording, spot, call, wanted))
+    return _named(recording, place, spot, named, wanted)
+
+
+def _dtype_text(recording: Recording, spot: _Spot, node: ast.expr, wanted: str) -> str:
+    """A dtype as the program itself names it where a node stands, else a literal; empty where it imports no torch."""
+    torch = torch_name(spot.file)
+    own = dtype_names.name_of(recording, spot.file, spot.frame.file, node, wanted)
+    return own or (f"{torch}.{wanted}" if torch else "")
+
+
+def _to(spot: _Spot, named: str, wanted: str) -> str:
+    return f".to({named})" if named else cast_text(spot.file, wanted)
+
+
+def _cast(recording: Recording, spot: _Spot, node: ast.expr, wanted: str, written: str = "") -> Edit | None:
+    """The edit that casts an expression. A cast with which it ends is changed: a second one would round twice.
+
+    ``written``: the dtype as the program is to write it, where that is known.
+    """
+    named = written or _dtype_text(recording, spot, node, wanted)
+    text = _to(spot, named, wanted)
+    last = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    if not isinstance(node, ast.Call) or wanted not in FLOATING:
+        return _append_cast(spot, node, text)
+    if CAST_METHODS.get(last) in FLOATING and not expressions.arguments(node):
+        return _edit(spot, node, _owner(spot.file, node, f".{last}") + text)
+    had = expressions.dtype_argument(node) if last == "to" else None
+    literal = had is not None and decisions.spelled(had) in FLOATING
+    if had is None or not literal and (not named or decisions.spelled(ast.parse(named, mode="eval").body)):
+        return _append_cast(spot, node, text)  # no literal is written over a variable
+    file = spot.file
+    before, after = file.between(file.start(node), file.start(had)), file.between(file.end(had), file.end(node))
+    return _edit(spot, node, f"{before}{named}{after}")
 
 
 def _append_cast(spot: _Spot, node: ast.expr, cast: str) -> Edit | None:

@@ -20,7 +20,7 @@ def no_tensor(file: ParsedFile, node: ast.expr) -> str:
     What shows it: an attribute that no tensor has, a text as key, its result unpacked into several names.
     """
     shown = file.segment(node) or "it"
-    if isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set, ast.DictComp, ast.ListComp, ast.Constant)):
+    if _gives_no_tensor(file, node):
         return f"{shown} is no tensor"
     above = file.parents.get(node)
     if isinstance(above, (ast.Attribute, ast.Subscript)) and (why := _foreign(above)):
@@ -33,12 +33,54 @@ def no_tensor(file: ParsedFile, node: ast.expr) -> str:
         name, bound = expressions.dotted(above.targets[0]), file.end(above)
     if name is None:
         return ""
+    given = _only_value(file, node, name)
+    if given is not None and _gives_no_tensor(file, given):
+        return f"{name} holds tensors but is not one: it is {file.segment(given)}"
     uses = list(_uses(file, node, name, bound))
     if any(_of_module(file, use) for use in uses):
         return ""
     found = (_foreign(above) for use in uses if (above := file.parents.get(use)) is not None)
     why = next(filter(None, found), "")
     return f"{name} holds tensors but is not one: {why}" if why else ""
+
+
+_DISPLAYS = (
+    ast.Dict, ast.List, ast.Tuple, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.Constant,
+    ast.JoinedStr, ast.Lambda,
+)  # fmt: skip
+"""Expressions whose value is a container, a number or a text."""
+_BUILTINS = frozenset(
+    "tuple list dict set frozenset map filter zip enumerate sorted reversed range len int float str".split()
+)
+_SEVERAL = frozenset(
+    "split chunk unbind tensor_split hsplit vsplit dsplit split_with_sizes topk sort kthvalue cummax cummin svd qr "
+    "eigh meshgrid items keys values tolist numpy item size state_dict named_parameters parameters".split()
+)
+"""Methods, and functions of torch, that give several tensors, or something that is none."""
+
+
+def _gives_no_tensor(file: ParsedFile, node: ast.expr) -> bool:
+    """Whether an expression's own form says that its value is no tensor."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, _DISPLAYS)
+    if isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:
+        return True
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _SEVERAL:
+        return True
+    functions = [
+        n for n in ast.walk(file.tree) if isinstance(n, ast.FunctionDef) and n.name == expressions.last_part(node.func)
+    ]
+    returned = (
+        [n.value for f in functions for n in ast.walk(f) if isinstance(n, ast.Return)] if len(functions) == 1 else []
+    )
+    return bool(returned) and all(isinstance(value, _DISPLAYS) for value in returned)
+
+
+def _only_value(file: ParsedFile, near: ast.expr, name: str) -> ast.expr | None:
+    """What a name is assigned in the function around an expression, if that is done once."""
+    found = expressions.assignments_in(expressions.function_around(file, near), name)
+    targets = [t for n in found for t in (n.targets if isinstance(n, ast.Assign) else [n.target])]
+    return found[0].value if len(found) == 1 and list(map(expressions.dotted, targets)) == [name] else None
 
 
 def _uses(file: ParsedFile, node: ast.expr, name: str, at: Position) -> Iterator[ast.expr]:

@@ -11,12 +11,21 @@ from dtypetrace import rules
 from dtypetrace.records import Frame, Parameter, Place, Recording
 
 
-def refused(library: str, function: str, *, at: str = "born", half: str = "float16", code: str = "DT101") -> Recording:
-    """A half value meets float32 weights; a frame of the library stands where it was born, or where it is refused."""
+def refused(
+    library: str,
+    function: str,
+    *,
+    at: str = "born",
+    half: str = "float16",
+    code: str = "DT101",
+    weights: str = "float32",
+) -> Recording:
+    """A value meets weights, one of them in half; a frame of the library stands where it was born, or where it is refused."""
     b = RecordingBuilder()
-    x = b.made(half, "cast", explicit=True, text="x = «make()»")
-    weight = b.made("float32", "parameter").as_parameter("weight", trained=code == "DT116")
-    model = tuple(Parameter(f"{n}.weight", "float32", 99, weight.event) for n in range(3))
+    given, held = ("float32", half) if weights == half else (half, "float32")
+    x = b.made(given, "cast", explicit=True, text="x = «make()»")
+    weight = b.made(held, "parameter").as_parameter("weight", trained=code == "DT116")
+    model = tuple(Parameter(f"{n}.weight", held, 99, weight.event) for n in range(3))
     b.refused("linear", x, weight, code=code, model=model, text="net(«x»)")
     b.line("«other()»")
     recording = b.recording
@@ -45,9 +54,14 @@ def ways(recording: Recording) -> str:
     ],
 )
 def test_the_function_that_the_library_has_for_it_is_named(library, function, at, word):
-    assert word in ways(refused(library, function, at=at))
-    assert word not in ways(refused("another", function, at=at))
-    assert word not in ways(refused(library, function, at="elsewhere"))
+    weights = "float16" if word == "upcast_vae" else "float32"
+    assert word in ways(refused(library, function, at=at, weights=weights))
+    assert word not in ways(refused("another", function, at=at, weights=weights))
+    assert word not in ways(refused(library, function, at="elsewhere", weights=weights))
+
+
+def test_a_vae_that_is_in_float32_is_not_to_be_computed_in_float32():
+    assert "upcast_vae" not in ways(refused("diffusers", "AutoencoderKL.decode", at="refused"))
 
 
 def test_a_scaler_that_refuses_half_weights_of_a_library_s_model():

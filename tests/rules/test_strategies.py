@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from recordings import Made, RecordingBuilder
@@ -56,6 +57,17 @@ def mismatch(b: RecordingBuilder, x, **more) -> None:
     )
 
 
+# ---------------------------------------------------------------- codes
+
+
+def test_codes():
+    b = program()
+    weight = replace(b.made("uint8", "parameter").as_parameter("head.weight"), codes=True)
+    b.refused("linear", b.made("float16"), weight, text="y = «F.linear(x, head.weight, head.bias)»")
+    assert best(b) == ("codes", ["head(x)"])
+    assert len(tried(b)) == 1, "nothing casts them"
+
+
 # ---------------------------------------------------------------- where it is used
 
 
@@ -87,7 +99,7 @@ def test_trained_under_autocast():
     half = tuple(Parameter(f"layer.{n}", "float16", 100, -1) for n in range(3))
     b.refused("linear", b.made("float16", "cast", explicit=True), weight, model=half, text="y = «net(x)»")
     fix = tried(b)["trained under autocast"]
-    assert best(b) == ("trained under autocast", ["x.to(torch.float32)"]) and "torch.autocast" in fix.why
+    assert best(b) == ("trained under autocast", ["x.to(net.weight.dtype)"]) and "torch.autocast" in fix.why
 
 
 def test_integer_parameter():
@@ -331,6 +343,14 @@ def test_own_lines():
 
 
 # ---------------------------------------------------------------- all of them
+
+
+def test_needless():
+    b = program()
+    x = b.made("float16", text="x = «make()»")
+    given = b.made("float32", "cast", of=x, explicit=True, text="x = «z.to(kind)»")
+    mismatch(b, given)
+    assert written(b, "needless") == ["z"]
 
 
 def test_every_strategy_is_tested_here():

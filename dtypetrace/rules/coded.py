@@ -1,0 +1,99 @@
+"""Numbers that are codes: packed or scaled ones, which a cast would turn into other numbers.
+
+A weight of 4-bit numbers holds two in each byte; one of int8 or float8 was divided by a scale as it was stored. What
+such a tensor means is known to its module: it is called, or the codes are multiplied by their scale again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..graph import place_of
+from ..records import Edit, Fix, Frame, Op, Recording, Witness
+from ..source import expressions, operands
+from ..source.module_calls import module_call
+from ..tables.dtypes import DTYPES, FLOATING
+from ..tables.english import quoted
+from ..tables.operators import is_cast, is_move, name_of
+from .case import Case, one, short
+
+_EVENED = frozenset({"round", "clamp", "clip", "trunc", "floor"})
+"""What a quantiser does between the division by the scale and the cast."""
+
+
+def holds_codes(recording: Recording, witness: Witness) -> bool:
+    """Whether an operand holds codes: its module says so, or the program scaled it before the cast that stored it."""
+    return witness.codes or _scaled(recording, witness) >= 0
+
+
+def _scaled(recording: Recording, witness: Witness) -> int:
+    """The op that scaled floating numbers before they were cast to the 8 bits that an operand has; -1 for none."""
+    ops, number = recording.ops, witness.producer
+    stored = DTYPES.get(witness.dtype)
+    if stored is None or stored.bits > 8 or stored.kind == "bool":
+        return -1
+    while number >= 0 and is_move(ops[number]) and ops[number].inputs:
+        number = ops[number].inputs[0].producer
+    if number < 0 or not is_cast(ops[number]) or ops[number].outputs[:1] != (witness.dtype,):
+        return -1
+    number = _made(recording, number)
+    while number >= 0 and name_of(ops[number]) in _EVENED:
+        number = _made(recording, number)
+    return number if number >= 0 and name_of(ops[number]) in ("div", "mul") else -1
+
+
+def _made(recording: Recording, number: int) -> int:
+    """The op that made the first operand of another one, if that is floating."""
+    first = next(iter(recording.ops[number].inputs), None)
+    return first.producer if first is not None and first.dtype in FLOATING else -1
+
+
+_WAYS = {"div": ("divided", "multiply"), "mul": ("multiplied", "divide")}
+
+
+def _decoded(case: Case, op: Op) -> Edit | None:
+    """The edit that casts codes in the refused call and applies their scale again; None where the scale has no name
+    that is known there."""
+    made, used = place_of(case.recording, op.place), case.site.stack[0]
+    first = made.stack[0] if made.stack else None
+    if first is None or not first.user or first.file != used.file:
+        return None
+    scale = operands.operand_node(case.recording.text, first, op.op, "", "other", 1)
+    name = expressions.dotted(scale) if scale is not None else None
+    cast = case.cast_at_call(case.wanted or "")
+    seen = first.function == used.function or _same_class(first, used) and (name or "").startswith("self.")
+    if name is None or len(cast) != 1 or not seen:
+        return None
+    sign = "*" if name_of(op) == "div" else "/"
+    return replace(cast[0], after=f"({cast[0].after} {sign} {name})")
+
+
+def _same_class(one: Frame, other: Frame) -> bool:
+    return one.function.rpartition(".")[0] == other.function.rpartition(".")[0] != ""
+
+
+def codes(case: Case) -> Iterator[Fix]:
+    """Codes are not cast: their module is called, or they are multiplied by their scale again."""
+    if not holds_codes(case.recording, case.witness):
+        return
+    shown, dtype = quoted(case.culprit.shown), case.culprit.dtype
+    scaled = _scaled(case.recording, case.witness)
+    packed = f"a cast would not give back the weights that {shown} holds as {dtype} codes"
+    found = module_call(case.recording.text, case.site) if case.passed else None
+    if found is not None:
+        owner, edit = found
+        yield Fix("call", case.site, one(edit), True, f"call {owner}(), which decodes its weight: {packed}")
+        return
+    if scaled >= 0:
+        op = case.recording.ops[scaled]
+        at, (does, undoes) = short(place_of(case.recording, op.place)), _WAYS[name_of(op)]
+        why = (
+            f"{undoes} {shown} by its scale again after the cast: {at} {does} the numbers by it before they were stored"
+        )
+        edits = one(_decoded(case, op)) if case.passed and op.shape == case.witness.shape else ()
+        yield Fix("call", case.site, edits, bool(edits), why)
+        return
+    owner = case.culprit.shown.rpartition(".")[0]
+    way = f"call the module, {owner}()," if owner and owner != "self" else "call the module that holds it,"
+    yield Fix("call", case.site, (), False, f"{way} or decode {shown} with its scale first: {packed}")

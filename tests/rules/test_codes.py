@@ -1,0 +1,143 @@
+"""Packed and scaled numbers are codes: no advice, no candidate and no healing casts them; their module is called."""
+
+from __future__ import annotations
+
+import pytest
+from followed import follow
+from programs import run
+
+from dtypetrace import rules
+from dtypetrace.rules import remedies
+
+INT8 = """
+class Int8(nn.Module):
+    def __init__(self, given, made):
+        super().__init__()
+        weight = torch.randn(made, given)
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        self.register_buffer("weight", (weight / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype) * self.scale.to(x.dtype))
+head = Int8(8, 4)
+h = torch.ones(3, 8)
+"""
+FLOAT8 = """
+class Float8(nn.Module):
+    def __init__(self, given, made):
+        super().__init__()
+        weight = torch.randn(made, given)
+        self.weight_scale = nn.Parameter(weight.abs().max() / 448, requires_grad=False)
+        self.weight = nn.Parameter((weight / self.weight_scale).to(torch.float8_e4m3fn), requires_grad=False)
+    def forward(self, x):
+        return F.linear(x, {weight})
+"""
+BNB = """
+import bitsandbytes as bnb
+head = bnb.nn.{kind}
+head.load_state_dict(nn.Linear(64, 32, {bias}).state_dict())
+head = head.to("cpu")
+if head.bias is not None:
+    head.bias.data = head.bias.data.bfloat16()
+h = torch.ones(3, 64, dtype=torch.bfloat16)
+"""
+FOUR_BIT = BNB.format(kind='Linear4bit(64, 32, compute_dtype=torch.bfloat16, quant_type="nf4")', bias="bias=True")
+EIGHT_BIT = BNB.format(kind="Linear8bitLt(64, 32, bias=False, has_fp16_weights=False)", bias="bias=False")
+
+CALLED = {
+    "a packed 4-bit head": FOUR_BIT + "F.linear(h, head.weight, head.bias)",
+    "an int8 weight of bitsandbytes": EIGHT_BIT + "torch.matmul(h, head.weight.t())",
+    "an int8 buffer with a scale": INT8 + "h @ head.weight.T",
+    "a tied int8 head": INT8
+    + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), head
+    def forward(self, x):
+        return F.linear(self.body(x), self.head.weight)
+Model()(h)
+""",
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_the_module_is_called(name, tmp_path):
+    if "bnb" in CALLED[name]:
+        pytest.importorskip("bitsandbytes")
+    found = follow(tmp_path, CALLED[name], rounds=1)
+    (fix,) = found.shown
+    assert fix.kind == "call" and fix.edits[0].after.startswith(("head(", "self.head("))
+    assert found.clean, found.program.findings
+
+
+def test_codes_are_multiplied_by_their_scale_again(tmp_path):
+    text = FLOAT8.format(weight="self.weight") + "nn.Sequential(nn.Linear(8, 8), Float8(8, 4))(torch.ones(3, 8))"
+    found = follow(tmp_path, text, rounds=1)
+    assert found.shown[0].edits[0].after == "(self.weight.float() * self.weight_scale)"
+    assert found.clean, found.program.findings
+
+
+CACHE = """
+keys = torch.randn(2, 5, 8)
+scale = keys.abs().amax(-1, keepdim=True) / 127
+cache = (keys / scale).round().clamp(-128, 127).to(torch.int8)
+torch.randn(2, 3, 8) @ cache.transpose(1, 2)
+"""
+
+
+def test_where_the_scale_does_not_fit_the_words_say_what_to_do(tmp_path):
+    fix = run(tmp_path, CACHE).findings[0].fix
+    assert "by its scale again" in fix.why and not fix.edits
+
+
+@pytest.mark.parametrize("text", [*CALLED.values(), CACHE], ids=[*CALLED, "a cache"])
+def test_no_candidate_and_no_healing_casts_codes(text, tmp_path):
+    if "bnb" in text:
+        pytest.importorskip("bitsandbytes")
+    program = run(tmp_path, text)
+    case = rules.judged(program.with_text, program.recording.refused[-1]).case
+    edits = [edit.after for c in remedies.candidates(case) for edit in c.fix.edits]
+    assert not any("weight.to(" in after or "cache" in after for after in edits)
+    assert type(run(tmp_path, text, autofix=True).error) is type(program.error)
+
+
+STORED = {
+    "float8 without a scale": """
+net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+w = net[1].weight.detach().to(torch.float8_e4m3fn)
+F.linear(net[0](torch.ones(3, 8)), w)
+""",
+    "counts": "F.linear(torch.ones(3, 8), torch.arange(32).reshape(4, 8).to(torch.uint8))",
+    "a mask of bytes in a buffer": """
+class Pool(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keep", torch.ones(8, 2, dtype=torch.uint8))
+    def forward(self, x):
+        return x @ self.keep
+Pool()(torch.ones(3, 8))
+""",
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_numbers_that_are_only_stored_in_few_bits_are_cast(name, tmp_path):
+    found = follow(tmp_path, STORED[name], rounds=1)
+    assert found.shown and found.shown[0].kind != "call" and found.clean, found.program.findings
+
+
+def test_a_frozen_quantised_model_beside_one_that_is_trained_needs_no_adapter(tmp_path):
+    pytest.importorskip("bitsandbytes")
+    text = (
+        FOUR_BIT
+        + """
+base = nn.Sequential(nn.Linear(64, 64), head).requires_grad_(False).to(torch.bfloat16)
+net = nn.Linear(32, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    net(base(h).float()).square().mean().backward()
+    opt.step()
+"""
+    )
+    assert not [f for f in run(tmp_path, text).findings if f.code == "DT402"]

@@ -1,0 +1,96 @@
+"""A dtype is written as the program itself names it, where that name was seen to have this value."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from followed import follow
+
+HALF = "net = nn.Linear(8, 4).to({name})\nx = torch.ones(3, 8, dtype={name})\nnet(x)\n"
+
+NAMED = {
+    "a variable of the script": (
+        "weight_dtype = torch.bfloat16\n" + HALF.format(name="weight_dtype") + "noise = torch.randn(3, 8)\nnet(x + noise)",
+        "weight_dtype",
+    ),
+    "a variable that is decided in a branch": (
+        "weight_dtype = torch.float32\nif True:\n    weight_dtype = torch.bfloat16\n"
+        + HALF.format(name="weight_dtype") + "noise = torch.randn(3, 8)\nnet(x + noise)",
+        "weight_dtype",
+    ),
+    "a setting": (
+        "class args:\n    dtype = torch.bfloat16\n" + HALF.format(name="args.dtype") + "noise = torch.randn(3, 8)\nnet(x + noise)",
+        "args.dtype",
+    ),
+    "an argument": (
+        "def main(dtype):\n    net = nn.Linear(8, 4).to(dtype)\n    x = torch.ones(3, 8, dtype=dtype)\n"
+        "    mask = torch.zeros(3, 8)\n    return net(x + mask)\nmain(torch.bfloat16)",
+        "dtype",
+    ),
+    "the variable of the script, in a function": (
+        "weight_dtype = torch.bfloat16\n" + HALF.format(name="weight_dtype")
+        + "def step(x):\n    return net(x + torch.zeros(3, 8))\nstep(x)",
+        "weight_dtype",
+    ),
+    "another tensor's dtype, ten lines below": (
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 4)
+    def forward(self, x):
+        gate = torch.ones(8)
+        scale = torch.arange(8.0).to(x.dtype)
+        return self.two(self.one(x * scale) * gate)
+net = Net().to(torch.bfloat16)
+net(torch.ones(3, 8, dtype=torch.bfloat16))
+""",
+        "x.dtype",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_program_s_own_name_is_written(name, tmp_path):
+    text, written = NAMED[name]
+    found = follow(tmp_path, "import torch\n" + text)
+    assert found.clean, (found.text, found.program.findings)
+    (edit,) = found.shown[0].edits
+    assert edit.after.endswith((f"dtype={written})", f".to({written})")), edit
+
+
+LITERAL = {
+    "a name of another value": "save_dtype = torch.float16\ntorch.ones(2).to(save_dtype)\n"
+    + HALF.format(name="torch.bfloat16") + "net(x + torch.randn(3, 8))",
+    "a name that is bound later": HALF.format(name="torch.bfloat16")
+    + "def step(x):\n    return net(x + torch.zeros(3, 8))\ntry:\n    step(x)\nexcept ZeroDivisionError:\n    pass\n"
+    "late_dtype = torch.bfloat16\n",
+    "a name of another function": "def make():\n    kind_dtype = torch.bfloat16\n    return nn.Linear(8, 4).to(kind_dtype)\n"
+    "net = make()\nnet(torch.ones(3, 8))",
+    "the dtype of a tensor that was bound again": "net = nn.Linear(8, 4).to(torch.bfloat16)\nx = torch.ones(3, 8, dtype=torch.bfloat16)\n"
+    "y = torch.ones(3, 8).to(x.dtype)\nnet(y)\nx = torch.ones(3, 8)\nz = torch.zeros(3, 8)\nnet(z)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_else_a_literal(name, tmp_path):
+    found = follow(tmp_path, "import torch\n" + LITERAL[name])
+    assert found.clean, (found.text, found.program.findings)
+    assert all("torch.bfloat16" in fix.edits[0].after for fix in found.shown), found.shown
+
+
+ROUNDED = {
+    "a method": "net(torch.rand(3, 8, dtype=torch.float64).half())",
+    "a cast": "y = torch.rand(3, 8, dtype=torch.float64)\nnet(y.to(torch.float16))",
+    "a cast by a variable": "kind = torch.float16\ny = torch.rand(3, 8, dtype=torch.float64)\nnet(y.to(kind))\ny.to(kind)",
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_no_diff_rounds_and_then_widens(name, tmp_path):
+    found = follow(
+        tmp_path, f"import torch\nnet = nn.Linear(8, 4)\nopt = torch.optim.SGD(net.parameters())\n{ROUNDED[name]}"
+    )
+    assert found.clean, (found.text, found.program.findings)
+    assert not re.search(r"\.(half\(\)|to\([^()]*16\)|to\(kind\))\.to\(", found.text), found.text

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -113,7 +114,7 @@ class Patches:
         def _log_api_usage_once(event: str, *args: Any) -> None:
             original(event, *args)
             if event == "python.optimizer" and threads.watched_by(self.recorder):
-                self.recorder.trains = True
+                self._optimizer(sys._getframe(1))
             if event == "torch.compile":
                 import_module("torch._dynamo")  # as torch.compile itself does next
                 try:
@@ -122,6 +123,15 @@ class Patches:
                     self.recorder.fail("the beginning of compiled code")
 
         return _log_api_usage_once
+
+    def _optimizer(self, making: FrameType) -> None:
+        recorder = self.recorder
+        recorder.trains = True
+        try:
+            place = recorder.place(recorder.thread_state(), making)
+            recorder.stepping.is_made(making, place, len(recorder.origins.events))
+        except Exception:
+            recorder.fail("the making of an optimizer")
 
     def _compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)

@@ -94,6 +94,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             module_results=tuple(tuple(map(dtype_name, dtypes)) for dtypes in recorder.modules.results),
             step_ends=tuple(recorder.stepping.ends_at),
             regions=regions,
+            optimizers=tuple(recorder.stepping.made.values()),
         )
 
     return recording

@@ -12,10 +12,25 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
+from ..records import Optimizer
 from .stacks import Places
 
 _WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
 """Attributes that lead from a partial, a method, a decorated or a compiled function to the function inside."""
+
+
+_CONTAINERS = (list, tuple, type({}.values()), torch.nn.ParameterList)
+
+
+def _kind(given: Any) -> str:
+    """What an optimizer is given, as :class:`~dtypetrace.records.Optimizer` says it. An iterator is not touched."""
+    if not isinstance(given, _CONTAINERS):
+        return "iterator" if isinstance(given, Iterator) else ""
+    first = next(iter(given), None)
+    kinds = ((torch.Tensor, "tensors"), (dict, "groups"), (tuple, "names"))
+    return next((name for kind, name in kinds if isinstance(first, kind)), "")
 
 
 class Running:
@@ -40,6 +55,15 @@ class Steps:
         self.running: list[Running] = []
         self.ends_at: list[tuple[int, int]] = []
         """(step, how many distinct ops had been seen at its end), for the steps that showed a new one."""
+        self.made: dict[tuple[str, int], Optimizer] = {}
+        """The optimizers that were made, by class and place: a program may make one for every batch."""
+
+    def is_made(self, making: FrameType, place: int, events: int) -> None:
+        """An optimizer is made: ``making`` runs torch's ``__init__`` of all optimizers, after so many events."""
+        # that function keeps its arguments alive by itself, so reading them here prolongs nothing
+        given = making.f_locals
+        name = type(given.get("self")).__name__
+        self.made.setdefault((name, place), Optimizer(name, place, _kind(given.get("params")), events))
 
     def done(self, number: int, ops: int) -> None:
         """A step has ended; ``ops``: the distinct ops so far. A step without a new one is not kept, so the list is

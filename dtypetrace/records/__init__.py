@@ -27,6 +27,7 @@ from .findings import Raised as Raised
 from .findings import Reach as Reach
 from .findings import Sources as Sources
 from .measurements import Compared as Compared
+from .measurements import Optimizer as Optimizer
 from .measurements import Parameter as Parameter
 from .measurements import Plan as Plan
 from .measurements import Precision as Precision
@@ -284,6 +285,7 @@ class Recording:
     """What hooks know that the findings cannot speak of; ``render.coverage`` adds what follows from the rest."""
     regions: tuple[Region, ...] = ()
     """What compiled code did with dtypes: the ledger."""
+    optimizers: tuple[Optimizer, ...] = ()
     text: ProgramText = field(default=NO_TEXT, compare=False, repr=False, metadata={"saved": False})
     """The program's whole text while the recording is still to be judged; views do not have it."""
 

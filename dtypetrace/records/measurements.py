@@ -140,6 +140,19 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Optimizer:
+    """An optimizer as it was made: where, what it was given, and how many events there had been before."""
+
+    name: str
+    """Its class."""
+    place: int
+    given: str
+    """``tensors``, ``groups`` (dictionaries), ``names`` (pairs with a name) or ``iterator``, which is read once; else
+    empty."""
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What an optimizer did to a copy of a few elements of one parameter, when its step was rehearsed."""
 

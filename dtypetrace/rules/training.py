@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
 from ..source import editing
+from ..source.switches import switch
 from ..tables.dtypes import DTYPES, HALF, REAL
 from . import titles, wide_weights
 from .case import one
@@ -132,7 +133,15 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
         flow=(*birth(recording, worst.event, origin, made), ends),
-        fix=Fix("plan", origin.place, (), False, change, _others(worst, m), lines=lines),
+        fix=Fix(
+            "plan",
+            origin.place,
+            (),
+            False,
+            change,
+            (*_settings(recording, worst, origin), *_others(worst, m)),
+            lines=lines,
+        ),
         count=sum(u.steps or u.zero for u in updates),
         title=titles.training(code, updates, still, int(recording.meta.get("steps", 0))),
         notes=_notes(group),
@@ -162,6 +171,12 @@ def _notes(group: _Group) -> Iterator[str]:
         yield f"{group.quiet} {get} a gradient of zero: {why}"
     if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
+
+
+def _settings(recording: Recording, u: Update, origin: Origin) -> tuple[str, ...]:
+    """The program's own setting that made the weights half."""
+    found = switch(recording.text, origin.place, "float32") if origin.kind == "cast" and u.dtype in HALF else ""
+    return (found,) if found else ()
 
 
 def _others(u: Update, m: Mechanism) -> tuple[str, ...]:

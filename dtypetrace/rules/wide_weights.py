@@ -6,11 +6,12 @@ alone may lead to a collision. ``fix`` runs the candidates for the weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
 from ..records import Edit, Frame, Origin, Place, Recording
-from ..source import editing, optimizers
+from ..source import editing, models, optimizers
 from ..source.expressions import call_at
 from ..tables.dtypes import HALF
 from ..tables.english import quoted
@@ -54,12 +55,7 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
     """
     if dtype not in HALF:
         return []
-    found = [TrainingEdits(optimizers.in_words(edit), (edit,)) for edit in _where_made(recording, origin)]
-    line = _line(recording, _training(recording, step))
-    if line is not None:
-        made, widened = line
-        done = f"add `{widened.line}` {widened.side} {made.optimizer} is made"
-        found.append(TrainingEdits(done, (widened.edit,)))
+    found = _keeping_wide(recording, origin, _training(recording, step))
     region = _region(recording, dtype)
     if region is not None:
         done, under = region
@@ -67,24 +63,44 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
     return found
 
 
+def _keeping_wide(recording: Recording, origin: Origin, training: optimizers.Training | None) -> list[TrainingEdits]:
+    """The edits that keep or make the trained weights float32, the best first: the program's own line that made them
+    half, then a new line where they are half already and not yet stepped."""
+    found = [TrainingEdits(optimizers.in_words(edit), (edit,)) for edit in _where_made(recording, origin)]
+    line = _line(recording, origin, training)
+    if line is not None:
+        made, widened = line
+        place = f"{widened.side} the line that makes {quoted(made.optimizer)} ({made.at(made.made.line)})"
+        found.append(TrainingEdits(f"{place}: add `{widened.line}`", (widened.edit,)))
+    behind = models.widened_after(recording.text, origin.place, _is_model(recording))
+    if behind is not None:
+        found.append(TrainingEdits(optimizers.in_words(behind), (behind,)))
+    return found
+
+
+def _is_model(recording: Recording) -> Callable[[str], bool]:
+    """Whether an expression was seen to be a model: by the name that its calls gave it."""
+    called = {name.partition(".")[0] for name in recording.modules}
+    return lambda expression: expression.rpartition(".")[2] in called
+
+
 def _where_made(recording: Recording, origin: Origin) -> list[Edit]:
-    """The edits of the user's lines that made the weights, if those made no weights that are not trained."""
+    """The edits of the user's lines that made the weights, if those made no weights that are not trained.
+
+    A cast to a variable is left out: the variable's value is a setting, and other weights may be made with it.
+    """
     if not origin.place.stack:
         return []
     everything = all(p.trained for p in recording.parameters)
-    found = []
-    if (asked := optimizers.adapters_widened(recording.text, origin.place)) is not None:
-        found.append(asked)
+    asked = optimizers.adapters_widened(recording.text, origin.place)
+    found = [asked]
     if everything or _made_only_trained(recording, origin.place):
-        edits = (
-            _at_birth(recording, origin),
-            editing.dtype_keyword(recording, editing.from_user(origin.place), "float32"),
-        )
-        for edit in filter(None, edits):
-            # a variable's value is decided elsewhere, and other weights may be made with it
-            if everything or _is_on(edit, origin.place):
-                found.append(edit)
-    return list(dict.fromkeys(found))
+        own = editing.from_user(origin.place)
+        if origin.kind == "cast" and editing.names_variable(recording, own):
+            found.append(editing.uncast(recording, own))
+        edits = _at_birth(recording, origin), editing.dtype_keyword(recording, own, "float32")
+        found += [edit for edit in edits if edit is not None and (everything or _is_on(edit, origin.place))]
+    return list(dict.fromkeys(edit for edit in found if edit is not None))
 
 
 def _made_only_trained(recording: Recording, place: Place) -> bool:
@@ -170,16 +186,27 @@ def _device(recording: Recording) -> str:
 
 
 def _training(recording: Recording, step: Place | None) -> optimizers.Training | None:
-    return optimizers.training(recording.text, step) if step is not None else None
+    if step is None:
+        return None
+    seen = [(graph.place_of(recording, o.place), o.given) for o in recording.optimizers]
+    return optimizers.training(recording.text, step, seen)
 
 
 def _line(
-    recording: Recording, training: optimizers.Training | None
+    recording: Recording, origin: Origin, training: optimizers.Training | None
 ) -> tuple[optimizers.Training, optimizers.Widened] | None:
-    """The parts of the training step, and the line beside its optimizer that makes the weights float32."""
-    if training is None:
+    """The parts of the training step, and the line beside its optimizer that makes the weights float32; None where the
+    weights became half only after the optimizer was made."""
+    born = [n for n, e in enumerate(recording.events) if graph.place_of(recording, e.place) == origin.place]
+    if training is None or born and any(o.before <= min(born) for o in recording.optimizers):
         return None
-    widened = optimizers.widened(training, only_trained=any(not p.trained for p in recording.parameters))
+    some, born_in = any(not p.trained for p in recording.parameters), origin.place.user_frame
+    frames = (f for o in recording.optimizers for f in graph.place_of(recording, o.place).stack)
+    in_scope = born_in is not None and any(
+        (f.file, f.function, f.line) == (born_in.file, born_in.function, training.made.line) for f in frames
+    )
+    own = models.own_way(recording.text, origin.place, _is_model(recording)) if in_scope else ""
+    widened = optimizers.widened(training, only_trained=some, own=own)
     return (training, widened) if widened is not None else None
 
 
@@ -188,15 +215,10 @@ def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
 
 
 def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[str]:
-    found = []
-    line = _line(recording, training)
-    made = next(iter(_where_made(recording, origin)), None if line is not None else _at_birth(recording, origin))
-    if made is not None:
-        found.append(optimizers.in_words(made))
-    elif line is not None:
-        its, widened = line
-        place = f"{widened.side} the line that makes {quoted(its.optimizer)} ({its.at(its.made.line)})"
-        found.append(f"{place}: add `{widened.line}`")
+    ways = [way.done for way in _keeping_wide(recording, origin, training)]
+    if not ways and (made := _at_birth(recording, origin)) is not None:
+        ways = [optimizers.in_words(made)]
+    found = ways[:1]
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
         return found

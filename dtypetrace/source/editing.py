@@ -111,21 +111,33 @@ def names_variable(recording: Recording, place: Place) -> bool:
 
 
 def uncast(recording: Recording, place: Place) -> Edit | None:
-    """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``; a statement for which
-    nothing is left to do, ``x = x.float()``, is removed."""
+    """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``, and
+    ``x.to(device, dtype)`` becomes ``x.to(device)``. A statement for which nothing is left to do is removed."""
     spot = _spot(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
-    name, given = spot.node.func.attr, len(spot.node.args) + len(spot.node.keywords)
-    if name in CAST_METHODS and not given or name == "to" and given == 1:
+    name, given = spot.node.func.attr, expressions.arguments(spot.node)
+    if name == "to" and len(given) > 1:
+        return _without_dtype(spot, spot.node)
+    if name in CAST_METHODS and not given or name == "to" and given:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
         if not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place):
             return _edit(spot, spot.node, f"{kept}.clone()")
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
             return _removed(spot, statement)
-        return _edit(spot, spot.node, kept)
+        return _removed(spot, statement) if isinstance(statement, ast.Expr) else _edit(spot, spot.node, kept)
     return None
+
+
+def _without_dtype(spot: _Spot, call: ast.Call) -> Edit | None:
+    """The edit that leaves the dtype out of ``x.to(device, dtype)``; None where it is unclear which argument it is."""
+    named = expressions.dtype_argument(call)
+    if named is None or named not in expressions.arguments(call):
+        return None
+    left = [spot.file.segment(a) for a in call.args if a is not named]
+    left += [spot.file.segment(k) for k in call.keywords if k.value is not named]
+    return _edit(spot, call, f"{spot.file.between(spot.file.start(call), spot.file.end(call.func))}({', '.join(left)})")
 
 
 def _removed(spot: _Spot, statement: ast.stmt) -> Edit:

@@ -7,6 +7,7 @@ Text only.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -122,6 +123,32 @@ def cast_after(text: ProgramText, at: Made, names: tuple[str, ...], dtype: str) 
             f"        module{cast}",
         ]
     return Edit(at.file, at.end, at.end, "", "".join(f"\n{at.indent}{line}" for line in lines))
+
+
+def widened_after(text: ProgramText, place: Place, is_model: Callable[[str], bool]) -> Edit | None:
+    """The edit that makes a model's trained weights float32 after the program's statement that made them half. None
+    where the statement names no model."""
+    frame = place.user_frame
+    at = made(text, frame) if frame is not None else None
+    if at is None or not is_model(at.expression):
+        return None
+    line = f"for p in {at.expression}.parameters(): p.data = p.data.float() if p.requires_grad else p.data"
+    return Edit(at.file, at.end, at.end, "", f"\n{at.indent}{own_way(text, place, is_model) or line}")
+
+
+def own_way(text: ProgramText, place: Place, is_model: Callable[[str], bool]) -> str:
+    """The call of diffusers' function that makes the trained weights of the model of a statement float32; empty where
+    the file does not import it."""
+    frame = place.user_frame
+    file, at = (text.parsed(frame.file), made(text, frame)) if frame is not None else (None, None)
+    if file is None or at is None or not is_model(at.expression) or not editing.torch_name(file):
+        return ""
+    imports = (n for n in ast.walk(file.tree) if isinstance(n, ast.ImportFrom))
+    known = any(a.name == _DIFFUSERS and a.asname is None for n in imports for a in n.names)
+    return f"{_DIFFUSERS}({at.expression}, dtype={editing.torch_name(file)}.float32)" if known else ""
+
+
+_DIFFUSERS = "cast_training_params"
 
 
 def kept_out(text: ProgramText, place: Place, model: str, owner: str, name: str) -> Edit | None:

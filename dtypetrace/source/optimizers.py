@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
 from . import editing
 from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
-
-_ONCE = frozenset({"parameters", "filter", "map", "iter", "values"})
-"""What makes an iterator that can be read once, or a view that is as good written again."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,19 @@ def short(file: str, line: int) -> str:
     return f"{file.rpartition('/')[2]}:{line}"
 
 
-def training(text: ProgramText, step: Place) -> Training | None:
-    """The training step to which an optimizer's step belongs."""
+Seen = tuple[Place, str]
+"""Where an optimizer was seen to be made, and what it was given (``records.Optimizer.given``)."""
+
+
+def training(text: ProgramText, step: Place, seen: Sequence[Seen] = ()) -> Training | None:
+    """The training step to which an optimizer's step belongs. ``seen``: the optimizers that were seen to be made."""
     frame = step.user_frame
     file, call = (text.parsed(frame.file), call_at(text, frame)) if frame is not None else (None, None)
     if frame is None or file is None or call is None or last_part(call.func) != "step":
         return None
     given = call.args[0] if call.args else call.func.value if isinstance(call.func, ast.Attribute) else None
     name = dotted(given) if given is not None else None
-    made = _assigned(file, name) if name is not None else None
+    made, given_kind = _made(file, frame.file, name, seen) if name is not None else (None, "")
     if name is None or made is None or not isinstance(made.value, ast.Call):
         return None
     line, column = file.start(made)
@@ -79,7 +81,7 @@ def training(text: ProgramText, step: Place) -> Training | None:
     return Training(
         name,
         Statement(frame.file, line, column, file.segment(made.targets[0]), indent),
-        _weights(file, made.value),
+        _weights(file, made.value, given_kind),
         _whole(file, frame.file, made),
         file.segment(call),
         call.lineno,
@@ -99,6 +101,19 @@ def _assigned(file: ParsedFile, name: str) -> ast.Assign | None:
     return found[0] if len(found) == 1 and len(found[0].targets) == 1 else None
 
 
+def _made(file: ParsedFile, path: str, name: str, seen: Sequence[Seen]) -> tuple[ast.Assign | None, str]:
+    """The statement that makes an optimizer of this name, and what it gives the constructor; ``elsewhere`` where it
+    calls something that makes the optimizer."""
+    alone = _assigned(file, name)
+    found = [n for n in ast.walk(file.tree) if isinstance(n, ast.Assign) and list(map(dotted, n.targets)) == [name]]
+    for place, kind in seen:
+        for level, frame in enumerate(f for f in place.stack if f.user):
+            for made in found if frame.file == path else ():
+                if made.lineno <= frame.line <= (made.end_lineno or made.lineno):
+                    return made, "elsewhere" if level else kind
+    return alone, ""
+
+
 def _whole(file: ParsedFile, path: str, made: ast.Assign) -> Edit | None:
     row, column = file.end(made)
     rest = file.lines[row - 1][column - 1 :].strip()
@@ -106,17 +121,29 @@ def _whole(file: ParsedFile, path: str, made: ast.Assign) -> Edit | None:
     return Edit(path, file.start(made), (row, column), text, text) if not rest or rest.startswith("#") else None
 
 
-def _weights(file: ParsedFile, call: ast.Call) -> str:
-    """The expression for the weights, fit to be written a second time; empty for groups with settings of their own."""
+def _weights(file: ParsedFile, call: ast.Call, kind: str) -> str:
+    """The expression for the weights, fit to be written a second time; empty for groups with settings of their own, and
+    where it is not known to be weights. ``kind``: what the constructor was seen to be given, empty where it was not."""
     named = (k.value for k in call.keywords if k.arg == "params")
     given = call.args[0] if call.args else next(named, None)
-    if given is None or isinstance(given, (ast.List, ast.Dict, ast.Starred)):
+    if given is None or isinstance(given, ast.Starred) or kind in ("groups", "names", "elsewhere"):
         return ""
-    if isinstance(given, ast.Name) and (bound := _assigned(file, given.id)) is not None:
-        once = isinstance(bound.value, ast.GeneratorExp)
-        if once or isinstance(bound.value, ast.Call) and last_part(bound.value.func) in _ONCE:
-            given = bound.value
-    return file.segment(given)
+    if isinstance(given, ast.Name) and kind != "tensors":
+        bound = _assigned(file, given.id)
+        given = bound.value if bound is not None else given
+    seen = kind == "tensors" or kind == "iterator" and isinstance(given, ast.Call)
+    return file.segment(given) if seen or _of_parameters(given) else ""
+
+
+def _of_parameters(node: ast.expr) -> bool:
+    """Whether an expression says by itself that it is parameters: ``net.parameters()``, or some of those."""
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+        return isinstance(node.elt, ast.Name) and _of_parameters(node.generators[0].iter)
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_part(node.func) or getattr(node.func, "attr", "")
+    some = name in ("filter", "list", "chain") and bool(node.args)
+    return name == "parameters" or some and all(map(_of_parameters, node.args[-1:]))
 
 
 def _loss(file: ParsedFile) -> ast.Attribute | None:
@@ -131,14 +158,14 @@ def _backward(node: ast.AST) -> ast.Attribute | None:
     return None
 
 
-def widened(found: Training, *, only_trained: bool) -> Widened | None:
+def widened(found: Training, *, only_trained: bool, own: str = "") -> Widened | None:
     """The line that makes trained weights float32, beside the statement that makes the optimizer; None where there is
     no room for one.
 
-    ``only_trained``: the expression may also hold weights that are not trained.
+    ``only_trained``: the expression may also hold weights that are not trained. ``own``: the program's own way.
     """
     at, weights = found.made, found.weights
-    if not weights:
+    if not weights and not own:
         if found.whole is None:
             return None
         chosen = " if p.requires_grad" if only_trained else ""
@@ -146,7 +173,7 @@ def widened(found: Training, *, only_trained: bool) -> Widened | None:
         line = f"for p in {groups}: p.data = p.data.float()"
         return Widened(line, "after", replace(found.whole, after=f"{found.whole.before}\n{at.indent}{line}"))
     some = " if p.requires_grad else p.data" if only_trained and weights.endswith(".parameters()") else ""
-    line = f"for p in {weights}: p.data = p.data.float(){some}"
+    line = own or f"for p in {weights}: p.data = p.data.float(){some}"
     name = Edit(at.file, (at.line, at.column), (at.line, at.column + len(at.name)), at.name, at.name)
     edit = found.whole or name
     return Widened(line, "before", replace(edit, after=f"{line}\n{at.indent}{edit.before}"))
@@ -302,7 +329,12 @@ def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
 
 def in_words(edit: Edit) -> str:
     """What to type for an edit: train.py:12: replace `torch.bfloat16` with `torch.float16`."""
-    return f"{short(edit.file, edit.start[0])}: replace `{edit.before}` with `{edit.after}`"
+    at = short(edit.file, edit.start[0])
+    if edit.after in ("", "pass"):
+        return f"{at}: remove `{edit.before.strip()}`"
+    if not edit.before:
+        return f"after the statement ({at}): add `{edit.after.strip()}`"
+    return f"{at}: replace `{edit.before}` with `{edit.after}`"
 
 
 def given_first(text: ProgramText, place: Place) -> str:

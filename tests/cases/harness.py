@@ -338,6 +338,9 @@ def typed(changes: list[str], lines: list[str]) -> list[str]:
             call, entered = region.groups()
             assert call + "(" in lines[row - 1]
             new[row] = indent(row) + f"with {entered}: " + new[row].lstrip()
+        elif gone := re.fullmatch(r"remove `(.+)`", what):
+            assert new[row].strip().partition("#")[0].strip() == gone[1], (gone[1], new[row])
+            new[row] = ""
         else:
             line = indent(row) + what.removeprefix("add ").strip("`")
             new[row] = new[row] + line + "\n" if place.startswith("after") else line + "\n" + new[row]

@@ -18,26 +18,41 @@ def train(network, lr):
 """
 
 
-def found(given="network.parameters()", before="", backward="loss.backward()", step="optimizer.step()", text=PROGRAM):
+def found(
+    given="network.parameters()", before="", backward="loss.backward()", step="optimizer.step()", text=PROGRAM, kind=""
+):
+    """The training step of a program; ``kind``: what its optimizer was seen to be given, in the line that makes it."""
     lines = lines_of(text.format(given=given, before=before, backward=backward, step=step))
     number = next(n for n, line in enumerate(lines, 1) if step in line)
     column = lines[number - 1].index(step) + 1
     frame = Frame("/p/train.py", number, "train", True, column, number, column + len(step))
-    return optimizers.training(ProgramText({"/p/train.py": lines}), Place((frame,))), lines
+    made = next(n for n, line in enumerate(lines, 1) if "optimizer = " in line)
+    seen = [(Place((Frame("/p/train.py", made, "train", True),)), kind)] if kind else []
+    return optimizers.training(ProgramText({"/p/train.py": lines}), Place((frame,)), seen), lines
 
 
 @pytest.mark.parametrize(
-    ("given", "before", "weights"),
+    ("given", "before", "kind", "weights"),
     [
-        ("network.parameters()", "", "network.parameters()"),
-        ("trained", "trained = [p for p in network.parameters()]\n    ", "trained"),
-        ("trained", "trained = (p for p in network.parameters())\n    ", "(p for p in network.parameters())"),
-        ("trained", "trained = network.parameters()\n    ", "network.parameters()"),
-        ("params=adapter.values()", "", "adapter.values()"),
+        ("network.parameters()", "", "iterator", "network.parameters()"),
+        ("network.parameters()", "", "", "network.parameters()"),
+        ("trained", "trained = [p for p in network.parameters()]\n    ", "tensors", "trained"),
+        ("trained", "trained = collect(network)\n    ", "tensors", "trained"),
+        ("trained", "trained = (p for p in network.parameters())\n    ", "iterator", "(p for p in network.parameters())"),
+        ("trained", "trained = network.parameters()\n    ", "iterator", "network.parameters()"),
+        ("trained", "trained = filter(lambda p: p.requires_grad, network.parameters())\n    ", "iterator",
+         "filter(lambda p: p.requires_grad, network.parameters())"),
+        ("params=adapter.values()", "", "tensors", "adapter.values()"),
+        # what is not known to be weights is not written as if it were
+        ("trained", "trained = collect(network)\n    ", "groups", ""),
+        ("trained", "trained = collect(network)\n    ", "names", ""),
+        ("trained", "trained = collect(network)\n    ", "", ""),
+        ("network.named_parameters()", "", "names", ""),
+        ("weight_decay, 0.1, (0.9, 0.95)", "", "elsewhere", ""),
     ],
-)
-def test_the_weights_are_written_so_that_they_can_be_read_twice(given, before, weights):
-    training, _ = found(given, before)
+)  # fmt: skip
+def test_the_weights_are_written_so_that_they_can_be_read_twice(given, before, kind, weights):
+    training, _ = found(given, before, kind=kind)
     assert (training.optimizer, training.weights, training.loss) == ("optimizer", weights, "loss")
 
 

@@ -1,4 +1,5 @@
-"""The setting of the program that decides for a cast: the condition under which it runs, or what its dtype is taken from.
+"""The setting of the program that decides for a cast: the condition under which it runs, or what names its dtype.
+
 Text only.
 """
 

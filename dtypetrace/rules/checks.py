@@ -10,20 +10,20 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 from .. import graph
-from ..foresight import DtypeChange, Replay, given_again, refused_again
-from ..records import FORWARD, Edit, Fix, Frame, Input, Op, Place, Recording
-from ..source import decisions, operands, receivers
+from ..foresight import Replay, given_again, refused_again
+from ..records import FORWARD, Edit, Fix, Op, Place, Recording
+from ..source import decisions, expressions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import DTYPES, narrower, wider
+from ..tables.dtypes import narrower, wider
 from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
-from . import coded
+from . import coded, effects
 from .case import Case, short
 
 MOST_OPS = 50_000
@@ -36,7 +36,7 @@ class Proposal:
 
     case: Case
     fix: Fix
-    known: Effect | None = None
+    known: effects.Effect | None = None
     """What it changes, where that does not follow from its edits."""
 
     @property
@@ -44,9 +44,9 @@ class Proposal:
         return self.case.recording
 
     @cached_property
-    def effect(self) -> Effect | None:
+    def effect(self) -> effects.Effect | None:
         """What the edits change in the recorded run; None where that is not known."""
-        return self.known or _effect(self.case, self.fix)
+        return self.known or effects.effect_of(self.case, self.fix)
 
     @cached_property
     def run(self) -> Replay | None:
@@ -54,17 +54,6 @@ class Proposal:
         if self.effect is None or len(self.case.recording.ops) > MOST_OPS:
             return None
         return Replay(self.case.recording, self.effect.change)
-
-
-@dataclass(frozen=True)
-class Effect:
-    """A change of births, modules or results, and what changes in the refused call itself, by index of its operands."""
-
-    change: DtypeChange
-    casts: Mapping[int, str] = field(default_factory=dict)
-    """The dtypes that operands are cast to."""
-    numbers: Mapping[int, float] = field(default_factory=dict)
-    """The Python numbers that are written instead."""
 
 
 Check = Callable[[Proposal], str]
@@ -84,9 +73,7 @@ class Written(Protocol):
 
 def it_parses(proposal: Written) -> str:
     """The patched text is Python."""
-    patch = Patch(proposal.recording.text)
-    if proposal.recording.text.raw(proposal.fix.edits[0].file) is None:
-        return ""
+    patch = Patch(proposal.recording.text, shown=True)
     patch.set(patch.locate(proposal.fix.edits))
     for file, text in patch.texts.items():
         try:
@@ -110,7 +97,7 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
     """An edit casts a tensor or a module: not a mapping, a tuple or an object with tensors in it."""
     for edit in proposal.fix.edits:
         file = proposal.recording.text.parsed(edit.file)
-        if file is None or not _receiver(edit) or _casts_a_module(proposal.case, edit):
+        if file is None or not effects.receiver_of(edit) or effects.casts_a_module(proposal.case, edit):
             continue
         here = next((n for n in file.ends.get(edit.end, ()) if file.start(n) == edit.start), None)
         if here is not None and (why := receivers.no_tensor(file, here)):
@@ -120,7 +107,7 @@ def it_casts_a_tensor(proposal: Proposal) -> str:
 
 def its_value_was_made(proposal: Proposal) -> str:
     """What an edit casts had been returned when the call was refused: the call that makes it was not still running."""
-    late = [e for e in proposal.fix.edits if _receiver(e) and still_running(proposal.case, e)]
+    late = [e for e in proposal.fix.edits if effects.receiver_of(e) and still_running(proposal.case, e)]
     if not late or len(late) < len(proposal.fix.edits):  # an operand is cast beside the result
         return ""
     return f"{late[0].before} did not return: {quoted(proposal.case.refused.op)} was refused inside it"
@@ -128,25 +115,28 @@ def its_value_was_made(proposal: Proposal) -> str:
 
 def still_running(case: Case, edit: Edit) -> bool:
     """Whether a call in the text of an edit was running when another was refused in it, which had never run before."""
-    return any(_within(frame, edit) for frame in case.site.stack) and not case.ran_before
+    return any(effects.within(frame, edit) for frame in case.site.stack) and not case.ran_before
 
 
 def it_keeps_the_digits(proposal: Proposal) -> str:
     """No edit widens what the same expression has just rounded to fewer digits."""
     recording = proposal.recording
     for edit in proposal.fix.edits:
-        ends = {e.place: e.to for e in recording.events if e.how == "cast"} if _receiver(edit) else {}
-        here = (to for n, to in ends.items() if _ends_with(graph.place_of(recording, n), edit))
-        last = next((to for to in here if wider(_cast_to(proposal.case, edit), to)), "")
+        ends = {e.place: e.to for e in recording.events if e.how == "cast"} if effects.receiver_of(edit) else {}
+        here = (to for n, to in ends.items() if _is_cast_at(proposal.case, graph.place_of(recording, n), edit))
+        last = next((to for to in here if wider(effects.cast_to(proposal.case, edit), to)), "")
         if last:
             return f"{edit.before} rounds to {last} first"
     return ""
 
 
-def _ends_with(place: Place, edit: Edit) -> bool:
-    """Whether the text that an edit casts ends with the call at a place."""
-    frame = next(iter(place.stack), None)
-    return frame is not None and frame.file == edit.file and (frame.end_line, frame.end_column) == edit.end
+def _is_cast_at(case: Case, place: Place, edit: Edit) -> bool:
+    """Whether the text that an edit casts is the call at a place, and not only ends with it."""
+    frame, text = next(iter(place.stack), None), case.recording.text
+    if frame is None or (frame.file, (frame.end_line, frame.end_column)) != (edit.file, edit.end):
+        return False
+    file, node = text.parsed(frame.file), expressions.expression_at(text, frame)
+    return file is not None and node is not None and file.start(node) == edit.start
 
 
 def it_casts_no_codes(proposal: Proposal) -> str:
@@ -266,7 +256,7 @@ def other_modules(case: Case) -> list[Op]:
     """The calls of the refused line by other modules, one for each: a line of a forward that several layers share."""
     if not case.refused.module:
         return []
-    here = (op for op in case.recording.ops if _place(case, op.place).stack[:1] == case.site.stack[:1])
+    here = (op for op in case.recording.ops if effects.place_of(case, op.place).stack[:1] == case.site.stack[:1])
     found = {op.module: op for op in here if op.op == case.refused.op and op.module != case.refused.module}
     return list(found.values())
 
@@ -308,17 +298,10 @@ def objection(case: Case, fix: Fix) -> str:
     return next((why for check in CHECKS if (why := check(proposal))), "")
 
 
-def objection_to(case: Case, effect: Effect) -> str:
+def objection_to(case: Case, effect: effects.Effect) -> str:
     """Why a change must not be advised, with whatever edits; empty where it may be."""
     proposal = Proposal(case, Fix("dtype", case.here, (), False, ""), effect)
     return next((why for check in OF_DTYPES if (why := check(proposal))), "")
-
-
-def born_as(case: Case, place: Place, dtype: str) -> Effect:
-    """What changes if everything that got the culprit's dtype at a place is made in another dtype."""
-    events = enumerate(case.recording.events)
-    born = (n for n, e in events if e.to == case.culprit.dtype and _place(case, e.place) == place)
-    return Effect(_of_births(case, dict.fromkeys(born, dtype)))
 
 
 def done(case: Case, fix: Fix) -> tuple[str, ...]:
@@ -334,160 +317,7 @@ def done(case: Case, fix: Fix) -> tuple[str, ...]:
     return tuple(found)
 
 
-# ---------------------------------------------------------------- what edits change in the run
-
-
-def _effect(case: Case, fix: Fix) -> Effect | None:
-    """What a remedy's edits change: operands of the refused call, births at a line, or results of the line's ops."""
-    edit, wanted = fix.edits[0], case.born or case.wanted
-    if fix.kind == "autocast":
-        if case.off is not None or case.ran_under is not None:
-            return None  # a replay would put every call under autocast, and the others are right
-        return Effect(DtypeChange(autocast=case.half))
-    if case.origin.op == "set_default_dtype" and fix.place == case.here and wanted is not None:
-        return Effect(_of_births(case, dict.fromkeys(_by_default(case), wanted)))
-    if fix.place == case.site and fix.place.stack and inside(edit, fix.place.stack[0]):
-        return _at_call(case, fix.edits)
-    if wanted is None or len(fix.edits) > 1 and fix.place != case.site:
-        return None
-    frame = next(iter(fix.place.stack), None)
-    elsewhere = edit.file != fix.place.file  # the literal that decided the dtype stands there
-    born = case.origin.place.stack if case.origin.kind == "parameter" else case.origin.place.stack[:1]
-    if born and (frame in born or elsewhere):
-        made_by = frame if frame is not None and frame in born else born[0]
-        events = enumerate(case.recording.events)
-        same = {n: s for n, s in events if s.to == case.culprit.dtype and made_by in _place(case, s.place).stack}
-        uncast = edit.after and edit.before.startswith(f"{edit.after}.")
-        if same:
-            births = {n: s.source[0] if uncast and s.source and s.how == "cast" else wanted for n, s in same.items()}
-            return Effect(_of_births(case, births))
-    return _after_expression(case, edit, wanted) if _receiver(edit) else None
-
-
-def _place(case: Case, number: int) -> Place:
-    return graph.place_of(case.recording, number)
-
-
-def _by_default(case: Case) -> list[int]:
-    """The events that took their dtype from the default that was set where the culprit's was, after that was to end."""
-    setting = case.here.stack[0]
-    taken = ((n, event) for n, event in enumerate(case.recording.events) if event.default >= 0)
-    later = ((n, event) for n, event in taken if _place(case, event.default) == case.here)
-    return [n for n, e in later if all(f.function != setting.function for f in _place(case, e.place).stack)]
-
-
-def _of_births(case: Case, births: dict[int, str]) -> DtypeChange:
-    modules = {p.name: births[p.event] for p in case.recording.parameters if p.event in births}
-    w = case.witness
-    if w.holder == "parameter" and w.event in births:
-        modules |= dict.fromkeys((w.name, f"{case.refused.module}.{w.name.rpartition('.')[2]}"), births[w.event])
-    return DtypeChange(births=births, modules=modules)
-
-
-def inside(edit: Edit, frame: Frame) -> bool:
-    return edit.file == frame.file and frame.line <= edit.start[0] <= (frame.end_line or frame.line)
-
-
-def _after_expression(case: Case, edit: Edit, dtype: str) -> Effect | None:
-    """The effect of a cast that is written after an expression, whatever calls it is part of.
-
-    Its value was made by the op that ran last in it on the way to the refused call; the same op counts wherever the
-    expression ran.
-    """
-    recording = case.recording
-    inside = frozenset(n for n, place in enumerate(recording.places) if any(_within(f, edit) for f in place.stack))
-    last = {_same(case, recording.ops[n]) for n in _last_in(recording.ops, inside, case.witness.producer)}
-    made = (n for n, op in enumerate(recording.ops) if op.place in inside and op.phase in FORWARD)
-    results = dict.fromkeys((n for n in made if _same(case, recording.ops[n]) in last), dtype)
-    return Effect(DtypeChange(results=results, inside=inside)) if results else None
-
-
-def _within(frame: Frame, edit: Edit) -> bool:
-    """Whether a call stands in the text that an edit changes."""
-    if frame.file != edit.file or frame.column is None or frame.end_column is None:
-        return False
-    return edit.start <= (frame.line, frame.column) and (frame.end_line, frame.end_column) <= edit.end
-
-
-def _same(case: Case, op: Op) -> tuple[str, tuple[Frame, ...]]:
-    """What calls of an op have in common wherever the expression that contains them runs."""
-    return op.aten, _place(case, op.place).stack[:1]
-
-
-def _last_in(ops: Sequence[Op], inside: frozenset[int], producer: int) -> set[int]:
-    """Going back from an op to what its operands were made by: the first ops at these places."""
-
-    def on(op: Op) -> list[Input]:
-        return [] if op.place in inside else [i for i in op.inputs if i.holder != "parameter"]
-
-    return {n for n in graph.ops_above(ops, [producer], on) if ops[n].place in inside}
-
-
-def _at_call(case: Case, edits: Sequence[Edit]) -> Effect | None:
-    """The operands that edits of the refused call cast, and the dtypes, or the numbers that they replace.
-
-    None where the text does not say which operands those are, and the culprit has that dtype already.
-    """
-    casts: dict[int, str] = {}
-    for edit in edits:
-        written = [w.index for w in case.refused.witnesses if _stands_at(case, w.index, edit)]
-        if written and (number := _limit_written(case, edit)) is not None:
-            return Effect(DtypeChange(), numbers={written[0]: number})
-        if casts and not written:
-            continue  # it casts the result
-        dtype = _cast_to(case, edit)
-        if dtype not in DTYPES or not written and case.witness.dtype == dtype:
-            return None
-        casts[next(iter(written), case.witness.index)] = dtype
-    return Effect(DtypeChange(), casts)
-
-
-def _limit_written(case: Case, edit: Edit) -> float | None:
-    """The value of ``torch.finfo(x.dtype).min`` as an edit writes it, where ``x`` is an operand of the refused call."""
-    found = re.fullmatch(r"[\w.]+\.finfo\((.+)\.dtype\)\.(min|max)", edit.after)
-    owners = (w for w in case.refused.witnesses if found and _written(case, w.index) == found[1])
-    known = next((DTYPES[w.dtype] for w in owners if w.dtype in DTYPES), None)
-    return getattr(known, {"min": "lowest", "max": "largest"}[found[2]]) if known and found else None
-
-
-def _cast_to(case: Case, edit: Edit) -> str:
-    """The dtype that an edit of the refused call casts to; empty where the text does not say."""
-    named = re.search(r"\.to\((\w+(?:\.\w+)*)\)\s*$", edit.after)
-    if named is None:
-        return ""
-    like, _, dtype = named[1].rpartition(".")
-    if dtype in DTYPES:
-        return dtype
-    operand = (w.dtype for w in case.refused.witnesses if dtype == "dtype" and _written(case, w.index) == like)
-    return next(operand, case.wanted or "")  # else a name of the program's own, which had the wanted dtype
-
-
-def _written(case: Case, index: int) -> str:
-    """How the refused call writes one of its operands; empty where the text does not show it."""
-    node, file = _operand(case, index), case.recording.text.parsed(case.site.stack[0].file)
-    return file.segment(node) if node is not None and file is not None else ""
-
-
-def _stands_at(case: Case, index: int, edit: Edit) -> bool:
-    """Whether an edit replaces just one operand of the refused call."""
-    node, file = _operand(case, index), case.recording.text.parsed(case.site.stack[0].file)
-    return node is not None and file is not None and (file.start(node), file.end(node)) == (edit.start, edit.end)
-
-
-def _operand(case: Case, index: int) -> ast.expr | None:
-    w = next(w for w in case.refused.witnesses if w.index == index)
-    frame, text = case.site.stack[0], case.recording.text
-    if w.passed:
-        return operands.passed_node(text, frame, w.passed, w.position)
-    return operands.operand_node(text, frame, case.refused.op, case.refused.module, w.argument, w.index)
-
-
 # ---------------------------------------------------------------- names and receivers in the text
-
-
-def _casts_a_module(case: Case, edit: Edit) -> bool:
-    """Whether an edit casts what a module's constructor made: such an object has attributes of its own."""
-    return case.origin.kind == "parameter" and any(inside(edit, frame) for frame in case.origin.place.stack)
 
 
 def _expression(text: str) -> ast.expr | None:
@@ -519,9 +349,3 @@ def _binding(tree: ast.Module) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
-
-
-def _receiver(edit: Edit) -> str:
-    """The expression after which an edit puts a cast; empty where the edit does something else."""
-    found = re.fullmatch(r"\(?(.*?)\)?\.(?:to\([\w.]+\)|float\(\)|half\(\)|double\(\)|bfloat16\(\))", edit.after, re.S)
-    return edit.before if found and edit.after.strip("(").startswith(edit.before) else ""

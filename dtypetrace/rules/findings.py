@@ -16,6 +16,7 @@ from .. import graph
 from ..parts import attempt
 from ..records import Finding, FlowStep, Frame, Operand, Origin, Place, Raised, Reach, Recording, Refused, Witness
 from ..source import expressions, operands
+from ..source.patch import disjoint
 from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
@@ -43,11 +44,17 @@ def find(recording: Recording, ignore: frozenset[str] = frozenset()) -> tuple[Fi
     found += attempt("which finding follows from which", lambda: consequences.left_out(found, silent), silent)
     found = [f for f in found if f.code not in ignore and not _silenced(recording, f)]
     found = [replace(f, title=attempt(f"the title of {f.code}", partial(titles.specific, f), f.title)) for f in found]
+    found = [attempt(f"the diff of {f.code}", partial(_with_disjoint_edits, recording, f), f) for f in found]
     ordered = sorted(found, key=partial(_order, _first_ops(recording)))
     if healed:  # the first refusal is what ends the program by itself; every later one came after a cast
         refused = [f for f in found if f.kind == "collision"]
         ordered = [*refused, *(f for f in ordered if f.kind != "collision")]
     return tuple(ordered)
+
+
+def _with_disjoint_edits(recording: Recording, f: Finding) -> Finding:
+    edits = disjoint(recording.text, f.fix.edits) if f.fix is not None else ()
+    return f if f.fix is None or edits == f.fix.edits else replace(f, fix=replace(f.fix, edits=edits))
 
 
 def _silent(recording: Recording) -> list[Finding]:

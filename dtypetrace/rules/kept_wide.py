@@ -9,21 +9,25 @@ values narrow again. Else it is in words.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
 from ..source import editing, regions
+from ..source.gradient_clipping import clipped_in_float32
+from ..tables import autocast
 from ..tables.dtypes import DTYPES, REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, writes
 from ..tables.rule_language import Gives
-from . import checks, wide_weights
+from . import checks, effects, wide_weights
 from .case import one, short
 from .run_facts import Run, argument_of
 from .silent_checks import CHECKED, objection_of_text
+from .zeros import POLES
 
 
 def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) -> Fix:
@@ -47,7 +51,12 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
     proposed = list(_of_operands(run, number))
     edits, made = _shown(run, number, proposed, far=True), run.ops[number].outputs[0]
     op = quoted(run.ops[number].op)
-    why = f"compute {op} in float32 here" if edits else f"cast the operands of {op} to float32 here"
+    why = f"compute {op} in float32 here" if edits else _in_words(run, number)
+    if not edits and (clipping := clipped_in_float32(run.recording.text, site)) is not None:
+        edits, why = (
+            (clipping,),
+            f"compute the norm of the gradients in float32: only they fit {made}",
+        )
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
     if made == "bfloat16":
         instead = "keep these values in float32 from where they are made"
@@ -56,7 +65,24 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
     elif not edits and made == "float16" and (again := _made_narrow_again(run, number)):
         alone = f"computing {op} in float32 ({short(site)}) is not enough"
         return _in_bfloat16(run, number, f"{instead}: {alone}, because {again} to {made}, where it overflows")
+    elif not edits and run.ops[number].autocast and made == "float16":
+        region = _in_bfloat16(run, number, instead)
+        return replace(region, alternatives=(why,)) if region.edits else Fix("dtype", site, (), False, why, (instead,))
     return Fix("dtype", site, edits, bool(edits), why, (instead,), CHECKED if edits else ())
+
+
+def _in_words(run: Run, number: int) -> str:
+    """How to compute an op in float32 where no edit is known. Under autocast, casting its operands changes nothing."""
+    op = quoted(run.ops[number].op)
+    if _under_autocast(run.ops[number], ("float32",)) != ("float32",):
+        return f"compute {op} in float32 here, outside autocast: it casts float32 operands back"
+    return f"cast the operands of {op} to float32 here"
+
+
+def _under_autocast(op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The dtypes that autocast, where it is on for an op, makes of operands."""
+    device, _, region = op.autocast.partition(":")
+    return autocast.cast(autocast.policy(op.op, name_of(op), device), given, region) if region else given
 
 
 def _in_bfloat16(run: Run, number: int, why: str) -> Fix:
@@ -81,10 +107,13 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
         return Fix("dtype", site, edits, True, f"{this} in float32", alternatives, CHECKED)
+    if not casts and (edits := _cast_back(run, number, list(_of_operands(run, number)), _is_divided)):
+        why = f"{this} in float32, and cast back to {op.outputs[0]} behind what is computed from it"
+        return Fix("dtype", site, edits, True, why, alternatives, CHECKED)
     if used and (larger := _made_larger(run, number, used)):
         return larger
     scaled = f", or scale {'it' if used else 'these values'} up before the cast"
-    back = scaled if casts else " and cast the result back"
+    back = scaled if casts else ", and cast back only what is divided by it"
     return Fix("dtype", site, (), False, f"{this} in float32{back}", alternatives)
 
 
@@ -190,7 +219,7 @@ def _of_cast(run: Run, number: int) -> tuple[Edit, ...]:
     if _of_module(run, op):
         return ()
     edit = editing.at_birth(run.recording, "cast", place, _made_wide(op))
-    return (edit,) if edit is not None and checks.inside(edit, place.stack[0]) else ()
+    return (edit,) if edit is not None and effects.inside(edit, place.stack[0]) else ()
 
 
 def _of_module(run: Run, op: Op) -> bool:
@@ -221,7 +250,7 @@ def _makes_wide(op: Op, cast: list[int], wide: str) -> bool:
     """Whether an op's result is wide by the dtype rules, if these operands are."""
     before = tuple(i.dtype for i in op.inputs)
     given = tuple(wide if n in cast else dtype for n, dtype in enumerate(before))
-    outcome = predict(op, before, given)
+    outcome = predict(op, before, _under_autocast(op, given))
     return isinstance(outcome, Gives) and outcome.dtypes[:1] == (wide,)
 
 
@@ -237,7 +266,7 @@ def _all_in_bfloat16(run: Run, place: Place) -> tuple[Edit, ...]:
         born = graph.place_of(recording, event.place)
         here = event.how in _MADE_HERE and born.stack[:1] == (born.user_frame,)
         edit = editing.at_birth(recording, event.how, born, "bfloat16") if here else None
-        if edit is None or not checks.inside(edit, born.stack[0]):
+        if edit is None or not effects.inside(edit, born.stack[0]):
             return ()
         edits[born] = edit
     fix = Fix("dtype", place, tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start))), True, "")
@@ -267,9 +296,12 @@ _MOST_BACK = 4
 """How many calls in a row may need their operands cast back."""
 
 
-def _cast_back(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...]:
-    """The edits by which an op computes in a wider dtype, and its results, once they are small, are cast back where a
-    later call would refuse them; none where they are not small there, or something objects."""
+def _cast_back(
+    run: Run, number: int, proposed: Iterable[tuple[Edit, ...]], fits: Callable[[Op, int], bool] | None = None
+) -> tuple[Edit, ...]:
+    """The edits by which an op computes in a wider dtype, and its results, once they fit, are cast back where a later
+    call would refuse them; none where they do not fit there, or something objects. ``fits``: whether an op's result
+    does, given the index of the operand that does not."""
     narrow, wide = run.ops[number].outputs[0], _made_wide(run.ops[number])
     results = {number: wide}
     for _ in range(_MOST_BACK if len(run.ops) <= checks.MOST_OPS else 0):
@@ -282,7 +314,7 @@ def _cast_back(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]]) -> t
             makers = list(_before_others(run, number, results))
             if not makers:
                 break
-        if not makers or not all(_is_small(run, number, maker) for maker in makers):
+        if not makers or not all(_fits(run, number, maker, fits or _is_small) for maker in makers):
             return ()
         results.update(dict.fromkeys(makers, narrow))
     back = [n for n in results if n != number]
@@ -308,8 +340,9 @@ def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[in
                 waiting.append(user)
 
 
-def _is_small(run: Run, number: int, later: int) -> bool:
-    """Whether a later op's result is small, however large the result of an op is that it was computed from."""
+def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) -> bool:
+    """Whether a later op's result fits the narrow dtype, although the result of an op does not that it was computed
+    from: one of the ops between them makes it so."""
     if later <= number:
         return False
     below = {number}
@@ -317,7 +350,25 @@ def _is_small(run: Run, number: int, later: int) -> bool:
         if any(i.producer in below for i in run.ops[n].inputs):
             below.add(n)
     between = below.intersection(graph.ops_above(run.ops, [later])) - {number}
-    return any(run.ops[n].op in _SMALL or name_of(run.ops[n]) in _SMALL for n in between)
+    taken = ((run.ops[n], index) for n in between for index, i in enumerate(run.ops[n].inputs) if i.producer in below)
+    return any(fits(op, index) for op, index in taken)
+
+
+def _is_small(op: Op, operand: int) -> bool:
+    """Whether an op's result is small where one of its operands is large: a softmax, a norm, a division by it."""
+    return op.op in _SMALL or name_of(op) in _SMALL or _divides(op, operand)
+
+
+def _is_divided(op: Op, operand: int) -> bool:
+    """Whether an op's result is no smaller than usual although one of its operands is tiny: what divides by it, a
+    logarithm."""
+    return name_of(op) in POLES and operand == len(op.inputs) - 1
+
+
+def _divides(op: Op, operand: int) -> bool:
+    """Whether an operand is what an op divides by: ``1 / x`` is ``x.__rdiv__(1)``, a reciprocal and a product."""
+    name = name_of(op)
+    return name in ("reciprocal", "rdiv") or name in ("div", "true_divide") and operand == 1
 
 
 # ---------------------------------------------------------------- what may object
@@ -355,7 +406,11 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collect
                 return f"{quoted(op.op)} at {at} runs on other tensors, too"
             if _narrows_again(op, replay.ops[user], above, wide):
                 return f"{quoted(op.op)} at {at} would cast the result back"
+            # what is small again fits the narrow dtype, so from there on it may be cast back
+            index = next((n for n, i in enumerate(op.inputs) if i.producer == above), 0)
+            small = far and _is_small(op, index)
             goes_on = is_move(op) or is_cast(op) or far and op.phase in FORWARD and not REAL.isdisjoint(op.outputs)
+            goes_on = goes_on and not small
             if user not in seen and user not in until and goes_on:
                 seen.add(user)
                 waiting.append(user)

@@ -9,7 +9,7 @@ from ..foresight import DtypeChange
 from ..records import Fix
 from ..source import editing
 from ..tables.english import quoted
-from . import autocast_off, checks
+from . import autocast_off, checks, effects
 from .case import Case, one, short, spell
 
 
@@ -29,7 +29,7 @@ def at_site(case: Case) -> tuple[str, ...]:
     named = case.culprit.written or case.culprit.holder or case.witness.name
     if not named and not edits:
         return ()  # a container passes it on: the line shows no such operand
-    effect = checks.Effect(DtypeChange(), {case.witness.index: case.wanted})
+    effect = effects.Effect(DtypeChange(), {case.witness.index: case.wanted})
     if checks.objection(case, Fix("cast", case.site, edits, True, "")) or checks.objection_to(case, effect):
         return ()
     return tuple(filter(None, (_at_site(case),)))
@@ -81,7 +81,7 @@ def _without_cast(case: Case) -> str:
     if len(sources) != 1 or case.culprit.dtype in sources:
         return ""
     source = sources.pop()
-    effect = checks.born_as(case, case.here, source)
+    effect = effects.born_as(case, case.here, source)
     return "" if checks.objection_to(case, effect) else source
 
 

@@ -18,7 +18,7 @@ import re
 import tempfile
 import tokenize
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +74,14 @@ class PatchedFile:
         except (SyntaxError, UnicodeDecodeError, LookupError) as error:
             raise Unpatchable(f"{file}: its text cannot be read: {error}") from None
 
+    @classmethod
+    def of_lines(cls, file: str, program: ProgramText) -> PatchedFile:
+        """A file that is only to be shown: its lines are enough. Raises Unpatchable where there are none."""
+        lines = program.lines(file)
+        if not lines:
+            raise Unpatchable(f"{file}: there is no source to patch")
+        return cls(file, "".join(lines), "", "")
+
     @property
     def text(self) -> str:
         parts: list[str] = []
@@ -82,6 +90,12 @@ class PatchedFile:
             parts += (self.original[at : piece.start], piece.text)
             at = max(at, piece.end)
         return "".join((*parts, self.original[at:]))
+
+    def between(self, begin: int, end: int) -> str:
+        """The patched text of a part of the original that holds whole pieces or none of them."""
+        inside = [p for p in self.pieces if begin <= p.start and p.end <= end]
+        other = replace(self, original=self.original[:end], pieces=inside)
+        return other.text[begin:]
 
     def _sorted(self) -> list[Piece]:
         def place(piece: Piece) -> tuple[int, ...]:
@@ -215,16 +229,43 @@ def _cut(before: str, after: str) -> list[tuple[int, int, str]]:
     return [(len(same), len(before) - tail, new[: len(new) - tail])]
 
 
-class Patch:
-    """Changes to several files of a program, in the order in which they were found."""
+def disjoint(program: ProgramText, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """The same changes as edits that do not overlap, so that they can be made one after the other, the last first."""
+    groups: list[list[Edit]] = []
+    for edit in sorted(edits, key=lambda e: (e.file, e.start, tuple(-n for n in e.end))):
+        last = groups[-1][0] if groups else None
+        if last is not None and last.file == edit.file and edit.start < last.end:
+            groups[-1].append(edit)
+        else:
+            groups.append([edit])
+    if len(groups) == len(edits):
+        return edits
+    patch = Patch(program, shown=True)
+    changes = patch.locate(edits)
+    if len(changes) < len(edits) or len(patch.set(changes)) < len(edits):
+        return edits
+    return tuple(_joined(patch.patched_file(group[0].file), group) for group in groups)
 
-    def __init__(self, program: ProgramText = LIVE) -> None:
+
+def _joined(patched: PatchedFile, group: list[Edit]) -> Edit:
+    """One edit for several that lie inside the first."""
+    outer, text = group[0], patched.original
+    begin, end = _offset(text, *outer.start), _offset(text, *outer.end)
+    after = patched.between(begin, end).replace("\r\n", "\n")
+    return group[0] if len(group) == 1 else replace(outer, after=after)
+
+
+class Patch:
+    """Changes to several files of a program, in the order in which they were found. ``shown``: they are not written."""
+
+    def __init__(self, program: ProgramText = LIVE, *, shown: bool = False) -> None:
         self.patched_files: dict[str, PatchedFile] = {}
         self._program = program
+        self._read = PatchedFile.of_lines if shown else PatchedFile.read
 
     def patched_file(self, file: str) -> PatchedFile:
         if file not in self.patched_files:
-            self.patched_files[file] = PatchedFile.read(file, self._program)
+            self.patched_files[file] = self._read(file, self._program)
         return self.patched_files[file]
 
     def locate(self, edits: Iterable[Edit]) -> tuple[Change, ...]:

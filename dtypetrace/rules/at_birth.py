@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Place
-from ..source import defaults, editing, expressions, operands, optimizers, regions
+from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
 from . import options, ways, wide_weights
 from .at_use import birth_words
@@ -183,8 +183,8 @@ def birth(case: Case) -> Iterator[Fix]:
     if not case.disagrees or case.born is None:
         return
     kind = case.origin.kind
-    if kind == "load" and editing.loads_state(case.recording, case.here):
-        edit = editing.at_load(case.recording, case.here, case.born)
+    if kind == "load" and dictionaries.loads_state(case.recording, case.here):
+        edit = dictionaries.at_load(case.recording, case.here, case.born)
     else:
         edit = editing.at_birth(case.recording, kind, case.here, case.born)
     words = birth_words(case.culprit, case.born)

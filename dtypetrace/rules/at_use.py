@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Operand, Place
-from ..source import editing, expressions, operands
+from ..source import dictionaries, editing, expressions, operands
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
@@ -310,7 +310,7 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     weights."""
     if not case.disagrees or not case.kept_wide or case.wanted is None:
         return
-    place, edit = editing.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
+    place, edit = dictionaries.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     chosen = f"it is updated in {case.culprit.dtype} on purpose ({short(case.here)})"
     why = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}: {chosen}"
     yield Fix("cast", place, one(edit), edit is not None, why, options.others(case))
@@ -320,7 +320,7 @@ def handed_weights(case: Case) -> Iterator[Fix]:
     """Weights that ``functional_call`` got as a dictionary are cast as they are handed over, all alike."""
     if not case.disagrees or case.culprit.holder != "parameter" or case.witness.trained or case.wanted is None:
         return
-    found = editing.at_functional_call(case.recording, case.site, case.wanted)
+    found = dictionaries.at_functional_call(case.recording, case.site, case.wanted)
     if found is not None:
         is_now = f"{quoted(case.culprit.shown)} is {case.culprit.dtype}"
         why = f"{is_now}: cast all weights to {case.wanted} as they are handed over"

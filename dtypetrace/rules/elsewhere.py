@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from ..records import Edit, Fix, Place
-from ..source import editing
+from ..source import dictionaries, editing
 from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
 from ..tables.operators import PICKS
@@ -141,7 +141,7 @@ def loaded_values(case: Case) -> Iterator[Fix]:
     wanted = target(case)
     if wanted is None or case.origin.kind != "load":
         return
-    edit = editing.at_load(case.recording, case.origin.place, wanted)
+    edit = dictionaries.at_load(case.recording, case.origin.place, wanted)
     yield Fix("dtype", case.origin.place, one(edit), False, f"cast what is loaded to {wanted}")
 
 

@@ -21,7 +21,7 @@ _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
 """Expressions that are not tensors, so no cast can follow them."""
 
 
-class _Spot(NamedTuple):
+class Spot(NamedTuple):
     """An expression of the program that was running: its frame, its file, its node."""
 
     frame: Frame
@@ -29,13 +29,13 @@ class _Spot(NamedTuple):
     node: ast.expr
 
 
-def _spot(recording: Recording, place: Place, *, own: bool = True) -> _Spot | None:
+def spot_at(recording: Recording, place: Place, *, own: bool = True) -> Spot | None:
     """The expression that runs at a place; ``own``: None unless that is the user's own line."""
     frame = place.stack[0] if place.stack else None
     if frame is None or own and not frame.user:
         return None
     file, node = recording.text.parsed(frame.file), expressions.expression_at(recording.text, frame)
-    return _Spot(frame, file, node) if file is not None and node is not None else None
+    return Spot(frame, file, node) if file is not None and node is not None else None
 
 
 # ---------------------------------------------------------------- where a dtype was decided
@@ -46,7 +46,7 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
 
     kind is the origin's; ``place`` must be a line of the user's own.
     """
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if spot is None:
         return None
     if kind in ("promotion", "autocast"):
@@ -79,7 +79,7 @@ def at_results(recording: Recording, ops: Sequence[int], wanted: str, written: s
 
 
 def _at_result(recording: Recording, place: Place, wanted: str, written: str) -> Edit | None:
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if spot is None:
         return None
     return _cast(recording, spot, spot.node, wanted, written)
@@ -88,14 +88,14 @@ def _at_result(recording: Recording, place: Place, wanted: str, written: str) ->
 def of_cast(recording: Recording, place: Place, wanted: str) -> tuple[Edit, str] | None:
     """The edit by which ``x.to(dtype)`` casts to the wanted dtype, also where a variable names the other one, which
     keeps its value; and how that one is written."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     call = spot.node if spot is not None else None
     named = expressions.dtype_argument(call) if isinstance(call, ast.Call) else None
     if spot is None or call is None or named is None or not torch_name(spot.file):
         return None
     file = spot.file
     before, after = file.between(file.start(call), file.start(named)), file.between(file.end(named), file.end(call))
-    return _edit(spot, call, f"{before}{torch_name(file)}.{wanted}{after}"), file.segment(named)
+    return replaced(spot, call, f"{before}{torch_name(file)}.{wanted}{after}"), file.segment(named)
 
 
 def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
@@ -105,7 +105,7 @@ def at_own_line(recording: Recording, place: Place, wanted: str) -> Edit | None:
 
 def names_variable(recording: Recording, place: Place) -> bool:
     """Whether a cast takes its dtype from a variable, which may be a setting of the whole program."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     named = expressions.dtype_argument(spot.node) if spot is not None and isinstance(spot.node, ast.Call) else None
     return named is not None and not decisions.spelled(named)
 
@@ -113,7 +113,7 @@ def names_variable(recording: Recording, place: Place) -> bool:
 def uncast(recording: Recording, place: Place) -> Edit | None:
     """The edit that removes a method's cast and keeps what was cast: ``x.float()`` becomes ``x``, and
     ``x.to(device, dtype)`` becomes ``x.to(device)``. A statement for which nothing is left to do is removed."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
     name, given = spot.node.func.attr, expressions.arguments(spot.node)
@@ -122,25 +122,27 @@ def uncast(recording: Recording, place: Place) -> Edit | None:
     if name in CAST_METHODS and not given or name == "to" and given:
         kept = _owner(spot.file, spot.node, name).rstrip().removesuffix(".")
         if not copies.in_its_slot(spot.file, spot.node) and copies.would_share(recording, place):
-            return _edit(spot, spot.node, f"{kept}.clone()")
+            return replaced(spot, spot.node, f"{kept}.clone()")
         statement = spot.file.parents.get(spot.node)
         if isinstance(statement, ast.Assign) and [spot.file.segment(t) for t in statement.targets] == [kept]:
             return _removed(spot, statement)
-        return _removed(spot, statement) if isinstance(statement, ast.Expr) else _edit(spot, spot.node, kept)
+        return _removed(spot, statement) if isinstance(statement, ast.Expr) else replaced(spot, spot.node, kept)
     return None
 
 
-def _without_dtype(spot: _Spot, call: ast.Call) -> Edit | None:
+def _without_dtype(spot: Spot, call: ast.Call) -> Edit | None:
     """The edit that leaves the dtype out of ``x.to(device, dtype)``; None where it is unclear which argument it is."""
     named = expressions.dtype_argument(call)
     if named is None or named not in expressions.arguments(call):
         return None
     left = [spot.file.segment(a) for a in call.args if a is not named]
     left += [spot.file.segment(k) for k in call.keywords if k.value is not named]
-    return _edit(spot, call, f"{spot.file.between(spot.file.start(call), spot.file.end(call.func))}({', '.join(left)})")
+    return replaced(
+        spot, call, f"{spot.file.between(spot.file.start(call), spot.file.end(call.func))}({', '.join(left)})"
+    )
 
 
-def _removed(spot: _Spot, statement: ast.stmt) -> Edit:
+def _removed(spot: Spot, statement: ast.stmt) -> Edit:
     """The edit that removes a statement with its lines; ``pass`` takes its place where a block needs one."""
     start, end = spot.file.start(statement), spot.file.end(statement)
     first, behind = spot.file.lines[start[0] - 1], spot.file.lines[end[0] - 1][end[1] - 1 :].strip()
@@ -170,31 +172,16 @@ def under(recording: Recording, frame: Frame, region: str) -> Edit | None:
     return Edit(frame.file, (line, column), (line, column + len(word)), word, f"with {region}: {word}")
 
 
-def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
-    """The edit that casts every floating tensor of a dictionary that is loaded."""
-    spot = _spot(recording, from_user(place))
-    if spot is None or not isinstance(spot.node, ast.Call) or not cast_text(spot.file, wanted):
-        return None
-    calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
-    loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
-    loaded = next((n for n in loads if n is not spot.node), loads[0] if loads else None)
-    if loaded is None:
-        return None
-    while isinstance(parent := spot.file.parents.get(loaded), ast.Subscript) and parent.value is loaded:
-        loaded = parent  # load(file)["model"]
-    return _cast_values(spot, loaded, wanted)
-
-
 def dtype_keyword(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that changes the dtype that a call names by keyword."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     named = expressions.dtype_keyword(recording.text, spot.frame) if spot is not None else None
     return _named(recording, place, spot, named, wanted) if spot is not None and named is not None else None
 
 
 def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     """The edit that replaces a number that no half dtype can hold by the limit of the tensor's own dtype."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if spot is None or not isinstance(spot.node, ast.Call) or not isinstance(spot.node.func, ast.Attribute):
         return None
     torch, owner = torch_name(spot.file), expressions.dotted(spot.node.func.value)
@@ -203,7 +190,7 @@ def scalar(recording: Recording, place: Place, value: str) -> Edit | None:
     for argument in expressions.arguments(spot.node):
         if value in (expressions.number(argument), spot.file.segment(argument)):
             limit = "min" if value.startswith("-") else "max"
-            return _edit(spot, argument, f"{torch}.finfo({owner}.dtype).{limit}")
+            return replaced(spot, argument, f"{torch}.finfo({owner}.dtype).{limit}")
     return None
 
 
@@ -225,7 +212,7 @@ def at_call(
     ``passed`` names the argument of a module's call, if the op ran inside one (see ``operands.passed_node``). None for
     a destination: the call would write into the cast copy, and the original would not change.
     """
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if spot is None or is_destination(op, argument, index) or "[" in passed[0]:
         return None
     operand = _operand(recording, spot.frame, op, module, argument, index, passed)
@@ -241,7 +228,7 @@ def at_call_like(
     """The edit that casts an operand to the dtype of another operand of the same call, whichever dtype that is: for a
     line that runs in two dtypes. None where the other one has no name of its own there. Arguments as for
     :func:`at_call`."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if spot is None or is_destination(op, argument, index):
         return None
     operand = _operand(recording, spot.frame, op, module, argument, index, passed)
@@ -277,7 +264,7 @@ def at_callers(
     for outer, node in operands.callers(recording.text, place, operand, module):
         file = recording.text.parsed(outer.stack[0].file)
         if file is not None and not isinstance(node, (ast.Constant, ast.List, ast.Tuple)):
-            edit = _cast(recording, _Spot(outer.stack[0], file, node), node, wanted)
+            edit = _cast(recording, Spot(outer.stack[0], file, node), node, wanted)
             if edit is not None:
                 yield outer, edit
 
@@ -297,7 +284,7 @@ def in_fallback(
     """The edits that compute a call in another dtype and cast its result back to ``dtype``. Several results, or one
     that becomes a Python number, are not cast back."""
     operand = at_call(recording, place, op, module, argument, index, fallback, passed)
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     if operand is None or spot is None:
         return ()
     parent = spot.file.parents.get(spot.node)
@@ -318,45 +305,9 @@ def _makes_number(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("bool", "float", "int")
 
 
-def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
-    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights passed to
-    it."""
-    for level in range(len(place.stack)):
-        outer = Place(place.stack[level:])
-        spot = _spot(recording, outer)
-        if spot is None or not isinstance(spot.node, ast.Call):
-            continue
-        if expressions.last_part(spot.node.func) == "functional_call":
-            edit = _cast_weights(spot, spot.node, wanted)
-            return (outer, edit) if edit is not None else None
-    return None
-
-
-def _cast_weights(spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
-    by_name = (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts")
-    weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
-    if isinstance(weights, ast.Tuple) and weights.elts:
-        weights = weights.elts[0]  # the others are buffers
-    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not cast_text(spot.file, wanted):
-        return None
-    return _cast_values(spot, weights, wanted)
-
-
-def _cast_values(spot: _Spot, node: ast.expr, wanted: str) -> Edit:
-    """Casts every floating tensor of a dictionary."""
-    return _edit(spot, node, cast_values(spot.file, node, wanted, "value.is_floating_point()"))
-
-
-def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> str:
-    """The text of a dictionary in which the values of a kind are cast."""
-    text = file.segment(node)
-    given = text if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Dict)) else f"({text})"
-    return f"{{name: value{cast_text(file, wanted)} if {which} else value for name, value in {given}.items()}}"
-
-
 def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:
     """The edit that casts what a function returns, in the ``return`` statement at a place."""
-    spot = _spot(recording, place)
+    spot = spot_at(recording, place)
     statement: ast.AST | None = spot.node if spot is not None else None
     while spot is not None and isinstance(statement, ast.expr):
         statement = spot.file.parents.get(statement)
@@ -376,33 +327,19 @@ def from_user(place: Place) -> Place:
 
 def stands_alone(recording: Recording, place: Place) -> bool:
     """Whether a call is a statement by itself, so that its result is not used."""
-    spot = _spot(recording, place, own=False)
+    spot = spot_at(recording, place, own=False)
     return spot is not None and isinstance(spot.file.parents.get(spot.node), ast.Expr)
 
 
 def assigns(recording: Recording, place: Place, name: str) -> bool:
     """Whether the expression at a place is assigned to the given name, or is the operand itself; then it is a tensor if
     the operand is one."""
-    spot = _spot(recording, place, own=False)
+    spot = spot_at(recording, place, own=False)
     if spot is None or not name or "..." in name:
         return False
     statement = spot.file.parents.get(spot.node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     return [expressions.dotted(target) for target in targets] == [name] or operands.plain(spot.node) == name
-
-
-def loads_state(recording: Recording, place: Place) -> bool:
-    """Whether what a place loads is passed unchanged to ``load_state_dict``, so that it must be a dictionary of
-    tensors."""
-    spot = _spot(recording, place, own=False)
-    if spot is None:
-        return False
-    node: ast.expr = spot.node
-    while isinstance(parent := spot.file.parents.get(node), ast.Subscript):
-        node = parent
-    if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
-        return False
-    return (expressions.dotted(parent.func) or "").endswith("load_state_dict")
 
 
 # ---------------------------------------------------------------- the replaced characters
@@ -425,24 +362,24 @@ def cast_text(file: ParsedFile, wanted: str) -> str:
     return f".to({torch_name(file)}.{wanted})" if torch_name(file) else f".{method}()" if method else ""
 
 
-def _named(recording: Recording, place: Place, spot: _Spot, named: ast.expr, wanted: str) -> Edit | None:
+def _named(recording: Recording, place: Place, spot: Spot, named: ast.expr, wanted: str) -> Edit | None:
     """Changes the dtype that a call names: there where it is a literal, else where the literal stands that decided it.
 
     Never a literal over a variable: the next configuration would break.
     """
     if had := decisions.spelled(named):
         after = decisions.respelled(named, spot.file.segment(named), wanted)
-        return _edit(spot, named, after) if after and had != wanted else None
+        return replaced(spot, named, after) if after and had != wanted else None
     found = decisions.decision(recording.text, place, named, wanted)
     file = recording.text.parsed(found.file) if found is not None else None
     if found is None or file is None:
         return None
     after = decisions.respelled(found.node, file.segment(found.node), wanted)
-    return _edit(_Spot(decisions.frame_of(found, file), file, found.node), found.node, after) if after else None
+    return replaced(Spot(decisions.frame_of(found, file), file, found.node), found.node, after) if after else None
 
 
 def _in_factory_call(
-    recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str, *, method_only: bool
+    recording: Recording, place: Place, spot: Spot, call: ast.Call, wanted: str, *, method_only: bool
 ) -> Edit | None:
     """Gives a factory's call the dtype, by keyword where it takes one, else by a cast of what it makes."""
     torch = torch_name(spot.file)
@@ -456,16 +393,16 @@ def _in_factory_call(
     inside = segment[: segment.rindex(")")].rstrip()
     comma = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
     named = _dtype_text(recording, spot, call, wanted)
-    return _edit(spot, call, f"{inside}{comma}dtype={named}{segment[len(inside) :]}")
+    return replaced(spot, call, f"{inside}{comma}dtype={named}{segment[len(inside) :]}")
 
 
-def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call, wanted: str) -> Edit | None:
+def _change_cast(recording: Recording, place: Place, spot: Spot, call: ast.Call, wanted: str) -> Edit | None:
     """Changes the dtype that a cast names."""
     torch = torch_name(spot.file)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name in CAST_METHODS and not call.args:
         text = _to(spot, _dtype_text(recording, spot, call, wanted), wanted)
-        return _edit(spot, call, _owner(spot.file, call, f".{name}") + text) if text else None
+        return replaced(spot, call, _owner(spot.file, call, f".{name}") + text) if text else None
     if not torch:
         return None
     given = expressions.arguments(call)
@@ -475,22 +412,22 @@ def _change_cast(recording: Recording, place: Place, spot: _Spot, call: ast.Call
     if named is None:
         return None
     if literal is not None:
-        return _edit(spot, literal, _dtype_text(recording, spot, call, wanted))
+        return replaced(spot, literal, _dtype_text(recording, spot, call, wanted))
     return _named(recording, place, spot, named, wanted)
 
 
-def _dtype_text(recording: Recording, spot: _Spot, node: ast.expr, wanted: str) -> str:
+def _dtype_text(recording: Recording, spot: Spot, node: ast.expr, wanted: str) -> str:
     """A dtype as the program itself names it where a node stands, else a literal; empty where it imports no torch."""
     torch = torch_name(spot.file)
     own = dtype_names.name_of(recording, spot.file, spot.frame.file, node, wanted)
     return own or (f"{torch}.{wanted}" if torch else "")
 
 
-def _to(spot: _Spot, named: str, wanted: str) -> str:
+def _to(spot: Spot, named: str, wanted: str) -> str:
     return f".to({named})" if named else cast_text(spot.file, wanted)
 
 
-def _cast(recording: Recording, spot: _Spot, node: ast.expr, wanted: str, written: str = "") -> Edit | None:
+def _cast(recording: Recording, spot: Spot, node: ast.expr, wanted: str, written: str = "") -> Edit | None:
     """The edit that casts an expression. A cast with which it ends is changed: a second one would round twice.
 
     ``written``: the dtype as the program is to write it, where that is known.
@@ -501,23 +438,23 @@ def _cast(recording: Recording, spot: _Spot, node: ast.expr, wanted: str, writte
     if not isinstance(node, ast.Call) or wanted not in FLOATING:
         return _append_cast(spot, node, text)
     if CAST_METHODS.get(last) in FLOATING and not expressions.arguments(node):
-        return _edit(spot, node, _owner(spot.file, node, f".{last}") + text)
+        return replaced(spot, node, _owner(spot.file, node, f".{last}") + text)
     had = expressions.dtype_argument(node) if last == "to" else None
     literal = had is not None and decisions.spelled(had) in FLOATING
     if had is None or not literal and (not named or decisions.spelled(ast.parse(named, mode="eval").body)):
         return _append_cast(spot, node, text)  # no literal is written over a variable
     file = spot.file
     before, after = file.between(file.start(node), file.start(had)), file.between(file.end(had), file.end(node))
-    return _edit(spot, node, f"{before}{named}{after}")
+    return replaced(spot, node, f"{before}{named}{after}")
 
 
-def _append_cast(spot: _Spot, node: ast.expr, cast: str) -> Edit | None:
+def _append_cast(spot: Spot, node: ast.expr, cast: str) -> Edit | None:
     """The edit that puts a cast (``.to(torch.float16)``) after an expression."""
     if not cast or isinstance(spot.file.parents.get(node), ast.Expr):
         return None  # the value is not used, so a cast would change nothing
     segment = spot.file.segment(node)
     plain = isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-    return _edit(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
+    return replaced(spot, node, f"{segment}{cast}" if plain else f"({segment}){cast}")
 
 
 def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
@@ -526,6 +463,6 @@ def _owner(file: ParsedFile, call: ast.Call, method: str) -> str:
     return file.between(file.start(call), file.end(call.func))[: -len(method)]
 
 
-def _edit(spot: _Spot, node: ast.expr, after: str) -> Edit:
+def replaced(spot: Spot, node: ast.expr, after: str) -> Edit:
     file = spot.file
     return Edit(spot.frame.file, file.start(node), file.end(node), file.segment(node), after)

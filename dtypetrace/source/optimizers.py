@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..records import Edit, Place
 from ..records.text import ParsedFile, ProgramText
-from . import editing
+from . import dictionaries, editing
 from .expressions import call_at, dotted, dtype_argument, expression_at, function_around, last_part
 
 
@@ -202,7 +202,7 @@ def stores_state(text: ProgramText, loaded: Place, dtype: str) -> Edit | None:
     value, torch = next((n.value for n in found), None), editing.torch_name(file)
     if value is None or not torch:
         return None
-    after = editing.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
+    after = dictionaries.cast_values(file, value, dtype, f"{torch}.is_tensor(value)")
     return Edit(frame.file, file.start(value), file.end(value), file.segment(value), after)
 
 

@@ -1,0 +1,75 @@
+"""Source edits that cast the tensors of a dictionary: a checkpoint's, or a functional call's weights. Text only."""
+
+from __future__ import annotations
+
+import ast
+
+from ..records import Edit, Place, Recording
+from ..records.text import ParsedFile
+from . import expressions
+from .editing import Spot, cast_text, from_user, replaced, spot_at
+
+
+def at_load(recording: Recording, place: Place, wanted: str) -> Edit | None:
+    """The edit that casts every floating tensor of a dictionary that is loaded."""
+    spot = spot_at(recording, from_user(place))
+    if spot is None or not isinstance(spot.node, ast.Call) or not cast_text(spot.file, wanted):
+        return None
+    calls = (n for n in ast.walk(spot.node) if isinstance(n, ast.Call))
+    loads: list[ast.expr] = [n for n in calls if "load" in expressions.last_part(n.func)]
+    loaded = next((n for n in loads if n is not spot.node), loads[0] if loads else None)
+    if loaded is None:
+        return None
+    while isinstance(parent := spot.file.parents.get(loaded), ast.Subscript) and parent.value is loaded:
+        loaded = parent  # load(file)["model"]
+    return _cast_values(spot, loaded, wanted)
+
+
+def at_functional_call(recording: Recording, place: Place, wanted: str) -> tuple[Place, Edit] | None:
+    """The call of ``functional_call`` nearest to a place, and the edit that casts the dictionary of weights passed to
+    it."""
+    for level in range(len(place.stack)):
+        outer = Place(place.stack[level:])
+        spot = spot_at(recording, outer)
+        if spot is None or not isinstance(spot.node, ast.Call):
+            continue
+        if expressions.last_part(spot.node.func) == "functional_call":
+            edit = _cast_weights(spot, spot.node, wanted)
+            return (outer, edit) if edit is not None else None
+    return None
+
+
+def _cast_weights(spot: Spot, call: ast.Call, wanted: str) -> Edit | None:
+    by_name = (k.value for k in call.keywords if k.arg == "parameter_and_buffer_dicts")
+    weights = next(by_name, call.args[1] if len(call.args) > 1 else None)
+    if isinstance(weights, ast.Tuple) and weights.elts:
+        weights = weights.elts[0]  # the others are buffers
+    if weights is None or isinstance(weights, (ast.Tuple, ast.List, ast.Starred)) or not cast_text(spot.file, wanted):
+        return None
+    return _cast_values(spot, weights, wanted)
+
+
+def _cast_values(spot: Spot, node: ast.expr, wanted: str) -> Edit:
+    """Casts every floating tensor of a dictionary."""
+    return replaced(spot, node, cast_values(spot.file, node, wanted, "value.is_floating_point()"))
+
+
+def cast_values(file: ParsedFile, node: ast.expr, wanted: str, which: str) -> str:
+    """The text of a dictionary in which the values of a kind are cast."""
+    text = file.segment(node)
+    given = text if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Dict)) else f"({text})"
+    return f"{{name: value{cast_text(file, wanted)} if {which} else value for name, value in {given}.items()}}"
+
+
+def loads_state(recording: Recording, place: Place) -> bool:
+    """Whether what a place loads is passed unchanged to ``load_state_dict``, so that it must be a dictionary of
+    tensors."""
+    spot = spot_at(recording, place, own=False)
+    if spot is None:
+        return False
+    node: ast.expr = spot.node
+    while isinstance(parent := spot.file.parents.get(node), ast.Subscript):
+        node = parent
+    if not isinstance(parent, ast.Call) or parent.args[:1] != [node]:
+        return False
+    return (expressions.dotted(parent.func) or "").endswith("load_state_dict")

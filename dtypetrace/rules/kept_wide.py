@@ -397,20 +397,20 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collect
     """Where the wide result would be made narrow again, or cannot be followed, because a later op also ran on other
     tensors (the operands of one call are prepared alike). ``until``: ops whose results are meant to be narrow."""
     wide = _made_wide(run.ops[number])
-    waiting, seen = [number], {number}
+    waiting, seen, small = [number], {number}, set[int]()
     while waiting:
         above = waiting.pop()
         for user in run.users[above]:
             op, at = run.ops[user], short(run.place(run.ops[user]))
             if op.phase in FORWARD and op.count > run.ops[above].count:
                 return f"{quoted(op.op)} at {at} runs on other tensors, too"
-            if _narrows_again(op, replay.ops[user], above, wide):
+            if above not in small and _narrows_again(op, replay.ops[user], above, wide):
                 return f"{quoted(op.op)} at {at} would cast the result back"
-            # what is small again fits the narrow dtype, so from there on it may be cast back
+            # what is small again fits the narrow dtype: from there on it may be cast back
             index = next((n for n, i in enumerate(op.inputs) if i.producer == above), 0)
-            small = far and _is_small(op, index)
+            if far and (above in small or _is_small(op, index)):
+                small.add(user)
             goes_on = is_move(op) or is_cast(op) or far and op.phase in FORWARD and not REAL.isdisjoint(op.outputs)
-            goes_on = goes_on and not small
             if user not in seen and user not in until and goes_on:
                 seen.add(user)
                 waiting.append(user)

@@ -20,11 +20,11 @@ from ..tables.operators import is_cast
 from . import averages, masks, measured_steps, measured_tables, rounded_operands, titles
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
 from .case import short
+from .infinities import scaled
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .making import At, silent_finding, tensor_of
 from .measured_steps import lost_gradients
-from .ranges import scaled
 from .run_facts import Run
 
 _KINDS = {

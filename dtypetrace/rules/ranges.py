@@ -10,19 +10,19 @@ backward are how the scale of the loss is found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Recording, Value
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Value
 from ..source import regions
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
-from ..tables.operators import STORES, flops, is_cast, is_move, name_of
+from ..tables.operators import STORES, is_cast, name_of
 from . import titles
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows
 from .case import short
+from .infinities import MANY_CALLS, Measured, harm
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
@@ -31,22 +31,12 @@ from .zeros import POLES, feeds_pole
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""
-MANY_CALLS = 3
-"""Of fewer calls, that all are infinite may still be the first steps of a loss scale that goes down."""
-_CHECKS = frozenset({"isfinite", "isinf", "isnan"})
-STEPS_SKIPPED = 0.5
-"""The share of calls that are infinite, from which on skipping such steps is no precaution: most of them are."""
 NEARLY_ALL = 0.9
 """The share of products that must be lost: a gate or a probability near zero is no loss."""
 FEWEST = 32
 """Of fewer products, a few that become zero are a large share."""
 _PRODUCTS = frozenset({"mul", "pow", "square", "prod"})
 _SUMS = ("add", "add_")
-_TOTALS = frozenset({"sum", "mean", "cumsum", "index_add", "scatter_add", "segment_reduce"})
-"""Ops that add up many numbers of one tensor."""
-_CARRY = frozenset({"add", "sub", "mul", "div", "neg"})
-_GUARDS = frozenset({"clamp", "clamp_max", "minimum", "fmin", "nan_to_num", "where"})
-"""Ops that limit or replace infinities."""
 _DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
 """Beside numbers of this size, what float16 flushes to zero is less than one step of its rounding."""
 _FEW_CALLS = 2
@@ -57,36 +47,11 @@ _MOST_ABOVE = 64
 """How many ops above such a function are examined: further up, what was flushed to zero did not stay zero."""
 _NEVER_ZERO = frozenset({"exp", "exp2"})
 """Functions without a zero: all of it can only have been flushed."""
-_READS = ("_local_scalar_dense", "ones_like")
-"""With the first a program reads a number, with the second the engine begins."""
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """A run and the measurements of its values."""
-
-    run: Run
-
-    @property
-    def recording(self) -> Recording:
-        return self.run.recording
-
-    @property
-    def values(self) -> dict[int, Value]:
-        return self.run.values
-
-    @cached_property
-    def scaled(self) -> bool:
-        return scaled(self.recording)
-
-    def meant(self, v: Value) -> bool:
-        """Whether an infinity there is part of how a loss scaler finds its scale."""
-        return self.scaled and self.run.ops[v.op].phase in ("backward", "optimizer")
 
 
 def find(run: Run) -> Iterator[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
-    measured = _Measured(run)
+    measured = Measured(run)
     made = (v for v in measured.values.values() if v.made and not measured.meant(v))
     first = min(made, key=lambda v: v.first, default=None)
     # what steps do to weights is judged separately (DT303)
@@ -98,18 +63,6 @@ def find(run: Run) -> Iterator[Finding]:
         yield _flushed(run, flushed)
     elif (lost := next((v for v in measured.values.values() if _multiplied_away(run, v)), None)) is not None:
         yield _lost_products(run, lost)
-
-
-def scaled(recording: Recording) -> bool:
-    """Whether gradients are checked before each step, by a loss scaler or by the program, so that infinite ones are
-    skipped."""
-    checks = graph.scaler_check(recording) is not None
-    return checks or any(refused.code == "DT116" for refused in recording.refused) or looked_at(recording)
-
-
-def looked_at(recording: Recording) -> bool:
-    """Whether steps were taken, and none with an infinite or NaN gradient: then the program skips such steps."""
-    return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
 
 
 def _multiplied_away(run: Run, v: Value) -> bool:
@@ -207,7 +160,7 @@ def _counts(run: Run, v: Value) -> bool:
     return rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
 
 
-def _drowned(measured: _Measured, v: Value) -> bool:
+def _drowned(measured: Measured, v: Value) -> bool:
     """Whether what became zero was only to be added to gradients so large that rounding would have taken it anyway.
 
     At a fork, the engine casts the gradient of one branch and adds it to that of the other. What a mean takes away is
@@ -222,32 +175,16 @@ def _drowned(measured: _Measured, v: Value) -> bool:
 # ---------------------------------------------------------------- infinities and NaN
 
 
-def _first_bad(measured: _Measured, first: Value) -> Iterator[Finding]:
+def _first_bad(measured: Measured, first: Value) -> Iterator[Finding]:
     run, op = measured.run, measured.run.ops[first.op]
-    after = [run.ops[v.op] for v in measured.values.values() if v.nans and not measured.meant(v)]
-    rooted = _rooted(measured, first.op)
-    multiplied = _multiplied(measured, first.op)
-    summed = _summed(measured, first.op)
-    harmful = bool(after or rooted or multiplied or summed) or _stays(measured, first)
+    does = harm(measured, first)
     if op.op in POLES or op.aten.split(".")[0] in POLES:
         zero = _flushed_above(measured, first.op)
         if zero is not None:
-            yield _pole(run, zero, op, harmful)
+            yield _pole(run, zero, op, does is not None)
             return
-    notes: tuple[str, ...] = ()
-    if after:
-        module = f", {after[0].module}" if after[0].module else ""
-        notes = (f"the first NaN comes out of {quoted(after[0].op)}{module}",)
-    elif rooted is not None:
-        notes = (
-            f"only the number under the root is too large: {op.outputs[0]} can hold what {quoted(rooted.op)} computes",
-        )
-    elif multiplied is not None:
-        notes = (f"{quoted(multiplied.op)} adds it to other products, which are lost beside it",)
-    elif summed is not None:
-        notes = (f"{quoted(summed.op)} computes with it; the sum itself is finite",)
     if _narrow(op) and not _undefined(op, first):
-        yield _overflow(measured, first, notes, harmful)
+        yield _overflow(measured, first, (does,) if does else (), does is not None)
 
 
 def _narrow(op: Op) -> bool:
@@ -260,7 +197,7 @@ def _undefined(op: Op, first: Value) -> bool:
     return name_of(op) in POLES and first.made_nan == first.made
 
 
-def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
+def _overflow(measured: Measured, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
     run, op = measured.run, measured.run.ops[first.op]
     made, cast, site = op.outputs[0], narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
@@ -288,100 +225,7 @@ def _overflow(measured: _Measured, first: Value, notes: tuple[str, ...], harmful
     )
 
 
-def _stays(measured: _Measured, first: Value) -> bool:
-    """Whether an infinity is among what the run ended with.
-
-    Either no later op used the infinity's op, or it reached what is printed, or what backward() starts from.
-    """
-    run, values = measured.run, measured.values
-    consumed = {i.producer for op in run.ops for i in op.inputs}
-    if any(v.bad and v.op not in consumed and v.first >= first.first for v in values.values() if v.made):
-        return True
-    if run.ops[first.op].phase not in FORWARD:
-        return False
-    infinite: set[int] = {first.op}
-    read: set[int] = set()
-    used: set[int] = set()
-    stepped = any(u.steps for u in run.recording.updates)
-    usual = run.ops[first.op].count * (STEPS_SKIPPED if stepped else 1)
-    always = first.made >= max(MANY_CALLS, usual)
-    for number, op in enumerate(run.ops):
-        above = {i.producer for i in op.inputs} & infinite
-        if always and op.op in _CHECKS:
-            continue  # the check for a rare case, which is the rule
-        if name_of(op) in _READS:
-            read |= above
-        elif op.phase in FORWARD:
-            used |= above
-        bad = number in values and (values[number].bad or always and _carries(op, values[number]))
-        if above and op.phase in FORWARD and (bad or is_move(op)):
-            infinite.add(number)
-    return bool(read - used)
-
-
-def _carries(op: Op, v: Value) -> bool:
-    """Whether an op that was measured in few of its calls makes an infinity of an infinite operand."""
-    return v.measured < op.count and (name_of(op) in _TOTALS or name_of(op) in _CARRY)
-
-
-def _rooted(measured: _Measured, number: int) -> Op | None:
-    """The first op that takes the root of an infinity made by a float16 product, if the infinity is passed on until
-    then."""
-    infinite = {number}
-    for n, op in enumerate(measured.run.ops[number + 1 :], number + 1):
-        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
-            continue
-        if name_of(op) in ("sqrt", "rsqrt"):
-            return op
-        if n in measured.values and measured.values[n].bad or is_move(op) or is_cast(op):
-            infinite.add(n)
-    return None
-
-
-def _multiplied(measured: _Measured, number: int) -> Op | None:
-    """The first product of matrices that takes an infinity which a cast made of a finite value: it spreads to whole
-    rows. What masks with infinities goes through a softmax before it is multiplied."""
-    ops = measured.run.ops
-    if not is_cast(ops[number]):
-        return None
-    infinite = {number}
-    for n, op in enumerate(ops[number + 1 :], number + 1):
-        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
-            continue
-        bad = n in measured.values and measured.values[n].bad
-        if bad and flops(op):
-            return op
-        if bad or is_move(op) or is_cast(op):
-            infinite.add(n)
-    return None
-
-
-def _summed(measured: _Measured, number: int) -> Op | None:
-    """The first op of arithmetic that takes an infinity to which a float16 sum of finite numbers grew.
-
-    Nobody means such an infinity, as a mask does: the sum exists, and whatever is made of it is another number. Where
-    the program looks for infinities or limits them, it is ready for them.
-    """
-    run, values = measured.run, measured.values
-    op = run.ops[number]
-    if name_of(op) not in _TOTALS or op.phase not in FORWARD or not op.inputs:
-        return None
-    infinite, found = {number}, None
-    for n, taker in enumerate(run.ops[number + 1 :], number + 1):
-        if taker.phase not in FORWARD or not any(i.producer in infinite for i in taker.inputs):
-            continue
-        if name_of(taker) in _GUARDS or taker.outputs[:1] == ("bool",):
-            return None
-        if is_move(taker) or is_cast(taker) or name_of(taker) in _READS:
-            infinite.add(n)
-            continue
-        found = found or taker
-        if n in values and values[n].bad:
-            infinite.add(n)
-    return found
-
-
-def _flushed_above(measured: _Measured, number: int) -> Value | None:
+def _flushed_above(measured: Measured, number: int) -> Value | None:
     """The values of the nearest op above, along the operands, in which numbers became zero only because the range is
     too small. That was seen in the program's values, or by a spot check."""
     checked = {p.op: p for p in measured.recording.spot_checks}

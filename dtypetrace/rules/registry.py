@@ -16,6 +16,7 @@ from . import (
     keys,
     lost_copies,
     measured,
+    narrow_losses,
     narrow_tables,
     no_gradient,
     periodic,
@@ -96,5 +97,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT304",), lost_copies.find),
     Rule(("DT203", "DT204", "DT301"), integers.find),
     Rule(("DT308",), cancellation.find, screens=True),
+    Rule(("DT308",), narrow_losses.find),
     Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), spot_checks.find, screens=True, adds=True),
 )

@@ -1,0 +1,207 @@
+"""What becomes of an infinity that an op made of finite numbers: whether it does harm.
+
+An infinity that the program asked for, or that a later op removes (1 / inf), does none. One that reaches what the run
+ends with does, and so do a root of it, a product of matrices that takes it, and arithmetic with a sum that exists. What
+replaces it by another number hides it and does not mend it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from .. import graph
+from ..records import FORWARD, Op, Recording, Value
+from ..tables.dtypes import DTYPES, REAL
+from ..tables.english import quoted
+from ..tables.operators import flops, is_cast, is_move, name_of
+from .run_facts import Run
+
+MANY_CALLS = 3
+"""Of fewer calls, that all are infinite may still be the first steps of a loss scale that goes down."""
+_CHECKS = frozenset({"isfinite", "isinf", "isnan"})
+STEPS_SKIPPED = 0.5
+"""The share of calls that are infinite, from which on skipping such steps is no precaution: most of them are."""
+_TOTALS = frozenset({"sum", "mean", "cumsum", "index_add", "scatter_add", "segment_reduce"})
+"""Ops that add up many numbers of one tensor."""
+_CARRY = frozenset({"add", "sub", "mul", "div", "neg"})
+_GUARDS = frozenset({"clamp", "clamp_max", "minimum", "fmin", "nan_to_num", "where"})
+"""Ops that limit or replace infinities."""
+_REPLACES = _GUARDS - {"where"} | {"clamp_min", "maximum", "fmax"}
+"""Those that put another number in the place of each."""
+_READS = ("_local_scalar_dense", "ones_like")
+"""With the first a program reads a number, with the second the engine begins."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run and the measurements of its values."""
+
+    run: Run
+
+    @property
+    def recording(self) -> Recording:
+        return self.run.recording
+
+    @property
+    def values(self) -> dict[int, Value]:
+        return self.run.values
+
+    @cached_property
+    def scaled(self) -> bool:
+        return scaled(self.recording)
+
+    def meant(self, v: Value) -> bool:
+        """Whether an infinity there is part of how a loss scaler finds its scale."""
+        return self.scaled and self.run.ops[v.op].phase in ("backward", "optimizer")
+
+
+def scaled(recording: Recording) -> bool:
+    """Whether gradients are checked before each step, by a loss scaler or by the program, so that infinite ones are
+    skipped."""
+    checks = graph.scaler_check(recording) is not None
+    return checks or any(refused.code == "DT116" for refused in recording.refused) or looked_at(recording)
+
+
+def looked_at(recording: Recording) -> bool:
+    """Whether steps were taken, and none with an infinite or NaN gradient: then the program skips such steps."""
+    return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
+
+
+def harm(measured: Measured, first: Value) -> str | None:
+    """What an infinity does, in words; empty where the run ends with it, None where it does no harm."""
+    run = measured.run
+    after = [run.ops[v.op] for v in measured.values.values() if v.nans and not measured.meant(v)]
+    if after:
+        module = f", {after[0].module}" if after[0].module else ""
+        return f"the first NaN comes out of {quoted(after[0].op)}{module}"
+    made = run.ops[first.op].outputs[0]
+    for look, does in _HARMS:
+        if (op := look(measured, first.op)) is not None:
+            return does.format(op=quoted(op.op), made=made)
+    return "" if _stays(measured, first) else None
+
+
+def _stays(measured: Measured, first: Value) -> bool:
+    """Whether an infinity is among what the run ended with.
+
+    Either no later op used the infinity's op, or it reached what is printed, or what backward() starts from.
+    """
+    run, values = measured.run, measured.values
+    consumed = {i.producer for op in run.ops for i in op.inputs}
+    if any(v.bad and v.op not in consumed and v.first >= first.first for v in values.values() if v.made):
+        return True
+    if run.ops[first.op].phase not in FORWARD:
+        return False
+    infinite: set[int] = {first.op}
+    read: set[int] = set()
+    used: set[int] = set()
+    stepped = any(u.steps for u in run.recording.updates)
+    usual = run.ops[first.op].count * (STEPS_SKIPPED if stepped else 1)
+    always = first.made >= max(MANY_CALLS, usual)
+    for number, op in enumerate(run.ops):
+        above = {i.producer for i in op.inputs} & infinite
+        if always and op.op in _CHECKS:
+            continue  # the check for a rare case, which is the rule
+        if name_of(op) in _READS:
+            read |= above
+        elif op.phase in FORWARD:
+            used |= above
+        bad = number in values and (values[number].bad or always and _carries(op, values[number]))
+        if above and op.phase in FORWARD and (bad or is_move(op)):
+            infinite.add(number)
+    return bool(read - used)
+
+
+def _carries(op: Op, v: Value) -> bool:
+    """Whether an op that was measured in few of its calls makes an infinity of an infinite operand."""
+    return v.measured < op.count and (name_of(op) in _TOTALS or name_of(op) in _CARRY)
+
+
+def _rooted(measured: Measured, number: int) -> Op | None:
+    """The first op that takes the root of an infinity made by a float16 product, if the infinity is passed on until
+    then."""
+    infinite = {number}
+    for n, op in enumerate(measured.run.ops[number + 1 :], number + 1):
+        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
+            continue
+        if name_of(op) in ("sqrt", "rsqrt"):
+            return op
+        if n in measured.values and measured.values[n].bad or is_move(op) or is_cast(op):
+            infinite.add(n)
+    return None
+
+
+def _multiplied(measured: Measured, number: int) -> Op | None:
+    """The first product of matrices that takes an infinity which a cast made of a finite value: it spreads to whole
+    rows. What masks with infinities goes through a softmax before it is multiplied."""
+    ops = measured.run.ops
+    if not is_cast(ops[number]):
+        return None
+    infinite = {number}
+    for n, op in enumerate(ops[number + 1 :], number + 1):
+        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
+            continue
+        bad = n in measured.values and measured.values[n].bad
+        if bad and flops(op):
+            return op
+        if bad or is_move(op) or is_cast(op):
+            infinite.add(n)
+    return None
+
+
+def _summed(measured: Measured, number: int) -> Op | None:
+    """The first op of arithmetic that takes an infinity to which a float16 sum of finite numbers grew.
+
+    Nobody means such an infinity, as a mask does: the sum exists, and whatever is made of it is another number. Where
+    the program looks for infinities or limits them, it is ready for them.
+    """
+    run, values = measured.run, measured.values
+    op = run.ops[number]
+    if name_of(op) not in _TOTALS or op.phase not in FORWARD or not op.inputs:
+        return None
+    infinite, found = {number}, None
+    for n, taker in enumerate(run.ops[number + 1 :], number + 1):
+        if taker.phase not in FORWARD or not any(i.producer in infinite for i in taker.inputs):
+            continue
+        if name_of(taker) in _GUARDS or taker.outputs[:1] == ("bool",):
+            return None
+        if is_move(taker) or is_cast(taker) or name_of(taker) in _READS:
+            infinite.add(n)
+            continue
+        found = found or taker
+        if n in values and values[n].bad:
+            infinite.add(n)
+    return found
+
+
+def _replaced(measured: Measured, number: int) -> Op | None:
+    """The first op that puts another number in place of an infinity, and whose result is used.
+
+    Where the infinity was meant, as in a sum of two masks, its operands are near the dtype's limit already. And where a
+    value is limited to much less than that, an infinity is as good as the number that did not fit.
+    """
+    run, values = measured.run, measured.values
+    made = run.ops[number].outputs[0]
+    limit = DTYPES[made].largest / 2 if made in REAL else inf
+    if any(run.peaks.get(i.producer, 0.0) >= limit for i in run.ops[number].inputs):
+        return None
+    infinite = {number}
+    for n, op in enumerate(run.ops[number + 1 :], number + 1):
+        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
+            continue
+        if name_of(op) in _REPLACES:
+            by_limit = name_of(op) != "nan_to_num" and run.peaks.get(n, 0.0) < limit
+            return None if by_limit or not run.users[n] else op
+        if n in values and values[n].bad or is_move(op) or is_cast(op):
+            infinite.add(n)
+    return None
+
+
+_HARMS = (
+    (_rooted, "only the number under the root is too large: {made} can hold what {op} computes"),
+    (_multiplied, "{op} adds it to other products, which are lost beside it"),
+    (_summed, "{op} computes with it; the sum itself is finite"),
+    (_replaced, "{op} replaces it: numbers that should differ become equal there"),
+)

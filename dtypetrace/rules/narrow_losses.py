@@ -1,0 +1,125 @@
+"""A loss that is computed in 16 bits (DT308): one number into which everything is summed, with two or three digits.
+
+torch's loss functions under autocast make it float32, whatever the model computes in. It is a warning where the program
+narrowed what goes into it, or where the trained weights are wider than it: then small changes of it do not show. Where
+autocast left it in 16 bits, or everything is, it is a note. The loss is what backward begins from; what is only printed
+may have any dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import floor, log2, prod
+
+from .. import graph
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Place
+from ..source import editing
+from ..tables.dtypes import DTYPES, HALF, REAL, wider
+from ..tables.english import quoted
+from ..tables.operators import NAMED_CASTS, is_cast, name_of
+from .blame import at_op, by_autocast, event_of_output, made_operand
+from .case import one
+from .making import At, silent_finding
+from .run_facts import Run
+from .silent_checks import born_otherwise
+
+_FEWEST = 8
+"""Numbers that are summed: of fewer, the loss is as exact as each of them."""
+
+
+def find(run: Run) -> Iterator[Finding]:
+    """One finding for each line that computes a loss so."""
+    seen: set[object] = set()
+    for op in run.ops:
+        if op.phase != "backward" or name_of(op) != "ones_like" or not op.inputs:
+            continue
+        number = _summed_in(run, op.inputs[0].producer)
+        line = run.place(run.ops[number]).stack[:1] if number >= 0 else ()
+        if number >= 0 and line not in seen:
+            seen.add(line)
+            yield _finding(run, number)
+
+
+def _summed_in(run: Run, number: int) -> int:
+    """The op that sums up a loss in 16 bits, -1 where none does, or where a part of the loss is wide."""
+    waiting, seen, found = [number], {-1}, -1
+    while waiting:
+        at = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        op = run.ops[at]
+        if not op.outputs or prod(op.shape) != 1 or op.phase not in FORWARD:
+            continue
+        if any(prod(i.shape) >= _FEWEST for i in op.inputs):
+            if op.outputs[0] not in HALF:
+                return -1
+            found = max(found, at)
+        else:
+            waiting += [i.producer for i in op.inputs if i.dtype in REAL]
+    return found
+
+
+def _narrowed(run: Run, number: int) -> list[int]:
+    """The program's own casts, outside of any model, of what is summed."""
+    found: list[int] = []
+    waiting, seen = [number], {number}
+    while waiting:
+        for i in run.ops[waiting.pop()].inputs:
+            if i.producer in seen or i.producer < 0 or i.dtype not in HALF:
+                continue
+            seen.add(i.producer)
+            op = run.ops[i.producer]
+            if is_cast(op) and op.inputs and wider(op.inputs[0].dtype, op.outputs[0]):
+                if op.op in NAMED_CASTS and graph.runs_own_line(run.recording, op) and not run.holds(op.module):
+                    found.append(i.producer)
+            elif not run.holds(op.module):
+                waiting.append(i.producer)
+    return sorted(found)
+
+
+def _trained_wide(run: Run, made: str) -> bool:
+    trained = {u.dtype for u in run.recording.updates if u.steps}
+    return bool(trained) and all(d in REAL and wider(d, made) for d in trained)
+
+
+def _finding(run: Run, number: int) -> Finding:
+    op = run.ops[number]
+    made, site, casts = op.outputs[0], run.place(op), _narrowed(run, number)
+    serious = bool(casts) or _trained_wide(run, made) and not by_autocast(run, op, made)
+    culprit, flow = at_op(run, op, made_operand(run, op, made, event_of_output(run, number))), ()
+    if casts:
+        born = run.ops[casts[0]]
+        culprit = replace(run.result(casts[0], None), written=run.operand(born, 0, None).written)
+        flow = (FlowStep(run.place(born), born.op, born.module, born.inputs[0].dtype, made, "cast"),)
+    size = run.peaks.get(number, 0.0) if len(op.outputs) == 1 else 0.0
+    apart = 2.0 ** floor(log2(size)) * DTYPES[made].eps if size else 0.0
+    return silent_finding(
+        "DT308",
+        "precision-loss",
+        At.of(op, site),
+        severity="warning" if serious else "note",
+        operands=(culprit,),
+        flow=(*flow, FlowStep(site, op.op, op.module, made, made, "value", said=f"the loss is summed up in {made}")),
+        fix=_fix(run, casts, op, site),
+        count=op.count,
+        title=f"the loss is computed in {made}, which keeps {DTYPES[made].digits} binary digits of it",
+        notes=(f"near {size:.3g}, {made} numbers are {apart:.2g} apart: smaller changes of the loss do not show",)
+        if apart
+        else (),
+    )
+
+
+def _fix(run: Run, casts: list[int], op: Op, site: Place) -> Fix:
+    if not casts:
+        edit = editing.at_call(run.recording, site, op.op, op.module, "input", 0, "float32")
+        why = f"compute the loss in float32: cast what {quoted(op.op)} takes"
+        return Fix("dtype", site, one(edit), edit is not None, why)
+    places = [run.place(run.ops[n]) for n in casts]
+    edits = [editing.at_birth(run.recording, "cast", place, "float32") for place in places]
+    found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
+    fix = Fix(
+        "dtype", places[0], found, None not in edits, "compute the loss in float32: cast to that here, or not at all"
+    )
+    return born_otherwise(run.recording, fix, {event_of_output(run, n): "float32" for n in casts})

@@ -39,8 +39,9 @@ _MOST_OF_A_LIST = 8
 """Tensors of a list that are sampled: an average of the weights rounds in all of them or in none."""
 _INDICES = 1024
 """Indices of a write that are sampled."""
-_MOST_GRADIENTS = 4
-"""Parameters whose gradients are followed as micro-batches add to them: each of their calls is sampled."""
+_MOST_FOLLOWED = 4
+"""Parameters whose gradients are followed as micro-batches add to them, and counters of an optimizer: each of their
+calls is sampled."""
 _MOST_KNOWN = 4096
 """Tensors changed in place that are remembered; beyond that, those that no longer exist are dropped."""
 _NAMES = (
@@ -145,6 +146,8 @@ class Increments:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._drifts: dict[tuple[Any, ...], _Drift] = {}
         self._gradients: dict[int, Any] = {}
+        self._counters: dict[int, Any] = {}
+        """By address, memory of the few gradients, and of the few single numbers of an optimizer, that are followed."""
         self._copied: dict[tuple[int, int], tuple[Any, Kept]] = {}
         self._waiting: _Rehearsed | None = None
 
@@ -169,14 +172,13 @@ class Increments:
         """Whether the engine adds to the gradient of one of the few parameters that are followed."""
         if func is not _aten.add_.Tensor or not passes_gradient():
             return False
-        memory = private.StorageWeakRef(gradient.untyped_storage())
-        known = self._gradients.get(memory.cdata)
-        if known is not None and not known.expired():
-            return True
-        self._gradients = {key: ref for key, ref in self._gradients.items() if not ref.expired()}
-        if len(self._gradients) < _MOST_GRADIENTS:
-            self._gradients[memory.cdata] = memory
-        return memory.cdata in self._gradients
+        self._gradients, followed = _one_of_few(self._gradients, gradient)
+        return followed
+
+    def counts(self, counter: Tensor) -> bool:
+        """Whether a tensor is one of the few single numbers in an optimizer's state that are followed."""
+        self._counters, followed = _one_of_few(self._counters, counter)
+        return followed
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, *, once: bool = False) -> None:
         """Takes samples of what an in-place call that it follows is about to change, if that kind of call has changed
@@ -413,6 +415,17 @@ class Increments:
             error = error + torch.where(same, call.decay(known.error), 0.0)
         self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
         return _share(error, now)
+
+
+def _one_of_few(known: dict[int, Any], tensor: Tensor) -> tuple[dict[int, Any], bool]:
+    """Whether a tensor is among the first few, the rest of which may be gone; and those that are left."""
+    memory = private.StorageWeakRef(tensor.untyped_storage())
+    if (found := known.get(memory.cdata)) is not None and not found.expired():
+        return known, True
+    known = {key: ref for key, ref in known.items() if not ref.expired()}
+    if len(known) < _MOST_FOLLOWED:
+        known[memory.cdata] = memory
+    return known, memory.cdata in known
 
 
 def _memory_of(tensor: Tensor) -> tuple[int, int]:

@@ -32,6 +32,9 @@ def before(
         return
     if recorder.running_steps and is_counter(func, args):
         return  # an optimizer's epsilon is added to a new tensor each time
+    first = args[0]
+    if recorder.running_steps and isinstance(first, Tensor) and not first.dim() and not values.increments.counts(first):
+        return
     thread = recorder.thread_state()
     listed = bool(args) and isinstance(args[0], (list, tuple))
     # torch's own optimizers take lists; one that keeps its state narrower than its weights takes tensor by tensor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -133,6 +134,8 @@ class _Optimizer:
         self.measuring = False
         self.closure = False
         self.unnamed: list[_Tracked] = []
+        self.entries: dict[str, State] = {}
+        """What the state of the first parameter that has one consists of, by name."""
 
     def rest(self) -> None:
         self.measuring = False
@@ -228,9 +231,25 @@ class _Optimizer:
                 local.data_ptr() in written or not parameter.is_inference() and parameter._version != tracked.version
             ):
                 tracked.written = True
+        self.entries = self.entries or self._entries(optimizer)
         state = self.steps <= _STATE_FIRST or self.steps % _STATE_EACH == 0
         for samples in self.samples:
             samples.ends(optimizer, state)
+
+    def _entries(self, optimizer: Any) -> dict[str, State]:
+        states = getattr(optimizer, "state", None)
+        given = next((s for s in states.values() if isinstance(s, dict) and s), {}) if isinstance(states, dict) else {}
+        return {
+            str(name): State(str(name), dtype_name(value.dtype), 0.0, event=self.recorder.event_of(value))
+            for name, value in given.items()
+            if isinstance(value, Tensor) and value.dtype.is_floating_point
+        }
+
+    def _state(self, measured: tuple[State, ...]) -> tuple[State, ...]:
+        """What was measured of a parameter's state, with the events of its entries, and the single numbers in it."""
+        known = {s.name for s in measured}
+        found = [replace(s, event=self.entries[s.name].event) if s.name in self.entries else s for s in measured]
+        return (*found, *(s for s in self.entries.values() if measured and s.name not in known))
 
     def read(self) -> list[Update]:
         """What the steps did to each parameter."""
@@ -254,7 +273,8 @@ class _Optimizer:
                 "written": t.written,
                 "gradient_declared": t.declared,
             }
-            found.append(Update(**known, **measured.get(id(t), _NOTHING)))
+            row = measured.get(id(t), _NOTHING)
+            found.append(Update(**known, **(row | {"state": self._state(row.get("state", ()))})))
         return found
 
 

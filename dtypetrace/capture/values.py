@@ -380,9 +380,11 @@ _NOT_ARITHMETIC = ("empty", "new_empty", "resize", "set_", "_unsafe_view", "_loc
 
 
 def _is_followed(op: GrowingOp) -> bool:
-    """Whether an op may update a tensor that the program keeps narrow, so that every call counts."""
-    narrow = bool(op.operands) and op.operands[0][0] in NARROW
-    return narrow and op.phase in _FOLLOWED_PHASES and id(op.func) in _FOLLOWED_IDS
+    """Whether an op may update a tensor that the program keeps narrow, so that every call counts; of an optimizer's, a
+    single number, which may be a counter."""
+    if not op.operands or op.operands[0][0] not in NARROW or id(op.func) not in _FOLLOWED_IDS:
+        return False
+    return op.phase in _FOLLOWED_PHASES or op.phase == "optimizer" and not op.inputs[0].shape
 
 
 def _followed(func: Any, phase: str) -> bool:

@@ -75,12 +75,14 @@ class Value:
 @dataclass(frozen=True, slots=True)
 class State:
     """One tensor of an optimizer's state for a parameter. ``zeros`` is the share of its elements that are zero although
-    their gradient never was."""
+    their gradient never was; of single numbers, such as a step counter, it is 0."""
 
     name: str
     dtype: str
     zeros: float
     finite: bool = True
+    event: int = -1
+    """The event that decided its dtype."""
 
 
 @dataclass(frozen=True, slots=True)

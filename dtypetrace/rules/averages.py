@@ -70,10 +70,10 @@ def adds_up(run: Run, v: Value) -> bool:
 
 
 def _judged(run: Run, op: Op, target: Input) -> bool:
-    """An optimizer's own state is judged here only where it is narrower than all weights: else what its steps do to
-    the weights shows more."""
+    """An optimizer's own state is judged here only where it is narrower than all weights, or a single number: else what
+    its steps do to the weights shows more."""
     weights = {p.dtype for p in run.recording.parameters} | {u.dtype for u in run.recording.updates}
-    own = target.holder is None and weights and target.dtype not in weights
+    own = target.holder is None and weights and (target.dtype not in weights or not target.shape)
     return op.phase != "optimizer" or bool(own)
 
 
@@ -103,7 +103,8 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     site, dtype = run.place(op), target.dtype
     like = run.made_like(target, run.dominant(op))
     origin = like or run.origin(target.event, dtype, target.name or None)
-    name = target.name or origin.name or _kept(run, op, target)
+    entry = _entry(run, target) if op.phase == "optimizer" else ""
+    name = entry or target.name or origin.name or _kept(run, op, target)
     culprit = Operand(0, name, dtype, target.shape, "", target.holder, origin)
     said = _said(run, op, v, target)
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
@@ -119,10 +120,30 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
         else _fix_of_gradient(run, op)
         if op.phase == "backward"
         else _fix(run, target, culprit, made_like=like is not None),
-        title=f"gradients that add up in {dtype} lose the later ones" if op.phase == "backward" else "",
+        title=_title(op, dtype, entry),
         count=op.count,
-        notes=(f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",),
+        notes=(
+            f"{dtype} cannot change a number by less than {100 * DTYPES[dtype].rounding:.1g}% of it",
+            *((_CORRECTIONS.format(name=quoted(entry)),) if entry and not target.shape else ()),
+        ),
     )
+
+
+_CORRECTIONS = "what the optimizer computes from {name}, such as its bias correction, stands still with it"
+
+
+def _title(op: Op, dtype: str, entry: str) -> str:
+    """The title where the code's own does not say what is changed. ``entry``: the name in the optimizer's state."""
+    if op.phase == "backward":
+        return f"gradients that add up in {dtype} lose the later ones"
+    return f"small changes of {quoted(entry)}, in the optimizer's state, are rounded away in {dtype}" if entry else ""
+
+
+def _entry(run: Run, target: Input) -> str:
+    """The name that a tensor has in the optimizer's state, empty where it is not known."""
+    states = (s for u in run.recording.updates for s in u.state)
+    alike = (s.name for s in states if s.event == target.event >= 0 and s.dtype == target.dtype)
+    return next(alike, "")
 
 
 def _said(run: Run, op: Op, v: Value, target: Input) -> str:

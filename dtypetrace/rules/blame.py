@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, FlowStep, Op, Operand, Origin
+from ..records import FORWARD, FlowStep, Op, Operand, Origin, Place
+from ..source import regions
 from ..tables.dtypes import FLOATING, REAL, wider
 from ..tables.operators import is_cast
 from .run_facts import Run
@@ -83,3 +84,13 @@ def flow_to(run: Run, op: Op, event: int, *ends: FlowStep) -> tuple[FlowStep, ..
     steps = graph.flow(run.recording, event, run.dominant(op))
     known = (s for s in steps if s.place.stack and s.to in FLOATING)
     return (*(s for s in known if s.place.stack[:1] != ends[-1].place.stack[:1]), *ends)
+
+
+def unscaled(run: Run, op: Op, made: Operand) -> Place | None:
+    """The autocast region that decided what a backward op computes in, if it did. Then no cast of the program's is at
+    fault: the region needs a loss scaler, or another dtype."""
+    forward = run.ops[op.of] if op.phase == "backward" and op.of >= 0 else None
+    if forward is None or made.origin.kind not in ("cast", "autocast") or op.outputs[0] not in run.autocasts:
+        return None
+    text = run.recording.text
+    return regions.statement(text, run.place(forward)) or regions.statement(text, made.origin.place)

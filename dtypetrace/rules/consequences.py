@@ -37,10 +37,11 @@ class _Others:
     imprecise: frozenset[tuple[str, int]]
     """The lines of the casts whose rounding is missed later."""
 
-    def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> bool:
-        """Whether a finding of a code is more than a note; ``phase`` or ``other_than`` restrict it to some phases."""
+    def harmful(self, code: str, *, phase: str = "", other_than: str = "") -> Finding | None:
+        """The first finding of a code that is more than a note; ``phase`` or ``other_than`` restrict it to some
+        phases."""
         found = (f for f in self.silent if f.code == code and f.severity != "note")
-        return any(f.phase == phase or not phase and f.phase != other_than for f in found)
+        return next((f for f in found if f.phase == phase or not phase and f.phase != other_than), None)
 
 
 _ADDS = frozenset({"add", "iadd", "sub", "isub", "index_add", "scatter_add"})
@@ -96,18 +97,26 @@ def _write_to_what_stays(f: Finding, others: _Others) -> bool:
     return f.code == "DT203" and (itself or any(at == tensor_of(f) and op != f.op for at, op in others.lost))
 
 
-# ---------------------------------------------------------------- only notes
+# ---------------------------------------------------------------- told with their cause
 
 
-def _starved(f: Finding, others: _Others) -> bool:
+def _starved(f: Finding, others: _Others) -> Finding | None:
     """Weights do not move because their gradients were flushed to zero."""
     stays = f.code in ("DT304", "DT305") and f.phase == "optimizer"
-    return stays and others.harmful("DT302", phase="backward")
+    return others.harmful("DT302", phase="backward") if stays else None
 
 
-def _divided_by_infinity(f: Finding, others: _Others) -> bool:
-    """Gradients are zero because they were divided by an infinity."""
-    return f.code == "DT305" and f.phase == "optimizer" and others.harmful("DT301", other_than="optimizer")
+def _made_by_an_infinity(f: Finding, others: _Others) -> Finding | None:
+    """Gradients are zero because something was divided by an infinity: those of a step, or of the line that made it."""
+    cause = others.harmful("DT301", other_than="optimizer")
+    if cause is None or cause is f:
+        return None
+    here = (f.site.file, f.site.line) == (cause.site.file, cause.site.line) and f.phase == "backward"
+    of_step = f.code == "DT305" and (f.phase == "optimizer" or f.site == cause.site)
+    return cause if of_step or here and f.code in ("DT302", "DT305") else None
+
+
+# ---------------------------------------------------------------- only notes
 
 
 def _of_broken_weights(f: Finding, others: _Others) -> bool:
@@ -138,7 +147,7 @@ def _of_the_setting(f: Finding, others: _Others) -> bool:
     by_autocast = f.culprit is not None and f.culprit.origin.kind == "autocast"
     widened = f.code == "DT201" and by_autocast
     cast = f.code == "DT205" and bool(f.flow) and f.flow[-1].how == "autocast"
-    return f.severity == "note" and (widened or cast) and others.harmful("DT401")
+    return f.severity == "note" and (widened or cast) and others.harmful("DT401") is not None
 
 
 _LEFT_OUT: tuple[_Rule, ...] = (
@@ -152,12 +161,13 @@ _LEFT_OUT: tuple[_Rule, ...] = (
     _around_a_lossy_cast,
     _of_the_setting,
 )
-_NOTES: tuple[_Rule, ...] = (_starved, _divided_by_infinity, _of_broken_weights)
+_NOTES: tuple[_Rule, ...] = (_of_broken_weights,)
+_TOLD: tuple[Callable[[Finding, _Others], Finding | None], ...] = (_starved, _made_by_an_infinity)
 
 
 def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Finding]:
-    """The silent findings that have a cause of their own; consequences of another finding are left out, or become
-    notes."""
+    """The silent findings that have a cause of their own; consequences of another finding are left out, become notes,
+    or are told there."""
     found = tuple(silent)
     serious = [f for f in found if f.severity != "note"]
     writes = [f for f in serious if f.code == "DT203"]
@@ -173,7 +183,15 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
         frozenset((born.file, born.line) for f in serious if f.code == "DT308" and (born := _cast(f)) is not None),
     )
-    kept = (f for f in found if not any(rule(f, others) for rule in _LEFT_OUT))
+    told: dict[int, list[str]] = {}
+    kept: list[Finding] = []
+    for f in found:
+        cause = next((c for rule in _TOLD if (c := rule(f, others)) is not None), None)
+        if cause is not None:
+            told.setdefault(id(cause), []).append(f"because of this, {f.title}")
+        elif not any(rule(f, others) for rule in _LEFT_OUT):
+            kept.append(f)
+    kept = [replace(f, notes=(*f.notes, *dict.fromkeys(told.get(id(f), ())))) for f in kept]
     return [replace(f, severity="note") if any(rule(f, others) for rule in _NOTES) else f for f in kept]
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Precision
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Precision
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of
-from .blame import flow_to
+from .blame import at_op, event_of_output, flow_to, made_operand
 from .making import At, silent_finding
 from .run_facts import Run
 
@@ -93,8 +93,10 @@ def _merged(run: Run, made: int, measured: dict[int, Precision]) -> int:
 def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Finding:
     maker = run.ops[made]
     dtype, place = maker.outputs[0], run.place(op)
-    origin = Origin("cast" if is_cast(maker) else "factory", None, maker.op, run.place(maker), is_cast(maker))
-    culprit = Operand(0, f"result of {maker.op}", dtype, maker.shape, maker.device, None, origin)
+    event = event_of_output(run, made) if dtype in HALF else -1
+    culprit = made_operand(run, maker, dtype, event)
+    if event < 0:  # float32 is nobody's decision
+        culprit = at_op(run, maker, culprit)
     lost = (
         f"{p.merged:.0%} of them are equal to the next one in {dtype}"
         if p is not None and p.merged >= _MERGED and dtype in HALF
@@ -111,7 +113,7 @@ def _finding(run: Run, made: int, op: Op, what: str, p: Precision | None) -> Fin
         At.of(op, place),
         severity="warning",
         operands=(culprit,),
-        flow=flow_to(run, maker, run.event_of(made) if is_cast(maker) else -1, ends),
+        flow=flow_to(run, maker, event, ends),
         fix=Fix("dtype", run.place(maker), (), False, f"make these numbers in {wide}", ()),
         count=op.count,
         title=f"{what} become equal in {dtype}, and {quoted(op.op)} cannot tell them apart",

@@ -12,13 +12,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Place, Precision, Recording, Value
-from ..source import regions
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision, Recording, Value
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast
 from . import averages, masks, measured_steps, measured_tables, rounded_operands, titles
-from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows
+from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows, unscaled
 from .case import short
 from .infinities import scaled
 from .kept_wide import keep_wide, scale_loss, wide_here
@@ -200,9 +199,8 @@ def _at_op(
     itself = _to_blame_itself(losses, cause, blamed, made)
     if itself >= 0:
         step, culprit = -1, at_op(losses.run, recording.ops[itself], culprit)
-    if op.phase == "backward" and culprit.origin.kind == "autocast":
-        region = regions.statement(recording.text, culprit.origin.place) or culprit.origin.place
-        culprit = replace(culprit, origin=replace(culprit.origin, place=region))
+    if (region := unscaled(losses.run, op, culprit)) is not None:
+        culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
     rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
     notes = [consequence, *rounded_operands.begins(losses, sorted(rounded), made)]
     backward = op.phase in ("backward", "recompute")

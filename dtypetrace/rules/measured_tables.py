@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 
 from ..records import FORWARD, Finding, Op, Precision
 from ..tables.dtypes import HALF, REAL
-from ..tables.operators import SEQUENCES, name_of
+from ..tables.operators import SEQUENCES, STORES, name_of, writes
 from . import narrow_tables
 from .losses import BY_INDEX, ROUNDING, Losses
+from .mechanisms import LEAST_STEPS
 from .run_facts import Run
 
 COARSE = 3 * ROUNDING
@@ -46,7 +47,7 @@ def find(
     """DT204: tables made of factories and integers only, that are ``bad``. counted: only those that are made from a
     sequence or a count."""
     found: dict[tuple[object, ...], Finding] = {}
-    coarse: set[int] = set()
+    coarse = {n for n in losses.of if _changes_a_state(run.ops[n])} | {v.op for v in run.recording.values if v.kept}
     for number, p in losses.of.items():
         op = run.ops[number]
         if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:
@@ -71,6 +72,11 @@ def find(
             f = narrow_tables.table_finding(run, narrow_tables.Narrow(at, index, _coarse(p)), op)
             found.setdefault(_birth(f), f)
     yield from found.values()
+
+
+def _changes_a_state(op: Op) -> bool:
+    """Whether an op changes a tensor again and again, so that it is no table."""
+    return writes(op) and name_of(op) not in STORES and op.count > LEAST_STEPS
 
 
 def _coarse(p: Precision) -> str:

@@ -14,13 +14,12 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Value
-from ..source import regions
+from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import STORES, is_cast, name_of
 from . import titles
-from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows
+from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
 from .infinities import MANY_CALLS, Measured, harm
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
@@ -287,7 +286,7 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
     backward = op.phase in ("backward", "recompute")
     culprit, site = made_operand(run, op, op.outputs[0], event), run.place(op)
     culprit = replace(culprit, written=run.used_as(worst.op) if op.phase in FORWARD else "")
-    region = _unscaled(run, op, culprit)
+    region = unscaled(run, op, culprit)
     starved = _starved(run, worst) if backward else ""
     dtype = op.outputs[0]
     lost = f"{worst.lost_rows:,} of {worst.rows:,} numbers become zero in {dtype}"
@@ -329,13 +328,3 @@ def _starved(run: Run, v: Value) -> str:
     empty for none. One step shows little: the gradient of a LoRA's down matrix is rightly zero in the first."""
     names = [u.name for u in run.recording.updates if u.zero >= LEAST_STEPS and not u.steps]
     return titles.shared(names, len(names)) if v.emptied else ""
-
-
-def _unscaled(run: Run, op: Op, made: Operand) -> Place | None:
-    """The autocast region that decided what a backward op computes in, if it did. Then no cast of the program's is at
-    fault: the region needs a loss scaler, or another dtype."""
-    forward = run.ops[op.of] if op.phase == "backward" and op.of >= 0 else None
-    if forward is None or made.origin.kind not in ("cast", "autocast") or op.outputs[0] not in run.autocasts:
-        return None
-    text = run.recording.text
-    return regions.statement(text, run.place(forward)) or regions.statement(text, made.origin.place)

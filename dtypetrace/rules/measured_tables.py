@@ -61,7 +61,7 @@ def find(
             for f in narrow_tables.counted_back(run, number, op):
                 found.setdefault(_birth(f), f)
             continue
-        if coarse.intersection(losses.sources(number)):
+        if number in coarse or coarse.intersection(losses.sources(number)):
             coarse.add(number)
             continue
         source = narrow_tables.source_of(run, number, narrow_tables.MEASURED_NO_TABLE)

@@ -70,6 +70,7 @@ def readable(tensor: Tensor) -> bool:
         tensor.layout is torch.strided
         and not tensor.is_nested
         and not tensor.is_meta
+        and not tensor.is_nested
         and not tensor._is_zerotensor()
         and not private.of_functorch(tensor)
     )

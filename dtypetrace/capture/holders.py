@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..records import Parameter
-from .calls import dtype_name
+from .calls import dtype_name, readable
 from .module_names import Held, gradients_of, state_names
 
 if TYPE_CHECKING:
@@ -24,17 +24,20 @@ Names = dict[Any, Holder]
 """By id of the tensor, and by its address in memory."""
 
 
-def memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
-    """Where a tensor's numbers begin; None for one without memory of its own (meta, fake, sparse, other subclasses)."""
-    plain = (
-        type(tensor) in (Tensor, nn.Parameter, nn.Buffer)
-        and tensor.layout is torch.strided
-        and tensor.device.type != "meta"
-    )
+def address(tensor: Tensor) -> int:
+    """Where a tensor's numbers begin; 0 for one without memory of its own. Fake tensors warn when they are asked."""
+    if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer) or not readable(tensor) or not tensor.numel():
+        return 0
     try:
-        return (tensor.data_ptr(), tensor.dtype) if plain and tensor.numel() and tensor.data_ptr() else None
-    except RuntimeError:  # tensors passed in by vmap and grad look plain and have no storage
-        return None
+        return tensor.data_ptr()
+    except RuntimeError:  # tensors passed in by vmap and grad, where readable cannot tell
+        return 0
+
+
+def memory(tensor: Tensor) -> tuple[int, torch.dtype] | None:
+    """The same with the tensor's dtype, which views may differ in; None for one without memory of its own."""
+    begins = address(tensor)
+    return (begins, tensor.dtype) if begins else None
 
 
 def holder_of(tensor: Tensor, names: Names) -> Holder:

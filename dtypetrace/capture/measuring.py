@@ -12,6 +12,7 @@ import torch
 from ..tables.operators import NAMED_CASTS
 from .births import LIFT_FRESH, TO_COPY
 from .calls import op_name
+from .holders import address
 from .increments import is_counter
 from .ops import Form, GrowingOp, made_by
 from .running import AUTOCAST, FUNCTION, RunningCall
@@ -75,7 +76,7 @@ def long_path(
         recorder.values.saw(number, func, args, kwargs or {}, inputs, outputs, recorder.origins, phase)
         if phase == "optimizer" and args and func._schema.is_mutable:
             written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
-            recorder.updates.written.update(t.data_ptr() for t in written if isinstance(t, Tensor))
+            recorder.updates.written.update(address(t) for t in written if isinstance(t, Tensor))
     except Exception as error:
         _give_up(recorder, error)
 
@@ -109,7 +110,7 @@ def again(
             inputs, made = [args[i] for i in tensors], [o for o in outputs if o is not None]
             values.saw(op.number, func, args, kwargs or {}, inputs, made, recorder.origins, op.phase)
         if op.written and op.phase == "optimizer":
-            recorder.updates.written.add(args[0].data_ptr())
+            recorder.updates.written.add(address(args[0]))
     except Exception as error:
         _give_up(recorder, error)
 

@@ -18,9 +18,11 @@ _DTYPES: dict[type, torch.dtype] = {
 
 def as_tensors(func: Any, args: tuple[Any, ...], error: Exception) -> tuple[Any, ...] | None:
     """The operands with tensors where the operator's schema refused a number before anything ran; else None."""
-    if "Expected a value of type 'Tensor'" not in str(error) or not hasattr(func, "_schema"):
+    schema = getattr(func, "_schema", None)
+    # of any operator: it has not run yet. One that it calls would be named instead
+    if schema is None or not str(error).startswith(f"{schema.name}() Expected a value of type 'Tensor'"):
         return None
-    takes = [str(argument.type) for argument in func._schema.arguments]
+    takes = [str(argument.type) for argument in schema.arguments]
     given = tuple(
         torch.scalar_tensor(value, dtype=_DTYPES[type(value)], device="cpu")
         if kind == "Tensor" and type(value) in _DTYPES

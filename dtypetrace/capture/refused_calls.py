@@ -355,7 +355,7 @@ def _witnesses(
         elif isinstance(value, Gone):
             yield Witness(index, argument, value.dtype, (), "", value.event)
         elif is_array(value) and array_name(value) in text:
-            yield Witness(index, argument, array_name(value), value.shape, "")
+            yield Witness(index, argument, array_name(value), tuple(map(int, value.shape)), "")
 
 
 def _tensor_witness(

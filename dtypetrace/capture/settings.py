@@ -11,7 +11,7 @@ from torch import nn
 from ..records import Parameter, Plan, Shared, Trial
 from ..tables.refusals import canonical
 from . import private
-from .calls import dtype_name
+from .calls import dtype_name, shape_of
 from .coded import is_quantised
 from .module_names import clean_name
 
@@ -120,6 +120,6 @@ def _stale(optimizer: Any, others: Iterable[nn.Module], named: list[tuple[str, n
     another parameter of that shape which the optimizer does not hold."""
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     owned = {id(p) for _, p in named} | {id(p) for other in others for p in other.parameters()}
-    left_out = {tuple(p.shape) for _, p in named if p.requires_grad and id(p) not in held}
-    lost = (tuple(p.shape) for i, p in held.items() if i not in owned and p.grad is None)
+    left_out = {shape_of(p) for _, p in named if p.requires_grad and id(p) not in held}
+    lost = (shape_of(p) for i, p in held.items() if i not in owned and p.grad is None)
     return tuple(dict.fromkeys("x".join(map(str, shape)) for shape in lost if shape in left_out))

@@ -16,7 +16,7 @@ import torch
 from ..records import State, Update
 from ..tables.dtypes import DTYPES
 from . import private
-from .calls import dtype_name, readable
+from .calls import dtype_name, readable, shape_of
 from .marks import Ref
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Tracked:
         self.ref: Callable[[], Tensor | None] = Ref(parameter)
         self.group = _settings(group)
         self.name, self.event = name, event
-        self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), tuple(parameter.shape)
+        self.dtype, self.size, self.shape = parameter.dtype, parameter.numel(), shape_of(parameter)
         self.absent = 0
         self.gradient: torch.dtype | None = None
         self.gradient_event = -1
@@ -58,7 +58,7 @@ class _Tracked:
 
     def again(self, parameter: Any) -> bool:
         """Whether this is that parameter; if it was only known by its id between watched steps, it is from now on."""
-        if self.ref is _resting and (parameter.dtype, tuple(parameter.shape)) == (self.dtype, self.shape):
+        if self.ref is _resting and (parameter.dtype, shape_of(parameter)) == (self.dtype, self.shape):
             self.ref = Ref(parameter)
         return self.ref() is parameter and self.dtype is getattr(parameter, "dtype", None)
 

@@ -175,7 +175,7 @@ class Values:
         asked = bool(form.floats) and any(not math.isfinite(args[i]) for i in form.floats)
         operands: tuple[int, ...] | None = None
         for o in outputs:
-            if o is None or not o.numel() or o.layout is not torch.strided or o._is_zerotensor():
+            if o is None or not o.numel() or o.layout is not torch.strided or o.is_nested or o._is_zerotensor():
                 continue
             sums = self._sums_of(o)
             if sums is None:

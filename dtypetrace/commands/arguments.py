@@ -75,6 +75,10 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="F", help="write the report in that form to a file; the text is still printed")
 
 
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--verbose", action="store_true", help="print notes, too, that ask for no change")
+
+
 def add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help=text)
 
@@ -121,6 +125,24 @@ def half(text: str) -> str:
 def reaches(findings: Sequence[Any], level: str | None) -> bool:
     """Whether any finding is as severe as a level, or more."""
     return level is not None and any(f.severity in SEVERITIES[SEVERITIES.index(level) :] for f in findings)
+
+
+def misplaced(command: Command, words: Sequence[str], ended: str) -> str:
+    """What to say of a script that ended because it does not know an option that a command has; empty for any other.
+
+    ``words``: the script and its arguments. ``ended``: the type and text of the exception that ended it; scripts that
+    parse their arguments with argparse or click exit with 2.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    command.add_arguments(parser)
+    known = {name for action in parser._actions for name in action.option_strings}
+    name = next((w for w in (word.partition("=")[0] for word in words[1:]) if w in known), "")
+    if not name or ended != "SystemExit: 2" and name not in ended:
+        return ""
+    return (
+        f"dtypetrace: {name} stands after {words[0]}, so the script got it. If it is meant for dtypetrace, put it "
+        f"before the script: dtypetrace {command.name} {name} ... {words[0]}"
+    )
 
 
 # ---------------------------------------------------------------- files and folders

@@ -55,7 +55,7 @@ class FixCommand:
         status = program.refused()
         if status is not None:
             return SystemExit(status)
-        from . import fixing
+        from . import fixing, interrupted
 
         request = fixing.Request(
             [program.name, *program.argv[1:]],
@@ -66,4 +66,5 @@ class FixCommand:
             force=options.force,
             html=html,
         )
-        return SystemExit(fixing.fix(request))
+        with interrupted.said("fix"):
+            return SystemExit(fixing.fix(request))

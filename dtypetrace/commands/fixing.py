@@ -20,7 +20,8 @@ from ..repair.training import Learning, learning, not_learning
 from ..results import conclude
 from ..source.patch import Unpatchable
 from ..terminal import seen_lines
-from . import adapters_again
+from . import adapters_again, arguments
+from .fix import FixCommand
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _repaired(request: Request, run: Runner) -> int:
     if trained is not None:
         verdict = trained.proof if trained.changes else verdict
     elif verdict is None:
-        proven = _nothing(name, request.command, healed, learning=learns) and proven
+        proven = _nothing(request, healed, learning=learns) and proven
     if html is not None and not attempt("the HTML report", partial(_html, html, healed, retraining), False):
         proven = False
     return _written(repair, verdict, request) or int(not proven)
@@ -248,9 +249,10 @@ def _needs_stdin(name: str, healed: Outcome) -> None:
         _say(f"note: {why}; it ran without standard input")
 
 
-def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> bool:
+def _nothing(request: Request, healed: Outcome, *, learning: bool) -> bool:
     """The message for a program in which no dtype is refused; whether nothing is wrong with it. ``learning``: all its
     adapters learn, or it has none."""
+    name = request.name
     if not learning:
         _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
         return False
@@ -260,11 +262,13 @@ def _nothing(name: str, command: str, healed: Outcome, *, learning: bool) -> boo
             _say(f"dtypetrace: no patch: torch refuses no dtype in {name}, and fix knows no edit of this program for:")
             for f in left:
                 _say(f"  {f.severity}[{f.code}]: {f.title}")
-            _say(f"What to change: dtypetrace run {command}")
+            _say(f"What to change: dtypetrace run {request.command}")
         else:
             _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")
         return not left
     _say(f"dtypetrace: nothing to fix: {name} ends with {healed.error['type']}, which no dtype caused")
+    if hint := arguments.misplaced(FixCommand(), request.words, f"{healed.error['type']}: {healed.error['message']}"):
+        _say(hint)
     return False
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     trace = run.stop(error)
     run.look_at_variables()
     ledger["printed"] = "".join(printed.begin)
-    ending = show(error)
+    ending = show(error) if type(error) is not KeyboardInterrupt else error  # fix itself says that
     answer: dict[str, Any] = {
         "status": ending.code if isinstance(ending, SystemExit) else 130,
         "error": _ended(error),

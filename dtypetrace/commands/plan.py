@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceFileError, UsageError
-from . import arguments
+from ..repair import children
+from . import arguments, interrupted
 
 if TYPE_CHECKING:
     from ..records import Recording
@@ -71,7 +72,7 @@ class PlanCommand:
             return SystemExit(status)
         from ..rules import precision_plan
 
-        with tempfile.TemporaryDirectory() as folder:
+        with interrupted.said("plan"), tempfile.TemporaryDirectory() as folder:
             runner = _Runner(
                 [program.name, *program.argv[1:]], options.as_module, options.steps, options.narrow, Path(folder)
             )
@@ -129,10 +130,10 @@ class _Runner:
         silent = None if shown else subprocess.DEVNULL
         command = [sys.executable, "-m", "dtypetrace.commands.plan_run", str(self.request)]
         sys.stderr.flush()
-        ended = subprocess.run(command, stdout=2 if shown else silent, stderr=silent, check=False)
+        status = children.run(command, stdout=2 if shown else silent, stderr=silent)
         try:
             return saved.load(self.trace).recording
         except (OSError, TraceFileError) as error:
             raise UsageError(
-                f"{self.asked['words'][0]} ended with status {ended.returncode} and left no trace: {error}"
+                f"{self.asked['words'][0]} ended with status {status} and left no trace: {error}"
             ) from None

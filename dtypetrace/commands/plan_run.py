@@ -45,7 +45,7 @@ def main() -> None:
     for trace in begun:
         trace.stop(error)
         saved.save(request["trace"], Results(trace.unjudged))
-    ending = show(error)
+    ending = show(error) if type(error) is not KeyboardInterrupt else error  # plan itself says that
     if isinstance(ending, SystemExit):
         raise ending
 

@@ -38,6 +38,8 @@ class Outputs:
     files: Sequence[Output] = ()
     quiet: bool = False
     operators: bool = False
+    verbose: bool = False
+    """Whether notes are printed that ask for no change."""
     form: str = "text"
     """The form of what is printed, a name in ``report.FORMATS``."""
     job: Job | None = None
@@ -149,6 +151,7 @@ class RunCommand:
             ),
         )
         arguments.add_source(parser)
+        arguments.add_verbose(parser)
         arguments.add_quiet(parser, "print no report, only dtypetrace's own error messages; files are still written")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit | KeyboardInterrupt:
@@ -180,6 +183,7 @@ class RunCommand:
             _files(options),
             quiet=options.quiet,
             operators=options.operators,
+            verbose=options.verbose,
             form=options.format if options.output is None else "text",
             job=job,
             own=_files_of_rank(options, job, watch) if job is not None else (),
@@ -219,13 +223,14 @@ class RunCommand:
             watch.stop(error)
         stopped = watch.stopped(error) if options.dry_run else None
         ending = SystemExit(stopped.status) if stopped else show(error)
+        hint = arguments.misplaced(self, [program.name, *program.argv[1:]], f"{type(error).__name__}: {error}")
         del error  # its traceback holds this frame, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that returned through its parent's frames
             return ending
         with signals.held(), interrupts_held() as later, _apart_from(program, warn=False):
             findings = watch.report(program, outputs)
-            if stopped:
-                say(outputs.stream, stopped.line)
+            for line in (stopped.line if stopped else "", "" if outputs.quiet else hint):
+                say(outputs.stream, line) if line else None
         ends.remove()
         signals.remove()
         if late or later:
@@ -422,7 +427,7 @@ class ScriptWatch:
                 _flush(sys.stdout)  # so that the script's output comes before the report
             words = ["-m"] * program.as_module + [program.name, *program.argv[1:]]
             if to.form == "text":
-                report.console(trace, file=to.stream, program=shlex.join(words))
+                report.console(trace, file=to.stream, program=shlex.join(words), verbose=to.verbose)
             else:
                 say(to.stream, report.FORMATS[to.form](trace.recording, trace.findings))
             if to.operators:

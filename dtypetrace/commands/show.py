@@ -24,7 +24,7 @@ class ShowCommand:
     name = "show"
     usage = (
         "dtypetrace show TRACE [--html F] [--json F] [--format FORM] [--output F] [--no-source] [--operators] "
-        "[--what-if NAME=DTYPE] [--fail-on LEVEL]"
+        "[--what-if NAME=DTYPE] [--fail-on LEVEL] [--verbose]"
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -50,6 +50,7 @@ class ShowCommand:
         )
         arguments.add_format(parser)
         arguments.add_fail_on(parser)
+        arguments.add_verbose(parser)
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
         from .. import report
@@ -60,7 +61,9 @@ class ShowCommand:
         output = arguments.writable("--output", options.output) if options.output else None
         form = "text" if output else options.format
         answer = repr(trace.what_if(dict(options.what_if))) if options.what_if else None
-        outputs: list[Callable[[], object]] = [(lambda: print(answer)) if answer else (lambda: _print(trace, form))]
+        outputs: list[Callable[[], object]] = [
+            (lambda: print(answer)) if answer else (lambda: _print(trace, form, options.verbose))
+        ]
         if options.operators:
             outputs.append(lambda: print(f"\n{report.operators_text(trace.recording)}"))
         if html:
@@ -85,11 +88,11 @@ class ShowCommand:
         return SystemExit(int(failed or arguments.reaches(trace.findings, options.fail_on)))
 
 
-def _print(trace: View, form: str) -> None:
+def _print(trace: View, form: str, verbose: bool) -> None:
     from .. import report
 
     if form == "text":
-        report.console(trace, file=sys.stdout)
+        report.console(trace, file=sys.stdout, verbose=verbose)
     else:
         print(report.FORMATS[form](trace.recording, trace.findings))
 

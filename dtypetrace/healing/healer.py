@@ -22,6 +22,7 @@ from torch import nn
 from ..capture import private, refused_calls
 from ..capture.calls import dtype_name
 from ..capture.protocols import Context, RefusedCall, Remade, Replacement
+from ..capture.repeats import repeatable
 from ..capture.signatures import arguments_of
 from ..capture.snapshot import snapshot
 from ..records import Cast, Place, Recording, Refused, Ruling
@@ -42,9 +43,6 @@ Judge = Callable[[Recording, Refused], Ruling]
 """Decides which operand of a refusal is the cause."""
 _NEVER = frozenset({"DT116", "DT117", "DT118", "DT119"})
 """Codes that no cast of an operand repairs: a collective writes into its argument, and other ranks cast nothing."""
-_UNREPEATABLE = frozenset(
-    {Tensor.backward, torch.autograd.backward, torch.autograd.grad, nn.functional.multi_head_attention_forward}
-)
 _WITHOUT_KERNEL = frozenset({torch.float16, torch.bfloat16})
 _OF_KIND = {"integer": "int64", "bool": "bool"}
 
@@ -157,8 +155,10 @@ class Healer:
     def _casts_for(self, call: RefusedCall, arguments: list[tuple[str, Any]]) -> _Casts | None:
         number = call.refusal
         if number not in self._decided:
-            repeatable = call.function not in _UNREPEATABLE and self._casting.may_heal(call.error)
-            self._decided[number] = self._decide(call, arguments) if repeatable else None
+            # the layers of a recurrent call draw numbers between them, and a later one may be refused
+            drops = any(name == "dropout" and value for name, value in arguments)
+            again = repeatable(call.function) and not drops and self._casting.may_heal(call.error)
+            self._decided[number] = self._decide(call, arguments) if again else None
         return self._decided[number]
 
     def _decide(self, call: RefusedCall, arguments: list[tuple[str, Any]]) -> _Casts | None:

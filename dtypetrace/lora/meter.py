@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from ..capture import mode_stacks, private
-from ..capture.calls import dtype_name
+from ..capture.calls import dtype_name, shape_of
+from ..capture.holders import address
 from ..capture.updates import SMALLEST_NORMAL_HALF, Updates, sample
 from ..records import Update
 from .adapters import Adapter, narrow
@@ -148,7 +149,7 @@ def _resolution(weights: torch.Tensor, dtype: torch.dtype) -> float:
 def _unmeasured(name: str, parameter: nn.Parameter) -> Update:
     """A parameter that was in no measured step."""
     return Update(
-        name=name, dtype=dtype_name(parameter.dtype), shape=tuple(parameter.shape), event=-1, place=-1,
+        name=name, dtype=dtype_name(parameter.dtype), shape=shape_of(parameter), event=-1, place=-1,
         optimizer="", steps=0, lr=-1.0, eps=None,
         gradient_dtype="", gradient_event=-1, absent=0, zero=0, broken_gradient=0, gradient_peak=0.0, subnormal=0.0,
         reached=0, moved=0, written=False, broken=0, magnitude=0.0, change=0.0,
@@ -170,7 +171,7 @@ class _Writes(private.TorchDispatchMode):
             for declared, value in zip(func._schema.arguments, args):
                 if declared.alias_info is not None and declared.alias_info.is_write:
                     tensors = value if isinstance(value, (list, tuple)) else (value,)
-                    self.written.update(t.data_ptr() for t in tensors if isinstance(t, torch.Tensor))
+                    self.written.update(address(t) for t in tensors if isinstance(t, torch.Tensor))
         return func(*args, **(kwargs or {}))
 
 

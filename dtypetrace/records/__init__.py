@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .compiled import Region as Region
+from .findings import NO_CHANGE as NO_CHANGE
 from .findings import Cast as Cast
 from .findings import Chain as Chain
 from .findings import Edit as Edit

@@ -131,11 +131,15 @@ class Edit:
     after: str
 
 
+NO_CHANGE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Fix:
     """A change that repairs a finding."""
 
     kind: str
+    """What is changed: ``cast``, ``dtype`` ...; ``NO_CHANGE`` where ``why`` says why nothing is."""
     place: Place
     edits: tuple[Edit, ...]
     safe: bool

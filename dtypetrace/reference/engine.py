@@ -23,7 +23,7 @@ import torch
 from ..capture import private, warning_places
 from . import choices
 from .calls import ReferencedCall, argument, plain, tensors_of
-from .operators import RERUN, STRANGE, UNWRITTEN, VIEW, Kind, kind_of
+from .operators import RERUN, STRANGE, VIEW, Kind, kind_of
 from .samples import own_sample
 from .shadows import Shadow, Shadows
 
@@ -140,10 +140,10 @@ class Engine:
         """After a call has run: the references of its results."""
         kind = self.kind(func)
         how = kind.how
-        if how is VIEW or (how is UNWRITTEN and written is None):
+        if how is VIEW:
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
-            if how is RERUN and not (kind.dropout >= 0 and argument(args, kwargs or {}, kind.dropout, "dropout_p")):
+            if how is RERUN and not (kind.dropout >= 0 and _drops(func, kind, args, kwargs or {})):
                 self._rerun(number, func, kind, args, kwargs or {}, out, written)
             else:
                 self._decided(kind, args, kwargs or {}, written)
@@ -277,6 +277,11 @@ class Engine:
         self.refused.setdefault(str(func), reason)
         for t in call.made:
             self.shadows.forget(t)
+
+
+def _drops(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call draws random numbers for a dropout inside it."""
+    return bool(argument(args, kwargs, kind.dropout, func._schema.arguments[kind.dropout].name))
 
 
 def whole(tensor: Tensor) -> bool:

@@ -1,8 +1,9 @@
 """How the reference follows each operator: run it again in higher precision, use the program's decisions, or follow the
 write.
 
-Schemas decide. This file names single operators only for what schemas do not say: which of them draw random numbers,
-leave memory unwritten, decide something, or write to arguments that their schema calls read-only.
+Only what is known to have no effect outside its results is run again (``capture.repeats``). This file names single
+operators only for what schemas do not say: which results are decisions, and which write to arguments that their schema
+calls read-only.
 """
 
 from __future__ import annotations
@@ -12,47 +13,19 @@ from typing import Any
 
 import torch
 
+from ..capture.repeats import repeatable
+
 _aten = torch.ops.aten
 
-FOLLOWED_NAMESPACES = frozenset({"aten", "prims", "torchvision"})
-"""Only these are called a second time: another library's operator may do more than compute."""
+RERUN, VIEW, TAKEN, STRANGE = "rerun", "view", "taken", "strange"
+"""rerun: called again with references. view: shares memory, nothing to do. taken: not called again; the program's
+values are the references of what it makes and writes to. strange: the same, and it may write to any of its
+arguments."""
 
-RERUN, VIEW, DECIDES, RANDOM, UNWRITTEN, STRANGE = "rerun", "view", "decides", "random", "unwritten", "strange"
-"""rerun: called again with references. view: shares memory, nothing to do. decides: its results are used as they are.
-random: the same, and what it writes to is reset. unwritten: its memory is not written yet. strange: not called
-again."""
-
-_UNWRITTEN = ("empty", "new_empty", "resize", "set_", "record_stream", "_resize_output", "lift")
-_DECIDES = {
-    _aten._local_scalar_dense,
-    _aten._amp_update_scale_,
-    _aten.is_pinned,
-    _aten.bucketize,
-    _aten.searchsorted,
-    _aten.histc,
-    _aten._assert_async,
-    _aten._assert_scalar,
-    _aten.item,
-    _aten.equal,
-    _aten.isinf,
-    _aten.is_same_size,
-}
-_RANDOM = {
-    _aten.bernoulli,
-    _aten.bernoulli_,
-    _aten.normal_,
-    _aten.uniform_,
-    _aten.random_,
-    _aten.exponential_,
-    _aten.geometric_,
-    _aten.cauchy_,
-    _aten.log_normal_,
-    _aten.multinomial,
-    _aten.poisson,
-    _aten.binomial,
-    _aten._sample_dirichlet,
-    _aten._standard_gamma,
-}
+_DECISIONS = frozenset({_aten.histc, _aten._amp_update_scale_})
+"""Floating results that are counts or decisions: other numbers would give others."""
+_MASKED = frozenset({_aten.native_dropout})
+"""Random operators that the reference computes from what the program drew."""
 # operators that write to arguments that their schema calls read-only: positions of those arguments, and of the argument
 # that says whether they do
 _UNDECLARED_WRITES = {
@@ -131,11 +104,11 @@ def kind_of(func: Any) -> Kind:
     if not written and _undeclared_in_place(func, packet):
         written = tuple(Argument(i, a.name) for i, a in enumerate(schema.arguments) if "Tensor" in str(a.type))
     kept = frozenset(i for i, a in enumerate(schema.arguments) if a.name in _KEPT_ARGUMENTS)
-    dropout = next((i for i, a in enumerate(schema.arguments) if a.name == "dropout_p"), -1)
+    dropout = next((i for i, a in enumerate(schema.arguments) if a.name in ("dropout_p", "dropout")), -1)
     names = [r.name for r in schema.returns]
     picks = names[:2] == ["values", "indices"] and any(a.name == "dim" for a in schema.arguments) and not outs
     return Kind(
-        _how(func, packet, schema, dropout),
+        _how(func, packet, schema),
         written,
         outs,
         packet in _OVERWRITES,
@@ -156,33 +129,23 @@ def kind_of(func: Any) -> Kind:
 def _undeclared_in_place(func: Any, packet: Any) -> bool:
     """Whether another library's operator writes to its arguments by its name alone: the collectives (``broadcast_``)
     do not declare it in their schemas."""
-    return func.namespace not in FOLLOWED_NAMESPACES and packet.__name__.endswith("_")
+    return func.namespace != "aten" and packet.__name__.endswith("_")
 
 
-def _how(func: Any, packet: Any, schema: Any, dropout: int) -> str:
-    name = packet.__name__
-    if func.namespace not in FOLLOWED_NAMESPACES or _writes_both(packet, schema):
+def _how(func: Any, packet: Any, schema: Any) -> str:
+    known = repeatable(func)
+    if not known and func.namespace != "aten" or _writes_both(packet, schema):
         return STRANGE
-    if packet in _DECIDES:
-        return DECIDES
-    if packet in _RANDOM or torch.Tag.nondeterministic_seeded in func.tags and name not in _DROPS and dropout < 0:
-        return RANDOM
-    if name.startswith(_UNWRITTEN):
-        return UNWRITTEN
     if func.is_view and packet is not _aten.view_as or torch.Tag.inplace_view in func.tags:
         return VIEW
-    if not schema.is_mutable and not _gives_tensors(schema):
-        return DECIDES
-    return RERUN
+    decides = packet in _DECISIONS or not schema.is_mutable and not _gives_tensors(schema)
+    return RERUN if (known or packet in _MASKED) and not decides else TAKEN
 
 
 def _writes_both(packet: Any, schema: Any) -> bool:
     """Whether an operator puts results into ``out=`` and also changes another argument: ``native_batch_norm.out``."""
     outs = [a.is_out for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     return any(outs) and (not all(outs) or packet in _UNDECLARED_WRITES)
-
-
-_DROPS = frozenset({"native_dropout"})
 
 
 def _gives_tensors(schema: Any) -> bool:

@@ -9,8 +9,9 @@ from functools import partial
 from typing import IO, Any
 
 from ..parts import attempt, collected
-from ..records import UNWATCHED, Chain, Finding, FlowStep, Frame, Recording
+from ..records import NO_CHANGE, UNWATCHED, Chain, Finding, FlowStep, Frame, Recording
 from ..tables.english import subject
+from ..tables.operators import result_bytes
 from ..terminal import seen, width
 from . import coverage, wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
@@ -23,18 +24,21 @@ _MOST_NAMED = 3
 """Tensors with the same chain that ``why`` names; the others are counted."""
 _LONGEST_MESSAGE = 200
 """Characters of torch's own message that are shown: its sentence, without the lists that some messages append."""
+_IDLE = 0.01
+"""The share of all results up to which a note that asks for no change is not worth reading."""
 _GUTTER = r"^ *(?:-->|:::|=|\d* \|)"
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
-def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> None:
+def console(trace: Any, file: IO[str] | None = None, *, program: str = "", verbose: bool = False) -> None:
     """Prints the findings of a trace: coloured on a terminal, plain when piped, ASCII where the stream needs it.
 
-    ``program``: what to type after ``dtypetrace fix`` to repair the traced program; the last line says it.
+    ``program``: what to type after ``dtypetrace fix`` to repair the traced program; the last line says it. ``verbose``:
+    idle notes, too.
     """
     stream = file or sys.stderr
     if _only_plain(stream):
-        shown = lines(trace.recording, trace.findings, _display(stream), program)
+        shown = lines(trace.recording, trace.findings, _display(stream), program, verbose)
         print("\n".join(line for line, _ in shown), file=stream)
         return
     from rich.console import Console
@@ -44,7 +48,7 @@ def console(trace: Any, file: IO[str] | None = None, *, program: str = "") -> No
     out = Console(
         file=stream, width=width(stream), height=1, highlight=False, soft_wrap=True, emoji=False, markup=False
     )
-    for line, style in lines(trace.recording, trace.findings, _display(stream), program):
+    for line, style in lines(trace.recording, trace.findings, _display(stream), program, verbose):
         styled_line = Text(line, style=style)
         styled_line.highlight_regex(_GUTTER, "blue")
         out.print(styled_line)
@@ -67,18 +71,27 @@ def text(recording: Recording, findings: Sequence[Finding], width: int = Display
 
 
 def lines(
-    recording: Recording, findings: Sequence[Finding], display: Display | None = None, program: str = ""
+    recording: Recording,
+    findings: Sequence[Finding],
+    display: Display | None = None,
+    program: str = "",
+    verbose: bool = True,
 ) -> list[StyledLine]:
-    """The console text as (line, style) pairs. ``program`` is as in ``console``."""
+    """The console text as (line, style) pairs. ``program`` and ``verbose`` are as in ``console``."""
     display = display or Display()
     found: list[StyledLine] = []
+    idle = [f for f in findings if not verbose and is_idle(recording, f)]
+    told = [f for f in findings if f not in idle]
     with collected() as failed:
-        for finding in findings[:MOST_BLOCKS]:
+        for finding in told[:MOST_BLOCKS]:
             title = [(display.printable(f"{finding.severity}[{finding.code}]: {finding.title}"), "")]
             found += attempt(f"the text of {finding.code}", partial(_block, display, recording, finding), title)
             found.append(("", ""))
-    if len(findings) > MOST_BLOCKS:
-        found.append((f"{len(findings) - MOST_BLOCKS} more in the report", "dim"))
+    if len(told) > MOST_BLOCKS:
+        found.append((f"{len(told) - MOST_BLOCKS} more in the report", "dim"))
+    if idle:
+        many = f"{len(idle)} notes that ask" if len(idle) > 1 else "1 note that asks"
+        found.append((f"{many} for no change: --verbose prints {'them' if len(idle) > 1 else 'it'}", "dim"))
     for reason in (*recording.not_seen, *failed):
         found += styled(display.wrapped("not seen: ", reason), "dim")
     worked = styled(display.wrapped("", coverage.work_line(recording)), "dim") if coverage.work_line(recording) else []
@@ -86,9 +99,18 @@ def lines(
     found += [*worked, *summed] if findings else [*summed, *worked]
     if (not findings or coverage.compiled(recording)) and (unjudged := coverage.not_judged_line(recording, program)):
         found += styled(display.wrapped("", unjudged), "dim")
-    for step in next_steps(recording, findings, program):
+    for step in next_steps(recording, told or findings, program):
         found.append((display.printable(step), "bold"))  # a command is never wrapped, so that it can be copied
     return found
+
+
+def is_idle(recording: Recording, finding: Finding) -> bool:
+    """Whether a finding asks for no change and costs almost nothing: a note whose reach is below a hundredth of the
+    bytes that the run's results take."""
+    if finding.severity != "note" or finding.fix is None or finding.fix.kind != NO_CHANGE:
+        return False
+    reach = finding.reach.bytes if finding.reach is not None else 0
+    return reach <= _IDLE * sum(result_bytes(op) * op.count for op in recording.ops)
 
 
 def summary(recording: Recording, findings: Sequence[Finding]) -> str:

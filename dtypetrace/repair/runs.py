@@ -20,6 +20,7 @@ from ..records import Recording
 from ..records.ledger import Ledger
 from ..records.text import ProgramText
 from ..source.patch import Patch
+from . import children
 from .warm import WarmInterpreter
 
 
@@ -154,13 +155,13 @@ def _older(recording: Recording) -> bool:
 def _start(request: Path, shown: bool) -> int:
     """Runs it and returns the exit status; the run writes its answer to the file that the request names."""
     sys.stderr.flush()
-    return subprocess.run(
+    return children.run(
         [sys.executable, *interpreter_options(), "-m", "dtypetrace.commands.healed_run", str(request)],
         stdin=subprocess.DEVNULL,
         stdout=2 if shown else subprocess.DEVNULL,
         stderr=None if shown else subprocess.DEVNULL,
         env=_environment(),
-    ).returncode
+    )
 
 
 def _terminal() -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from ..program import Program
+from . import children
 
 
 def imports(text: bytes) -> list[str]:
@@ -66,7 +67,7 @@ class WarmInterpreter:
         answer, given = os.pipe()
         command = [sys.executable, *options, "-m", "dtypetrace.commands.warm_runs", str(theirs), str(given)]
         sys.stderr.flush()
-        process = subprocess.Popen(
+        process = children.start(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment, pass_fds=(theirs, given)
         )
         os.close(theirs)
@@ -88,10 +89,13 @@ class WarmInterpreter:
             return int(self.answers.readline())
         except (OSError, ValueError):  # it has ended
             return None
+        except KeyboardInterrupt:  # before the run's folder is removed
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Ends the process; it has no run in progress."""
-        for pipe in (self.requests, self.answers):
-            with suppress(OSError):
-                pipe.close()
-        self.process.wait()
+        """Ends the process, and a run that is in progress."""
+        with suppress(OSError):
+            self.requests.close()  # the process ends when it has answered
+        children.end(self.process, forks=True)
+        self.answers.close()

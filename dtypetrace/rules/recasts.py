@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Place, Reach
+from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Op, Place, Reach
 from ..source import models
 from ..tables.dtypes import REAL
 from ..tables.english import listed, quoted
@@ -67,10 +67,18 @@ class _Casts:
         return (f"leave {listed(names)} in {wide}: another module takes {one_or_more}",) if names else ()
 
     def finding(
-        self, severity: str, how: str, said: str, change: str, notes: tuple[str, ...], *, once: str | None = None
+        self,
+        severity: str,
+        how: str,
+        said: str,
+        change: str,
+        notes: tuple[str, ...],
+        *,
+        once: str | None = None,
+        kind: str = "dtype",
     ) -> Finding:
         """``change``: what to do, in words; ``once``: what else to do where an edit casts the weights once, None for no
-        edit."""
+        edit; ``kind``: that of the fix without an edit."""
         run, op = self.run, self.largest
         to, place = op.outputs[0], run.place(op)
         weight = run.operand(op, 0, to)
@@ -85,7 +93,7 @@ class _Casts:
             severity=severity,
             operands=(weight,),
             flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
-            fix=(_cast_once(self, once) if once is not None else None) or Fix("dtype", where, (), False, change, ()),
+            fix=(_cast_once(self, once) if once is not None else None) or Fix(kind, where, (), False, change, ()),
             title=f"{named} cast to {to} again at each call, to the same numbers",
             count=self.reach.ops,
             notes=(*notes, *self.kept),
@@ -147,7 +155,7 @@ def _again(casts: _Casts, chances: int) -> Finding:
         made = casts.run.operand(casts.largest, 0, to).origin.place
         where = f" ({short(made)})" if made.stack else ""
         change = f"nothing to change: the optimizer trains {weights}{where}, so keep the dtype {wide}"
-        return casts.finding("note", "cast", "", change, notes)
+        return casts.finding("note", "cast", "", change, notes, kind=NO_CHANGE)
     made = casts.run.operand(casts.largest, 0, to).origin.place
     once = "after they are made" if len(casts.ops) > 1 else "after it is made"
     where = once if made.stack else "before these calls"
@@ -205,6 +213,7 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
         change,
         notes,
         once=None if trained else ", and leave autocast on",
+        kind="dtype" if trained or casts.alone else NO_CHANGE,
     )
 
 

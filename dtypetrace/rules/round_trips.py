@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
+from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.english import listed, quoted
@@ -192,7 +192,7 @@ def _leave_out(run: Run, first: list[Op], end: Op, culprit: Operand, here: Place
             automatic = end.op not in NAMED_CASTS
             back = "autocast casts back" if automatic else f"back; it may have an option for {low}"
             why = f"nothing to change in your code: {_package(here)} casts to {wide}, and {back}"
-    return Fix("cast", here, edits, True, why, ())
+    return Fix(NO_CHANGE if theirs and not edits else "cast", here, edits, True, why, ())
 
 
 def _package(place: Place) -> str:

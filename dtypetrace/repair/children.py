@@ -1,0 +1,78 @@
+"""The processes in which ``dtypetrace fix`` and ``plan`` run a program, and how they end with their parent.
+
+Ctrl-C on a terminal reaches them, too, and the program cleans up behind itself. What does not end by that is asked
+once more, and then ended by force, with all that it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_PATIENCE = 1.5
+"""Seconds that a program has to end by itself, and again after it was asked."""
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a process; ``options`` are those of ``subprocess.Popen``."""
+    process = subprocess.Popen(command, **options)
+    _running.append(process)
+    return process
+
+
+def run(command: Sequence[str], **options: Any) -> int:
+    """Runs a process and returns its exit status."""
+    process = start(command, **options)
+    try:
+        return process.wait()
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes], *, forks: bool = False) -> None:
+    """Ends a process that still runs, and what it has started. ``forks``: what runs the program is a fork of it."""
+    try:
+        for asks in (False, True):
+            if process.poll() is None:
+                if asks:
+                    _send(_children(process.pid) if forks else [process.pid], signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_PATIENCE)
+    finally:  # at a second Ctrl-C, too
+        if process.poll() is None:
+            _send(_family(process.pid), signal.SIGKILL)
+            process.wait()
+        if process in _running:
+            _running.remove(process)
+
+
+def end_all() -> None:
+    """Ends every process that still runs, at once."""
+    for process in tuple(_running):
+        _send(_family(process.pid), signal.SIGKILL)
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and what it, its children and theirs have started."""
+    return [pid, *(p for child in _children(pid) for p in _family(child))]
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started; none where the system does not say."""
+    found: list[int] = []
+    with suppress(OSError, ValueError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found

@@ -17,7 +17,7 @@ MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-LONGEST = 500
+LONGEST = 700
 
 BASE = {"errors", "records", "terminal", "parts", "tables", "source", "program"}
 """What everybody may import: data, tables, the program's text, how a script is run."""

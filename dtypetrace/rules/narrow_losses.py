@@ -79,6 +79,12 @@ def _narrowed(run: Run, number: int) -> list[int]:
     return sorted(found)
 
 
+def _all_weights_in(run: Run, made: str) -> bool:
+    """Whether the whole program computes in a dtype: then its casts of data only follow its weights."""
+    weights = {p.dtype for p in run.recording.parameters if p.dtype in REAL}
+    return weights == {made}
+
+
 def _trained_wide(run: Run, made: str) -> bool:
     trained = {u.dtype for u in run.recording.updates if u.steps}
     return bool(trained) and all(d in REAL and wider(d, made) for d in trained)
@@ -87,7 +93,8 @@ def _trained_wide(run: Run, made: str) -> bool:
 def _finding(run: Run, number: int) -> Finding:
     op = run.ops[number]
     made, site, casts = op.outputs[0], run.place(op), _narrowed(run, number)
-    serious = bool(casts) or _trained_wide(run, made) and not by_autocast(run, op, made)
+    serious = bool(casts) and not _all_weights_in(run, made)
+    serious |= _trained_wide(run, made) and not by_autocast(run, op, made)
     culprit, flow = at_op(run, op, made_operand(run, op, made, event_of_output(run, number))), ()
     if casts:
         born = run.ops[casts[0]]

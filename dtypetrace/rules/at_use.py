@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .. import graph
-from ..records import Edit, Fix, Operand, Place
-from ..source import dictionaries, editing, expressions, operands
+from ..records import Edit, Fix, Op, Operand, Place
+from ..source import dictionaries, editing, expressions, operands, regions
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
@@ -42,8 +42,20 @@ def autocast_was_on(case: Case) -> Iterator[Fix]:
         device, _, dtype = ran.autocast.partition(":")
         region = f'torch.autocast("{device}", dtype={spell(dtype)})'
         like = f", as {short(case.in_region)} does" if case.in_region is not None else ""
-        edits = one(wide_weights.under(case.recording, case.site, region))
+        edits = one(wide_weights.under(case.recording, _outside(case, ran), region))
         yield Fix("autocast", case.site, edits, True, f"run this under {region}{like}", others)
+
+
+def _outside(case: Case, ran: Op) -> Place:
+    """The refused call's place from the first frame outwards that did not run inside the earlier region: a function
+    that both runs share is called under autocast already."""
+    before = graph.place_of(case.recording, ran.place)
+    body = regions.body(case.recording.text, before)
+    inside = before.stack[: len(before.stack) - len(body.stack)] if body is not None else ()
+    shared = {(frame.file, frame.function) for frame in inside}
+    stack = case.site.stack
+    level = next((n for n, f in enumerate(stack) if f.user and (f.file, f.function) not in shared), 0)
+    return Place(stack[level:]) if shared else case.site
 
 
 def off_words(off: Off) -> str:

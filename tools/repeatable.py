@@ -42,7 +42,9 @@ READ = {
         "_thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl cudnn_batch_norm "
         "cudnn_batch_norm_backward cudnn_convolution cudnn_convolution_transpose miopen_batch_norm "
         "miopen_batch_norm_backward miopen_convolution native_dropout_backward _fused_adagrad _fused_adam _fused_adamw "
-        "_fused_sgd _embedding_bag_forward_only _histogramdd_from_bin_tensors _euclidean_dist"
+        "_fused_sgd _transformer_encoder_layer_fwd _native_multi_head_attention _nested_tensor_from_mask "
+        "_nested_tensor_from_mask_left_aligned _embedding_bag_forward_only "
+        "_histogramdd_from_bin_tensors _euclidean_dist"
     ),
     "they write their running statistics, which the reference and healing know of": (
         "_batch_norm_impl_index batch_norm instance_norm native_batch_norm"

@@ -53,7 +53,7 @@ _asks: list[Replaced] = []
 
 
 class Fused:
-    """A fused function. Under autocast it is called with our dispatch mode off, because that mode keeps autocast from
+    """A fused function, whose aten operator is ``operator``. Under autocast it is called with our dispatch mode off, because that mode keeps autocast from
     what the function computes inside; then the call is recorded here."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ def repeatable(function: Any) -> bool:
     What draws random numbers, reads files or communicates is not, nor another library's operator or a function of the
     program's own: those may do anything.
     """
+    function = getattr(function, "operator", function)  # what stands for a fused function names its operator
     name = getattr(getattr(function, "overloadpacket", function), "_qualified_op_name", "")
     if name:
         space, _, own = name.partition("::")

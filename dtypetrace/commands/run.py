@@ -223,7 +223,8 @@ class RunCommand:
             watch.stop(error)
         stopped = watch.stopped(error) if options.dry_run else None
         ending = SystemExit(stopped.status) if stopped else show(error)
-        hint = arguments.misplaced(self, [program.name, *program.argv[1:]], f"{type(error).__name__}: {error}")
+        ended = "".join(traceback.format_exception_only(error)).strip()  # also of one that cannot be printed
+        hint = arguments.misplaced(self, [program.name, *program.argv[1:]], ended)
         del error  # its traceback holds this frame, so it would outlive the run
         if os.getpid() != owner:  # a forked worker that returned through its parent's frames
             return ending

@@ -322,8 +322,8 @@ def _cast_back(
         return ()
     edits = editing.at_results(run.recording, back, narrow)
     found = (given + edits for given in proposed if edits)
-    fits = (f for f in found if not objection_of_text(run.recording, Fix("dtype", graph.NOWHERE, f, True, "")))
-    return next(fits, ())
+    sound = (f for f in found if not objection_of_text(run.recording, Fix("dtype", graph.NOWHERE, f, True, "")))
+    return next(sound, ())
 
 
 def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[int]:

@@ -1,9 +1,8 @@
 """A loss that is computed in 16 bits (DT308): one number into which everything is summed, with two or three digits.
 
-torch's loss functions under autocast make it float32, whatever the model computes in. It is a warning where the program
-narrowed what goes into it, or where the trained weights are wider than it: then small changes of it do not show. Where
-autocast left it in 16 bits, or everything is, it is a note. The loss is what backward begins from; what is only printed
-may have any dtype.
+torch's loss functions under autocast make it float32, whatever the model computes in. It is told where the program
+narrowed what goes into it: then small changes of it do not show. Where autocast left it in 16 bits, or the whole
+program is, that was chosen. The loss is what backward begins from; what is only printed may have any dtype.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from dataclasses import replace
 from math import floor, log2, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Place
+from ..records import FORWARD, Finding, Fix, FlowStep
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
-from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, is_cast, name_of
-from .blame import at_op, by_autocast, event_of_output, made_operand
-from .case import one
+from .blame import event_of_output
 from .making import At, silent_finding
 from .run_facts import Run
 from .silent_checks import born_otherwise
@@ -36,9 +33,10 @@ def find(run: Run) -> Iterator[Finding]:
             continue
         number = _summed_in(run, op.inputs[0].producer)
         line = run.place(run.ops[number]).stack[:1] if number >= 0 else ()
-        if number >= 0 and line not in seen:
+        casts = _narrowed(run, number) if number >= 0 and line not in seen else []
+        if casts and not _all_weights_in(run, run.ops[number].outputs[0]):
             seen.add(line)
-            yield _finding(run, number)
+            yield _finding(run, number, casts)
 
 
 def _summed_in(run: Run, number: int) -> int:
@@ -85,31 +83,21 @@ def _all_weights_in(run: Run, made: str) -> bool:
     return weights == {made}
 
 
-def _trained_wide(run: Run, made: str) -> bool:
-    trained = {u.dtype for u in run.recording.updates if u.steps}
-    return bool(trained) and all(d in REAL and wider(d, made) for d in trained)
-
-
-def _finding(run: Run, number: int) -> Finding:
+def _finding(run: Run, number: int, casts: list[int]) -> Finding:
     op = run.ops[number]
-    made, site, casts = op.outputs[0], run.place(op), _narrowed(run, number)
-    serious = bool(casts) and not _all_weights_in(run, made)
-    serious |= _trained_wide(run, made) and not by_autocast(run, op, made)
-    culprit, flow = at_op(run, op, made_operand(run, op, made, event_of_output(run, number))), ()
-    if casts:
-        born = run.ops[casts[0]]
-        culprit = replace(run.result(casts[0], None), written=run.operand(born, 0, None).written)
-        flow = (FlowStep(run.place(born), born.op, born.module, born.inputs[0].dtype, made, "cast"),)
+    made, site, born = op.outputs[0], run.place(op), run.ops[casts[0]]
+    culprit = replace(run.result(casts[0], None), written=run.operand(born, 0, None).written)
+    cast = FlowStep(run.place(born), born.op, born.module, born.inputs[0].dtype, made, "cast")
     size = run.peaks.get(number, 0.0) if len(op.outputs) == 1 else 0.0
     apart = 2.0 ** floor(log2(size)) * DTYPES[made].eps if size else 0.0
     return silent_finding(
         "DT308",
         "precision-loss",
         At.of(op, site),
-        severity="warning" if serious else "note",
+        severity="warning",
         operands=(culprit,),
-        flow=(*flow, FlowStep(site, op.op, op.module, made, made, "value", said=f"the loss is summed up in {made}")),
-        fix=_fix(run, casts, op, site),
+        flow=(cast, FlowStep(site, op.op, op.module, made, made, "value", said=f"the loss is summed up in {made}")),
+        fix=_fix(run, casts),
         count=op.count,
         title=f"the loss is computed in {made}, which keeps {DTYPES[made].digits} binary digits of it",
         notes=(f"near {size:.3g}, {made} numbers are {apart:.2g} apart: smaller changes of the loss do not show",)
@@ -118,11 +106,7 @@ def _finding(run: Run, number: int) -> Finding:
     )
 
 
-def _fix(run: Run, casts: list[int], op: Op, site: Place) -> Fix:
-    if not casts:
-        edit = editing.at_call(run.recording, site, op.op, op.module, "input", 0, "float32")
-        why = f"compute the loss in float32: cast what {quoted(op.op)} takes"
-        return Fix("dtype", site, one(edit), edit is not None, why)
+def _fix(run: Run, casts: list[int]) -> Fix:
     places = [run.place(run.ops[n]) for n in casts]
     edits = [editing.at_birth(run.recording, "cast", place, "float32") for place in places]
     found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))

@@ -292,10 +292,13 @@ def computing_in(recording: Recording, place: Place, dtype: str) -> tuple[Edit, 
 def _from_ops(recording: Recording) -> Iterator[Finding]:
     yield from _scaled_bfloat16(recording)
     yield from _scaled_without_float16(recording)
-    yield from _unscaled_backward(recording)
+    recast: list[Finding] = []
     if any(op.phase == "backward" for op in recording.ops):
         for computes, other in OTHER_HALF.items():
-            yield from _cast_by_autocast(recording, computes, other)
+            recast += _cast_by_autocast(recording, computes, other)
+    yield from recast
+    if not recast:  # whose remedy, autocast in the weights' dtype, leaves nothing to scale
+        yield from _unscaled_backward(recording)
 
 
 def _scaled_bfloat16(recording: Recording) -> Iterator[Finding]:

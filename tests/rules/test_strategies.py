@@ -6,8 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+import torch
 from recordings import Made, RecordingBuilder
+from torch import nn
 
+import dtypetrace
 from dtypetrace import rules
 from dtypetrace.records import Fix, Parameter, Recording
 from dtypetrace.rules import remedies
@@ -351,6 +355,14 @@ def test_needless():
     given = b.made("float32", "cast", of=x, explicit=True, text="x = «z.to(kind)»")
     mismatch(b, given)
     assert written(b, "needless") == ["z"]
+
+
+def test_fused_path():
+    """A real program: the fused path of an encoder in the other half dtype than autocast's."""
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, batch_first=True).bfloat16(), 1).eval()
+    with pytest.raises(RuntimeError), dtypetrace.trace() as t, torch.no_grad(), torch.autocast("cpu", torch.float16):
+        encoder(torch.randn(2, 4, 16, dtype=torch.bfloat16))
+    assert t.findings[0].fix.why == "let autocast compute in bfloat16, as the weights are"
 
 
 def test_every_strategy_is_tested_here():

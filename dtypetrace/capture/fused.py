@@ -53,8 +53,8 @@ _asks: list[Replaced] = []
 
 
 class Fused:
-    """A fused function, whose aten operator is ``operator``. Under autocast it is called with our dispatch mode off, because that mode keeps autocast from
-    what the function computes inside; then the call is recorded here."""
+    """A fused function; ``operator`` is what it calls. Under autocast it is called with our dispatch mode off, because
+    that mode keeps autocast from what the function computes inside; then the call is recorded here."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function

@@ -78,7 +78,8 @@ def main() -> None:
     clean |= {
         name for name, inner in functions.inner.items() if inner and inner <= clean and name not in operators.faults
     }
-    TABLE.write_text(_written(clean - _RUNS_THE_ENGINE), "utf-8")
+    clean = {name for name in clean - _RUNS_THE_ENGINE if not name.startswith("profiler::")}  # those open records
+    TABLE.write_text(_written(clean), "utf-8")
     for name, faults in sorted(operators.faults.items()):
         if faults:
             print(name, *sorted(faults))

@@ -21,7 +21,7 @@ _WRAPPED = ("func", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
 """Attributes that lead from a partial, a method, a decorated or a compiled function to the function inside."""
 
 
-_CONTAINERS: tuple[type, ...] = (list, tuple, type({}.values()), torch.nn.ParameterList)
+_CONTAINERS: tuple[Any, ...] = (list, tuple, type({}.values()), torch.nn.ParameterList)
 
 
 def _kind(given: Any) -> str:

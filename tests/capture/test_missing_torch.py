@@ -106,7 +106,8 @@ def test_each_part_that_is_missing_switches_off_one_feature(every):
             assert len(said) <= 1, (part, said)
             assert all(re.fullmatch(rf".+: torch \S+ has no {re.escape(part)}", line) for line in said)
         if part not in REPLACED:
-            assert all(ended["said"]), f"without {part} no report says what is off"
+            compiles = part.startswith("torch._dynamo")  # only one of the runs does
+            assert (any if compiles else all)(ended["said"]), f"without {part} no report says what is off"
 
 
 REPLACED = {

@@ -55,7 +55,7 @@ class Trace(View):
     cannot go with the other options, RuntimeError for a second open trace in one thread.
     """
 
-    FOR_USERS = (*View.FOR_USERS, "is_open", "start", "stop")
+    _FOR_USERS = (*View._FOR_USERS, "is_open", "start", "stop")
 
     def __init__(
         self,

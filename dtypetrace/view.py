@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class View(ABC):
     """The outputs of a trace. Subclasses provide ``results``, worked out once."""
 
-    FOR_USERS: tuple[str, ...] = (
+    _FOR_USERS: tuple[str, ...] = (
         "diff", "findings", "fixes", "operators", "precision_plan", "recording", "report", "save", "show", "slice",
         "to_dataframe", "to_json", "to_networkx", "what_if", "why",
     )  # fmt: skip
     """What ``dir()`` and completion show; the other names are for dtypetrace itself."""
 
     def __dir__(self) -> list[str]:
-        return sorted(self.FOR_USERS)
+        return sorted(self._FOR_USERS)
 
     @property
     @abstractmethod

@@ -55,7 +55,6 @@ WAYS = {
     "object": Closure,
     "method": lambda f: Closure(f).method,
     "decorated": lambda f: torch.enable_grad()(f),
-    "compiled": lambda f: torch.compile(f, backend="eager"),
     "partial of an object": lambda f: partial(Closure(f)),
 }
 

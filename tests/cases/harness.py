@@ -328,12 +328,14 @@ def typed(changes: list[str], lines: list[str]) -> list[str]:
     new = dict(enumerate(lines, 1))
     indent = lambda number: re.match(r"\s*", lines[number - 1])[0]
     for change in changes:
-        place, number, what = re.fullmatch(r"([^(:]+ \(|)program\.py:(\d+)\)?: (.*)", change).groups()
+        place, number, what = re.fullmatch(r"([^(:]+ \(|)program\.py:(\d+)\)?: (.*)", change, re.S).groups()
         row = int(number)
-        if swap := re.fullmatch(r"replace `(.+)` with `(.+)`", what):
+        if swap := re.fullmatch(r"replace `(.+)` with `(.+)`", what, re.S):
             before, after = swap.groups()
-            assert before in new[row], (before, new[row])
-            new[row] = new[row].replace(before, after)
+            rows = range(row, row + before.count("\n") + 1)
+            text = "".join(new[n] for n in rows)
+            assert before in text, (before, text)
+            new |= dict.fromkeys(rows, "") | {row: text.replace(before, after)}
         elif region := re.fullmatch(r"call `(\S+)\(\.\.\.\)` under `(.*)`", what):
             call, entered = region.groups()
             assert call + "(" in lines[row - 1]

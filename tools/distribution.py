@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = (".*", "__pycache__", "*.egg-info", "build", "dist", "*.pyc")
-PARTS = ("benchmarks", "docs", "dtypetrace", "examples", "notebooks", "tests", "tools")
+PARTS = ("benchmarks", "docs", "dtypetrace", "examples", "notebooks", "skills", "tests", "tools")
 """The folders that a source distribution must have."""
 
 

@@ -32,6 +32,7 @@ PAGES = {
     "NOTES.md": "notes.md",
     "README.md": "readme.md",
     "benchmarks/README.md": "benchmarks.md",
+    "skills/dtypetrace/SKILL.md": "skill.md",
 }
 """Pages of the repository outside docs/, and where they stand on the site."""
 SCHEMA = "dtypetrace/tables/report.schema.json"

@@ -22,6 +22,7 @@ GUIDE = ROOT / "docs" / "guide.md"
 PAGES = [
     GUIDE,
     *(ROOT / "docs" / f"{name}.md" for name in ("contract", "diff", "formats", "pytest", "ranks", "start", "trainers")),
+    ROOT / "skills" / "dtypetrace" / "SKILL.md",
 ]
 BLOCK = re.compile(r"(^```(\w*)\n)(.*?)(^```$)", re.S | re.M)
 SHIMS = {"python": "", "dtypetrace": "-m dtypetrace", "torchrun": "-m torch.distributed.run", "pytest": "-m pytest"}

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("skills/**/*.md"), *ROOT.glob(".github/*.md")]
+)
 BLOCK = re.compile(r"(<!-- what `make demo` prints -->\n```\n)(.*?)(\n```\n)", re.S)
 PRINTED = r"^error\[DT\d+\].*?^Fix it: .*?$"
 

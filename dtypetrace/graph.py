@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .records import Chain, Event, FlowStep, Input, Op, Origin, Place, Read, Recording, Witness
 from .tables.dtypes import FLOATING, wider
-from .tables.operators import LIKES, NAMED_CASTS, SCALER_CHECKS, destination, is_cast, is_move
+from .tables.operators import NAMED_CASTS, SCALER_CHECKS, destination, is_cast, is_move, tagged
 from .terminal import seen
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _how(event: Event) -> str:
 
 
 def _followed_read(recording: Recording, event: Event, expected: str | None) -> Read | None:
-    if event.how == "factory" and event.op in LIKES:
+    if event.how == "factory" and tagged(event.op, "like"):
         wrong = expected is not None and event.to != expected
         followed = (r for r in event.reads if r.event >= 0 and not (wrong and _chosen_wrongly(recording, r, expected)))
         return next(followed, None)
@@ -271,11 +271,6 @@ def _read_by_property(recording: Recording, read: Read) -> str:
     return next(iter(recording.events[read.event].assigned), "") if read.frames_up else ""
 
 
-_COUNTS = frozenset(
-    ["abs", "add", "clamp", "cumsum", "floor_divide", "max", "min", "mul", "neg", "remainder", "sub", "rsub", "sum"]
-)
-
-
 def computes(recording: Recording, origin: Origin, dtype: str) -> bool:
     """Whether any op computed in the dtype that a cast decided; if none did, the cast was useless."""
     if origin.op not in NAMED_CASTS:
@@ -338,7 +333,7 @@ def keeps(recording: Recording, producer: int, event: int, wanted: str) -> bool:
         is_move(op)
         or is_cast(op)
         or wanted != "bool"
-        and op.op.strip("_") in _COUNTS
+        and tagged(op.op.strip("_"), "count")
         or all(i.event not in roots for i in op.inputs)
         for op in (recording.ops[n] for n in way)
     )

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..tables.operators import CAST_METHODS, CONVERSIONS, FIXED_INDICES, FIXED_RESULTS, LIKES, NAMED_CASTS
+from ..tables.operators import (
+    CAST_METHODS,
+    NAMED_CASTS,
+    names,
+    tagged,
+)
 from . import private
 from .calls import autocast_dtype, decider, named_dtype, named_tensor, op_name, tensors_in
 from .marks import Mark, RawEvent, RawRead
@@ -32,7 +37,7 @@ _CANDIDATES = 4
 """Reads that are recorded for one call; when the trace ends, the program's text decides between them."""
 
 LIFT_FRESH = torch.ops.aten.lift_fresh.default
-LIKE = frozenset(getattr(torch.ops.aten, name).default for name in LIKES if hasattr(torch.ops.aten, name))
+LIKE = frozenset(getattr(torch.ops.aten, name).default for name in names("like") if hasattr(torch.ops.aten, name))
 TO_COPY = torch.ops.aten._to_copy.default
 TO_DTYPE = torch.ops.aten.to.dtype
 _VIEW_DTYPE = torch.ops.aten.view.dtype
@@ -144,7 +149,7 @@ class Births:
     def _floating_of_others(self, outcome: Made) -> int:
         """A floating output whose dtype no operand has."""
         made, floating, source = outcome.made, outcome.floating, outcome.source
-        if outcome.explicit and outcome.name in LIKES:  # ones_like(x, dtype=...) takes only the shape of x
+        if outcome.explicit and tagged(outcome.name, "like"):  # ones_like(x, dtype=...) takes only the shape of x
             return self.origins.event(outcome.event("factory", (), explicit=True))
         if outcome.explicit:
             return self.origins.event(outcome.event("cast", source or outcome.distinct, explicit=True))
@@ -176,7 +181,7 @@ class Births:
             if like is not None:  # pad_sequence: an empty tensor made inside the call, in the dtype of its argument
                 return self.origins.mark_of(like, outcome.place).event
         how = "factory"
-        if func is LIFT_FRESH or name in CONVERSIONS or func is _SET_STORAGE:
+        if func is LIFT_FRESH or tagged(name, "conversion") or func is _SET_STORAGE:
             how = "conversion"
             if name == "lift_fresh":
                 name = "from_numpy"
@@ -266,14 +271,14 @@ class Births:
     ) -> None:
         """After a torch function: what only the function mode knows of its output's dtype."""
         if not isinstance(out, Tensor):
-            if isinstance(out, tuple) and op_name(func) in FIXED_INDICES:
+            if isinstance(out, tuple) and tagged(op_name(func), "values_and_indices"):
                 self._fixed(thread, op_name(func), out[1:], frame)
             return
         mark = self.origins.of(out) or self._unseen(thread, func, args, kwargs, out, frame)
         name = op_name(func)
-        if name in FIXED_RESULTS:
+        if tagged(name, "indices"):
             self._fixed(thread, name, (out,), frame)
-        elif name in LIKES:
+        elif tagged(name, "like"):
             self._made_like(thread, mark, out, args, kwargs, frame, name)
         other: Any = named_dtype(args, kwargs)
         if other is None and name in NAMED_CASTS:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..tables.dtypes import HALF, NARROW
-from ..tables.operators import FIXED_RESULTS, LIKES
+from ..tables.operators import names
 from . import private
 
 Tensor = torch.Tensor
@@ -22,7 +22,7 @@ FROM_NUMBERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.n
 """Calls that make a tensor from numbers of Python's or NumPy's."""
 _GIVEN = (bool, int, float, complex, list, tuple)
 _RESULTS = (
-    getattr(home, name, None) for name in FIXED_RESULTS | LIKES for home in (torch, Tensor, torch.nn.functional)
+    getattr(home, name, None) for name in names("indices", "like") for home in (torch, Tensor, torch.nn.functional)
 )
 SHOWN_BY_CALL = CAST_CALLS | {call for call in _RESULTS if call is not None}
 """Those, calls that always return one integer dtype, and calls that make a tensor like another: only the call shows

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..tables.operators import FUSED_PATHS
+from ..tables.operators import names
 from . import mode_stacks, private, threads
 from .dispatch_mode import DispatchMode, WatchingFunctionMode
 from .replaced import Replaced
@@ -81,6 +81,6 @@ class Fused:
 
 
 FUNCTIONS = {
-    function: Fused(function) for name in sorted(FUSED_PATHS) if (function := getattr(torch, name, None)) is not None
+    function: Fused(function) for name in sorted(names("fused")) if (function := getattr(torch, name, None)) is not None
 }
 """The functions that the modules call on their fused paths."""

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..records import Input, Op
+from ..tables.operators import tagged
 from . import private
 from .births import LIFT_FRESH, TO_COPY, TO_DTYPE
 from .calls import HALVES, NARROW_FLOATS, dtype_name, op_name, shape_of
@@ -197,9 +198,6 @@ def made_by(out: Any, kind: type) -> Sequence[Tensor | None]:
     return (out,) if kind is Tensor or kind is nn.Parameter else out if kind is tuple or kind is list else ()
 
 
-_AGREES = frozenset({"mm", "addmm", "linear", "convolution", "conv1d", "conv2d", "conv3d"})
-
-
 class Operator:
     """What is known about an operator."""
 
@@ -214,7 +212,7 @@ class Operator:
         self.repeats = overload and not self.casts and func is not LIFT_FRESH
         """Whether a call that is like an earlier one can take the short path. Casts cannot: they differ by more than
         their place. Nor can ``lift_fresh``: its argument may be a new tensor."""
-        self.agrees = self.name in _AGREES
+        self.agrees = tagged(self.name, "matmul", "addmm", "convolution")
         """Whether it refuses weights of another dtype than that of what it computes with."""
         self.mutable = bool(overload and func._schema.is_mutable)
 

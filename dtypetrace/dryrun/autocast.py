@@ -12,13 +12,12 @@ from typing import Any
 import torch
 
 from ..tables import autocast
+from ..tables.operators import tagged
 from ..terminal import unwarned
 from . import devices, keys
 
 Tensor = torch.Tensor
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
-_NAMES_RESULT = frozenset("prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum".split())
-"""On CUDA: operators that are given ``dtype=float32`` instead of float32 operands."""
 
 
 class Autocast:
@@ -56,7 +55,7 @@ class Autocast:
 
     def _kernel(self, operator: Any, base: str, device: str) -> Callable[..., Any]:
         policy = autocast.policy(base, base, device)
-        named = device == "cuda" and base in _NAMES_RESULT
+        named = device == "cuda" and tagged(base, "cuda:dtype")
         takes_dtype = any(a.name == "dtype" for a in operator._schema.arguments)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:

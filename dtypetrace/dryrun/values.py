@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..capture.stacks import Places
+from ..tables.operators import tagged
 from .branches import Branches
 from .prediction import tensors_in
 
@@ -93,20 +94,20 @@ class ValueAnswers:
 
     def _follows(self, func: Any, args: tuple[Any, ...]) -> bool | None:
         name = func.overloadpacket.__name__
-        if name in _OF_FINITE:
-            return _OF_FINITE[name]
-        if name in ("eq", "ne") and len(args) > 1:
+        if tagged(name, "check"):
+            return bool(name == "isfinite")
+        if tagged(name, "equal") and len(args) > 1:
             if args[0] is args[1]:  # how C++ asks for NaN
                 return bool(name == "eq")
             return name == "ne" if isinstance(args[1], float) and math.isinf(args[1]) else None
         known = [self._known(t) for t in tensors_in(args)]
-        if name in _NEGATES:
+        if tagged(name, "not"):
             return None if known[0] is None else not known[0]
-        if name in _PASSES and known:
+        if (name in ("any", "all") or tagged(name, "cast", "view", "copy")) and known:
             return known[0]
-        if name in _BOTH and None not in known:
+        if tagged(name, "and") and None not in known:
             return all(known)
-        return any(known) if name in _EITHER and None not in known else None
+        return any(known) if tagged(name, "or") and None not in known else None
 
     def _known(self, tensor: Tensor) -> bool | None:
         entry = self._truths.get(id(tensor))
@@ -119,13 +120,6 @@ class ValueAnswers:
 
 
 _MOST_TRUTHS = 4096
-_OF_FINITE = {"isnan": False, "isinf": False, "isfinite": True, "isposinf": False, "isneginf": False}
-_NEGATES = frozenset({"logical_not", "bitwise_not"})
-_PASSES = frozenset(
-    {"any", "all", "_to_copy", "clone", "view", "expand", "select", "slice", "squeeze", "unsqueeze", "alias", "detach"}
-)
-_BOTH = frozenset({"logical_and", "bitwise_and", "mul"})
-_EITHER = frozenset({"logical_or", "bitwise_or", "add"})
 
 
 def _empty(*size: int, dtype: torch.dtype) -> Tensor:

@@ -8,7 +8,7 @@ import re
 from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
 from ..tables.dtypes import FLOATING
 from ..tables.english import called, quoted, split_reason, subject
-from ..tables.operators import TAKES_DTYPE
+from ..tables.operators import tagged
 
 
 def labels(f: Finding) -> list[tuple[Frame, str]]:
@@ -57,7 +57,7 @@ def like_attribute(step: FlowStep) -> str:
     if frame is None or frame == step.place.user_frame:
         cast = quoted(step.receiver) if step.receiver else "a tensor"
         read = f", the dtype of {quoted(step.read)}" if step.read else ""
-        if step.op in TAKES_DTYPE:
+        if tagged(step.op, "takes_dtype"):
             return f"{step.op}() takes the dtype of {step.via or 'an attribute'}, which is {step.to} here"
         return f"{step.op}() casts {cast} to {step.via or 'an attribute'}{read}, which is {step.to} here"
     cast, where = quoted(step.receiver) if step.receiver else "a tensor", f"in {relative(frame.file)}:{frame.line}"
@@ -136,7 +136,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
         "factory": f"{step.op}() got dtype={step.to}"
         if named
         else f"{step.op}() without a dtype"
-        if step.op in TAKES_DTYPE
+        if tagged(step.op, "takes_dtype")
         else f"{step.op}() returns {step.to}",
         "conversion": f"{step.op}() got dtype={step.to}" if named else _converted(step),
         "promotion": f"{step.op}() of {step.source} returns {step.to}"
@@ -160,7 +160,7 @@ def _birth(f: Finding, step: FlowStep) -> str:
 
 def _converted(step: FlowStep) -> str:
     """Python floats have no dtype that could be kept: what is float32 may also be the default."""
-    if step.to == "float32" and step.op in TAKES_DTYPE:
+    if step.to == "float32" and tagged(step.op, "takes_dtype"):
         return f"{step.op}() without a dtype"
     return f"{step.op}() keeps its argument's dtype"
 

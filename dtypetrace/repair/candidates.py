@@ -18,7 +18,7 @@ from ..rules.case import SHARED, Case, short
 from ..source import optimizers
 from ..source.patch import Change, Patch
 from ..tables.english import listed, split_reason
-from ..tables.operators import RANDOM
+from ..tables.operators import tagged
 
 BEST = "remedy"
 """The name of each finding's best candidate, whichever strategy proposes it: these are tried together."""
@@ -94,7 +94,7 @@ class Problem:
     def same_draws(self) -> list[Change]:
         """Changes that repair it and keep the random numbers the same: a factory draws others in another dtype."""
         culprit = self.findings[0].culprit
-        drawn = self.chosen in _AT_ORIGIN and culprit is not None and culprit.origin.op in RANDOM
+        drawn = self.chosen in _AT_ORIGIN and culprit is not None and tagged(culprit.origin.op, "random")
         return (self.changes.get("own lines") or self.chosen_changes) if drawn else self.chosen_changes
 
     @property

@@ -9,7 +9,7 @@ from ..records import Edit, Fix, Op, Operand, Place
 from ..source import dictionaries, editing, expressions, operands, regions
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
-from ..tables.operators import FIXED_RESULTS, TAKES_DTYPE
+from ..tables.operators import tagged
 from . import options, wide_weights
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
@@ -155,7 +155,7 @@ def _no_floating_module(case: Case) -> bool:
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
     # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
-    free = case.origin.op not in FIXED_RESULTS and (case.origin.kind != "parameter" or dtype in FLOATING)
+    free = not tagged(case.origin.op, "indices") and (case.origin.kind != "parameter" or dtype in FLOATING)
     elsewhere = (f"use {dtype} instead of {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
     return Fix("cast", case.site, case.cast_at_call(dtype), True, why, elsewhere)
 
@@ -365,7 +365,7 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
     dtype = spell(wanted or "")
     made, name = "converted" if kind == "conversion" else "made", quoted(culprit.shown)
     if kind in ("factory", "conversion") and op is not None:
-        return f"give {op}() dtype={dtype}" if op in TAKES_DTYPE else f"cast the result of {op}() to {wanted}"
+        return f"give {op}() dtype={dtype}" if tagged(op, "takes_dtype") else f"cast the result of {op}() to {wanted}"
     if kind in ("factory", "conversion"):
         return f"make {name} {wanted} where it is {made}"
     return {

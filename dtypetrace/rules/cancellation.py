@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin
-from ..tables.operators import is_cast, is_move, name_of
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from .making import At, silent_finding
 from .run_facts import Run
 from .zeros import feeds_pole
 
 _LEFT = 2.0**-20
 """The size of a difference, relative to what it is a difference of."""
-_SQUARES = frozenset({"square", "pow", "mul"})
-_MEANS = frozenset({"mean", "sum", "add", "sub", "div", "mul", "lerp"})
 _DEEP = 8
 """Ops above a difference that are searched for a square."""
-_ROOTS = frozenset({"sqrt", "rsqrt"})
 
 
 def find(run: Run) -> Iterator[Finding]:
@@ -56,16 +53,16 @@ def _square_of(run: Run, number: int, depth: int) -> bool:
         op = run.ops[at]
         name = name_of(op)
         same = len({(i.producer, i.event, i.name) for i in op.inputs}) == 1
-        if name in _SQUARES and same and (name != "mul" or len(op.inputs) == 2):
+        if same and (tagged(name, "power") or name == "mul" and len(op.inputs) == 2):
             return True
-        if name in _MEANS or is_move(op) or is_cast(op):
+        if tagged(name, "sum", "total", "scale") or name == "lerp" or is_move(op) or is_cast(op):
             waiting += [(i.producer, far + 1) for i in op.inputs]
     return False
 
 
 def _goes_on(run: Run, number: int) -> bool:
     """Whether a root, a quotient or a logarithm takes the difference, perhaps limited before."""
-    return feeds_pole(run, number, _ROOTS)
+    return feeds_pole(run, number, ("root",))
 
 
 def _finding(run: Run, number: int, op: Op) -> Finding:

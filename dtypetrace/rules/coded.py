@@ -15,11 +15,8 @@ from ..source import expressions, operands
 from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_move, name_of
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from .case import Case, one, short
-
-_EVENED = frozenset({"round", "clamp", "clip", "trunc", "floor"})
-"""What a quantiser does between the division by the scale and the cast."""
 
 
 def holds_codes(recording: Recording, witness: Witness) -> bool:
@@ -38,9 +35,9 @@ def _scaled(recording: Recording, witness: Witness) -> int:
     if number < 0 or not is_cast(ops[number]) or ops[number].outputs[:1] != (witness.dtype,):
         return -1
     number = _made(recording, number)
-    while number >= 0 and name_of(ops[number]) in _EVENED:
+    while number >= 0 and tagged(ops[number], "whole", "upper_bound"):
         number = _made(recording, number)
-    return number if number >= 0 and name_of(ops[number]) in ("div", "mul") else -1
+    return number if number >= 0 and tagged(ops[number], "scale") else -1
 
 
 def _made(recording: Recording, number: int) -> int:

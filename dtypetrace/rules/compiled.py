@@ -15,14 +15,19 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
 from ..records.compiled import Node, Region, Step
 from ..source import compiling
-from ..tables.compiled_operators import CASTS, COMPARISONS, HALF, JUMPS, SUMS, base
+from ..tables.dtypes import HALF
 from ..tables.english import listed, quoted
+from ..tables.operators import base, tagged
 from . import compiled_dtypes
 from .case import one, short
 from .compiled_flow import At, Flow
 from .making import At as Call
 from .making import silent_finding
 from .run_facts import Run
+
+_COMPARES = "equal", "compare"
+_JUMPS = *_COMPARES, "whole", "step", "order"
+"""What jumps where an operand crosses a bound, or another of its numbers."""
 
 
 def find(run: Run) -> list[Finding]:
@@ -77,7 +82,7 @@ class _Judged:
         for at in self.flow:
             node = self.flow.node(at)
             early = list(self.flow.unrounded(at))
-            if base(node.op) not in COMPARISONS or not early:
+            if not tagged(node.op, *_COMPARES) or not early:
                 continue
             for kept in [k for _, k in early]:
                 others = [o for o in self.flow.above(at) if o not in {a for a, _ in early}]
@@ -92,13 +97,13 @@ class _Judged:
         """Differences between a sum, or a narrowed value, and what it was made from: the error of its rounding."""
         for at in self.flow:
             node = self.flow.node(at)
-            if base(node.op) not in SUMS:
+            if not tagged(node.op, "sum"):
                 continue
             for above, kept in self.flow.unrounded(at):
                 made = self.flow.node(kept)
                 sources = {v for term in self.flow.above(kept) for v in self.flow.shown(term)}
                 others = [o for o in self.flow.above(at) if o != above and self.flow.shown(o) & sources]
-                if base(made.op) in SUMS | CASTS and others and self.flow.is_rounded(kept) and self._tell(at, kept):
+                if tagged(made.op, "sum", "cast") and others and self.flow.is_rounded(kept) and self._tell(at, kept):
                     title = (
                         f"compiled code computes the error of a rounding to {made.dtype} from values not yet rounded"
                     )
@@ -110,7 +115,7 @@ class _Judged:
         decided: dict[int, list[At]] = {}
         for at in self.flow:
             node = self.flow.node(at)
-            if base(node.op) in JUMPS and not (base(node.op) in COMPARISONS and node.scalars[:1] == (0.0,)):
+            if tagged(node.op, *_JUMPS) and not (tagged(node.op, *_COMPARES) and node.scalars[:1] == (0.0,)):
                 decided.setdefault(node.value, []).append(at)
         for places in decided.values():
             early = {at: [k for _, k in self.flow.unrounded(at)] for at in places}
@@ -128,7 +133,7 @@ class _Judged:
         """Casts to 16 bits and back in one expression, which do nothing but round: the program asks for that."""
         for at in self.flow:
             node, step = self.flow.node(at), self._step(at)
-            if base(node.op) not in CASTS or node.dtype not in HALF or step is None or not step.casts or node.memory:
+            if not tagged(node.op, "cast") or node.dtype not in HALF or step is None or not step.casts or node.memory:
                 continue
             users = [u for u in self.flow if u.graph == at.graph and at in self.flow.above(u)]
             back = [u for u in users if self._casts_back(at, u)]
@@ -141,7 +146,7 @@ class _Judged:
         taken, step = self.flow.node(user), self._step(user)
         early = any(kept == at for _, kept in self.flow.unrounded(user)) or bool(taken.unrounded)
         same = self._place(at).stack[:1] == self._place(user).stack[:1]
-        return base(taken.op) in CASTS and taken.dtype not in HALF and early and same and bool(step and step.casts)
+        return tagged(taken.op, "cast") and taken.dtype not in HALF and early and same and bool(step and step.casts)
 
     # ------------------------------------------------------------ what stays unrounded
 
@@ -160,7 +165,7 @@ class _Judged:
 
     def _jumps(self, at: At) -> bool:
         node = self.flow.node(at)
-        return base(node.op) in JUMPS and node.scalars[:1] != (0.0,)
+        return tagged(node.op, *_JUMPS) and node.scalars[:1] != (0.0,)
 
     # ------------------------------------------------------------ the finding
 

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
 from ..records.compiled import Node, Region, Step
-from ..tables.compiled_operators import HALF, base
-from ..tables.dtypes import REAL
+from ..tables.dtypes import HALF, REAL
 from ..tables.english import listed, quoted
+from ..tables.operators import base, tagged
 from .making import At as Call
 from .making import silent_finding
 from .run_facts import Run
-
-_PRODUCTS = frozenset("mm addmm bmm baddbmm convolution convolution_backward _scaled_mm".split())
 
 
 def find(run: Run, region: Region) -> Iterator[Finding]:
@@ -80,7 +78,7 @@ def _without_autocast(run: Run, region: Region) -> Iterator[Finding]:
     products: dict[str, dict[int, list[Node]]] = {"forward": {}, "backward": {}}
     for made in region.graphs:
         for node in made.nodes:
-            if base(node.op) in _PRODUCTS and node.seq >= 0:
+            if tagged(node.op, "matmul", "addmm", "convolution") and node.seq >= 0:
                 products[made.phase].setdefault(node.seq, []).append(node)
     narrowed: dict[int, tuple[Node, Node]] = {}
     for seq, backward in products["backward"].items():

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..records.compiled import Graph, Node, Region
-from ..tables.compiled_operators import CASTS, EXACT, FACTORIES, HALF, VIEWS, base
+from ..tables.dtypes import HALF
+from ..tables.operators import tagged
 
 
 class At(NamedTuple):
@@ -50,10 +51,10 @@ class Flow:
     def is_exact(self, at: At) -> bool:
         """Whether a node rounds nothing: it moves or selects numbers, or widens them."""
         node = self.node(at)
-        if node.op == "saved" or base(node.op) in EXACT:
+        if node.op == "saved" or tagged(node.op, "view", "copy", "exact"):
             return True
         given = [self.node(a).dtype for a in self.above(at)]
-        return base(node.op) in CASTS and node.dtype == "float32" and all(d in HALF for d in given)
+        return tagged(node.op, "cast") and node.dtype == "float32" and all(d in HALF for d in given)
 
     # ------------------------------------------------------------ numbers that were not rounded
 
@@ -70,11 +71,11 @@ class Flow:
             here = waiting.pop()
             node = self.node(here)
             if not self.is_exact(here):
-                if node.dtype in HALF and base(node.op) not in FACTORIES:
+                if node.dtype in HALF and not tagged(node.op, "factory"):
                     yield here
                 continue
             inputs = self.above(here)
-            open_ = inputs if base(node.op) in VIEWS else [At(here.graph, node.inputs[p]) for p in node.unrounded]
+            open_ = inputs if tagged(node.op, "view") else [At(here.graph, node.inputs[p]) for p in node.unrounded]
             waiting += [i for i in open_ if i not in seen]
             seen.update(open_)
 

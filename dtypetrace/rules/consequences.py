@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..records import Finding, FlowStep, Frame, Origin, Recording, Refused
 from ..tables.english import quoted
-from ..tables.operators import NAMED_CASTS
+from ..tables.operators import NAMED_CASTS, tagged
 from .case import short
 from .collision import Collision
 from .making import tensor_of
@@ -44,8 +44,6 @@ class _Others:
         return next((f for f in found if f.phase == phase or not phase and f.phase != other_than), None)
 
 
-_ADDS = frozenset({"add", "iadd", "sub", "isub", "index_add", "scatter_add"})
-"""Calls that add what does not depend on the sum."""
 _Rule = Callable[[Finding, _Others], bool]
 
 
@@ -178,7 +176,7 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset({tensor_of(f) for f in writes} - {()}),
         frozenset(map(_change, writes)),
         frozenset(map(_change, lost)),
-        frozenset(_change(f) for f in lost if f.op.strip("_") not in _ADDS),
+        frozenset(_change(f) for f in lost if not tagged(f.op.strip("_"), "sum", "adds_at")),
         frozenset((step.place.stack[:1], step.op) for f in serious if f.code == "DT302" for step in _measured(f)),
         frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
         frozenset((born.file, born.line) for f in serious if f.code == "DT308" and (born := _cast(f)) is not None),

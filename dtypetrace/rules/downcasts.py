@@ -18,7 +18,7 @@ from ..records import Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing
 from ..tables.dtypes import FLOATING, HALF, REAL, narrower, wider
 from ..tables.english import quoted
-from ..tables.operators import STORES, destination, is_cast, is_move, name_of, result_bytes, writes
+from ..tables.operators import destination, is_cast, is_move, name_of, result_bytes, tagged, writes
 from . import averages
 from .case import short
 from .making import At, silent_finding
@@ -94,7 +94,7 @@ def _wide_value(op: Op) -> int:
         return -1
     others = [(n, i) for n, i in enumerate(op.inputs) if n != at and (i.shape or not target.shape)]
     wide = (n for n, i in others if i.dtype in REAL and wider(i.dtype, target.dtype))
-    stored = target.dtype in HALF and name_of(op) not in STORES
+    stored = target.dtype in HALF and not tagged(op, "store")
     stored = stored and not any(i.dtype in FLOATING for _, i in others)  # beside a floating value, integers are indices
     counts = (n for n, i in others if stored and i.dtype in _COUNTS)
     return next(wide, next(counts, -1))
@@ -232,7 +232,7 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
 
 def _adds(op: Op) -> bool:
     """Whether a write changes what was there, instead of storing something new."""
-    return name_of(op).removeprefix("_foreach_") not in STORES and destination(op) == 0
+    return not tagged(name_of(op).removeprefix("_foreach_"), "store") and destination(op) == 0
 
 
 def _lasts(run: Run, op: Op, target: Input) -> bool:

@@ -15,7 +15,7 @@ from ..records import Edit, Fix, Place
 from ..source import dictionaries, editing
 from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
-from ..tables.operators import PICKS
+from ..tables.operators import tagged
 from .case import SHARED, SHORT, Case, one, short
 
 MOST_FRAMES = 4
@@ -102,7 +102,8 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
     largest = 2 ** DTYPES[made].digits
     others = [w for w in case.refused.witnesses if w.index != case.witness.index]
     longest = max((size for w in others for size in w.shape), default=0)
-    if case.refused.op in PICKS and 0 < longest <= largest:  # an index is smaller than what it picks from is long
+    # an index is smaller than what it picks from is long
+    if tagged(case.refused.op, "picks") and 0 < longest <= largest:
         below = f"all are below {longest:,}, and {made} holds every integer up to {largest:,}"
         kept = f": this is safe, because the cast at {short(case.here)} changed no index ({below})"
         return kept, (f"leave integers out of the cast at {short(case.here)}",)

@@ -15,21 +15,13 @@ from .. import graph
 from ..records import FORWARD, Op, Recording, Value
 from ..tables.dtypes import DTYPES, REAL
 from ..tables.english import quoted
-from ..tables.operators import flops, is_cast, is_move, name_of
+from ..tables.operators import flops, is_cast, is_move, name_of, tagged
 from .run_facts import Run
 
 MANY_CALLS = 3
 """Of fewer calls, that all are infinite may still be the first steps of a loss scale that goes down."""
-_CHECKS = frozenset({"isfinite", "isinf", "isnan"})
 STEPS_SKIPPED = 0.5
 """The share of calls that are infinite, from which on skipping such steps is no precaution: most of them are."""
-_TOTALS = frozenset({"sum", "mean", "cumsum", "index_add", "scatter_add", "segment_reduce"})
-"""Ops that add up many numbers of one tensor."""
-_CARRY = frozenset({"add", "sub", "mul", "div", "neg"})
-_GUARDS = frozenset({"clamp", "clamp_max", "minimum", "fmin", "nan_to_num", "where"})
-"""Ops that limit or replace infinities."""
-_REPLACES = _GUARDS - {"where"} | {"clamp_min", "maximum", "fmax"}
-"""Those that put another number in the place of each."""
 _READS = ("_local_scalar_dense", "ones_like")
 """With the first a program reads a number, with the second the engine begins."""
 
@@ -102,7 +94,7 @@ def _stays(measured: Measured, first: Value) -> bool:
     always = first.made >= max(MANY_CALLS, usual)
     for number, op in enumerate(run.ops):
         above = {i.producer for i in op.inputs} & infinite
-        if always and op.op in _CHECKS:
+        if always and tagged(op.op, "check"):
             continue  # the check for a rare case, which is the rule
         if name_of(op) in _READS:
             read |= above
@@ -116,7 +108,7 @@ def _stays(measured: Measured, first: Value) -> bool:
 
 def _carries(op: Op, v: Value) -> bool:
     """Whether an op that was measured in few of its calls makes an infinity of an infinite operand."""
-    return v.measured < op.count and (name_of(op) in _TOTALS or name_of(op) in _CARRY)
+    return v.measured < op.count and (tagged(op, "total", "sum", "scale") or name_of(op) == "neg")
 
 
 def _rooted(measured: Measured, number: int) -> Op | None:
@@ -126,7 +118,7 @@ def _rooted(measured: Measured, number: int) -> Op | None:
     for n, op in enumerate(measured.run.ops[number + 1 :], number + 1):
         if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
             continue
-        if name_of(op) in ("sqrt", "rsqrt"):
+        if tagged(op, "root"):
             return op
         if n in measured.values and measured.values[n].bad or is_move(op) or is_cast(op):
             infinite.add(n)
@@ -159,13 +151,13 @@ def _summed(measured: Measured, number: int) -> Op | None:
     """
     run, values = measured.run, measured.values
     op = run.ops[number]
-    if name_of(op) not in _TOTALS or op.phase not in FORWARD or not op.inputs:
+    if not tagged(op, "total") or op.phase not in FORWARD or not op.inputs:
         return None
     infinite, found = {number}, None
     for n, taker in enumerate(run.ops[number + 1 :], number + 1):
         if taker.phase not in FORWARD or not any(i.producer in infinite for i in taker.inputs):
             continue
-        if name_of(taker) in _GUARDS or taker.outputs[:1] == ("bool",):
+        if tagged(taker, "upper_bound") or name_of(taker) == "where" or taker.outputs[:1] == ("bool",):
             return None
         if is_move(taker) or is_cast(taker) or name_of(taker) in _READS:
             infinite.add(n)
@@ -191,7 +183,7 @@ def _replaced(measured: Measured, number: int) -> Op | None:
     for n, op in enumerate(run.ops[number + 1 :], number + 1):
         if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
             continue
-        if name_of(op) in _REPLACES:
+        if tagged(op, "upper_bound", "lower_bound"):
             by_limit = name_of(op) != "nan_to_num" and run.peaks.get(n, 0.0) < limit
             return None if by_limit or not run.users[n] else op
         if n in values and values[n].bad or is_move(op) or is_cast(op):

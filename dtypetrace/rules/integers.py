@@ -24,10 +24,9 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
-from ..tables.operators import LIKES, PICKS, is_cast, is_move, name_of
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from .case import short
 from .making import At, silent_finding
-from .periodic import PERIODIC
 from .run_facts import Run
 
 _FRACTIONS = 0.1
@@ -39,15 +38,6 @@ _LARGE = 0.25
 _ONES = 0.05
 """Share of a tensor of factors."""
 _OFF = 0.25
-_BITS = frozenset(
-    "bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __lshift__ __rshift__ bitwise_left_shift "
-    "bitwise_right_shift remainder fmod eq ne".split()
-)
-"""After these a wrapped integer is a pattern of bits or a remainder, and no quantity."""
-_SIZES = frozenset("floor_divide div gt lt ge le".split())
-"""These take integers for quantities."""
-_BY_INDEX = frozenset("index gather embedding index_select scatter index_add scatter_add index_put take".split())
-_MINUS = frozenset({"rsub", "sub"})
 _FAR = 64
 """How many ops after a wrap are examined."""
 
@@ -56,7 +46,7 @@ def find(run: Run) -> list[Finding]:
     """One finding for each code and place where the integers' dtype was decided, or where they wrapped."""
     found: dict[tuple[object, ...], Finding] = {}
     for v in run.recording.values:
-        if not v.spoilt or run.ops[v.op].phase not in FORWARD or name_of(run.ops[v.op]) in PERIODIC:
+        if not v.spoilt or run.ops[v.op].phase not in FORWARD or tagged(run.ops[v.op], "remainder", "angle"):
             continue
         f = _judged(run, v)
         if f is not None and f.culprit is not None:
@@ -91,9 +81,9 @@ def _complement(run: Run, number: int) -> int:
     while waiting:
         for user in run.users[waiting.pop()]:
             op = run.ops[user]
-            if name_of(op) in _MINUS and len(op.inputs) == 1 and user in run.values and not run.values[user].peak:
+            if tagged(op, "sum") and len(op.inputs) == 1 and user in run.values and not run.values[user].peak:
                 return user
-            if user not in seen and (is_cast(op) or is_move(op) or name_of(op) in PICKS):
+            if user not in seen and (is_cast(op) or is_move(op) or tagged(op, "picks")):
                 seen.add(user)
                 waiting.append(user)
     return -1
@@ -125,11 +115,11 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
         for user in run.users[waiting.pop(0)]:
             op = run.ops[user]
             name = name_of(op)
-            if user in seen or name in _BITS or name in LIKES or not op.outputs:
+            if user in seen or tagged(name, "bits", "remainder", "equal", "like") or not op.outputs:
                 continue
-            if name in _BY_INDEX and any(i.dtype in REAL for i in op.inputs):
+            if tagged(name, "picks", "places") and any(i.dtype in REAL for i in op.inputs):
                 continue
-            if user not in apart and (op.outputs[0] in REAL or name in _SIZES):
+            if user not in apart and (op.outputs[0] in REAL or tagged(name, "divide", "compare")):
                 return True
             seen.add(user)
             if op.outputs[0] != "bool" and user not in apart:
@@ -224,7 +214,7 @@ def _cut_off(run: Run, v: Value, op: Op) -> Finding:
 def _made_like(run: Run, op: Op) -> Origin | None:
     """The factory that made what an op writes to, with the dtype of another tensor."""
     made = run.ops[_base(run, op)[-1]] if _base(run, op) else None
-    if made is None or name_of(made) not in LIKES:
+    if made is None or not tagged(made, "like"):
         return None
     return Origin("factory", None, made.op, run.place(made))
 

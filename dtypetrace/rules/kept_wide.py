@@ -21,13 +21,12 @@ from ..source.gradient_clipping import clipped_in_float32
 from ..tables import autocast
 from ..tables.dtypes import DTYPES, REAL, wider
 from ..tables.english import quoted
-from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, writes
+from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, tagged, writes
 from ..tables.rule_language import Gives
 from . import checks, effects, wide_weights
 from .case import one, short
 from .run_facts import Run, argument_of
 from .silent_checks import CHECKED, objection_of_text
-from .zeros import POLES
 
 
 def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) -> Fix:
@@ -287,10 +286,7 @@ def _is_forwards_float16(run: Run, operand: Input) -> bool:
     return operand.dtype == "float16" and not backward
 
 
-_SMALL = frozenset(
-    ["softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "log", "sqrt", "rsqrt", "sigmoid", "tanh"]
-    + ["layer_norm", "native_layer_norm", "group_norm", "rms_norm", "batch_norm", "normalize"]
-)
+_SMALL = "softmax", "log_softmax", "squash"
 """Ops whose results are small where their operands are large."""
 _MOST_BACK = 4
 """How many calls in a row may need their operands cast back."""
@@ -356,19 +352,19 @@ def _fits(run: Run, number: int, later: int, fits: Callable[[Op, int], bool]) ->
 
 def _is_small(op: Op, operand: int) -> bool:
     """Whether an op's result is small where one of its operands is large: a softmax, a norm, a division by it."""
-    return op.op in _SMALL or name_of(op) in _SMALL or _divides(op, operand)
+    return tagged(op.op, *_SMALL) or tagged(op, *_SMALL) or _divides(op, operand)
 
 
 def _is_divided(op: Op, operand: int) -> bool:
     """Whether an op's result is no smaller than usual although one of its operands is tiny: what divides by it, a
     logarithm."""
-    return name_of(op) in POLES and operand == len(op.inputs) - 1
+    return tagged(op, "pole") and operand == len(op.inputs) - 1
 
 
 def _divides(op: Op, operand: int) -> bool:
     """Whether an operand is what an op divides by: ``1 / x`` is ``x.__rdiv__(1)``, a reciprocal and a product."""
     name = name_of(op)
-    return name in ("reciprocal", "rdiv") or name in ("div", "true_divide") and operand == 1
+    return name in ("reciprocal", "rdiv") or tagged(name, "divide") and operand == 1
 
 
 # ---------------------------------------------------------------- what may object

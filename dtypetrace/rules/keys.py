@@ -12,16 +12,14 @@ from collections.abc import Iterator
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Precision
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_move, name_of
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from .blame import at_op, event_of_output, flow_to, made_operand
 from .making import At, silent_finding
 from .run_facts import Run
 
-_DISTINCT = frozenset({"_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"})
 _SEARCHED = {"searchsorted": 0, "bucketize": 1}
 """By operator, the operand that holds the limits."""
-_WHOLE = frozenset({"floor", "round", "trunc", "ceil"})
-_COMBINE = frozenset({"mul", "add", "sub", "sum", "mm", "mv", "dot", "matmul", "prod", "cat", "stack"})
+_COMBINE = "sum", "total", "product", "matmul", "join"
 """Of whole numbers these make whole numbers."""
 _FAR = 24
 """Ops above a comparison that are looked at."""
@@ -38,7 +36,7 @@ def find(run: Run) -> Iterator[Finding]:
             continue
         name = name_of(op)
         at, what = -1, ""
-        if name in _DISTINCT:
+        if tagged(name, "distinct"):
             at, what = _large(run, number), "keys that are whole numbers"
         elif name in _SEARCHED and len(op.inputs) > _SEARCHED[name]:
             at, what = _merged(run, op.inputs[_SEARCHED[name]].producer, measured), "the limits of intervals"
@@ -57,7 +55,7 @@ def _large(run: Run, number: int) -> int:
     if made < 0 or not run.ops[made].outputs or run.ops[made].outputs[0] not in REAL:
         return -1
     most = 2.0 ** DTYPES[run.ops[made].outputs[0]].digits
-    if name_of(run.ops[made]) not in _COMBINE or run.peaks.get(made, 0.0) <= most:
+    if not tagged(run.ops[made], *_COMBINE) or run.peaks.get(made, 0.0) <= most:
         return -1
     waiting, seen = [made], set[int]()
     whole = False
@@ -67,11 +65,11 @@ def _large(run: Run, number: int) -> int:
             continue
         seen.add(at)
         op = run.ops[at]
-        if name_of(op) in _WHOLE or is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
+        if tagged(op, "whole") or is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
             if run.peaks.get(at, 0.0) > most:
                 return -1
             whole = True
-        elif is_move(op) or name_of(op) in _COMBINE:
+        elif is_move(op) or tagged(op, *_COMBINE):
             waiting += [i.producer for i in op.inputs]
     return made if whole else -1
 

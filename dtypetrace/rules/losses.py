@@ -18,7 +18,7 @@ from math import inf, prod
 
 from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import HALF, NARROW, REAL
-from ..tables.operators import INDEXED, flops, is_cast, is_move, name_of
+from ..tables.operators import flops, is_cast, is_move, tagged
 from .run_facts import Run
 from .zeros import feeds_pole
 
@@ -40,14 +40,9 @@ _ZERO_BESIDE_HALF, _ZERO = 2.0**-18, 2.0**-46
 float64 for float32."""
 _USUAL = 2.0**-10
 """Numbers at least this large, relative to the operands of a difference, are no leftover of it."""
-_PRODUCTS = frozenset({"mul", "div", "true_divide"})
-"""Their relative errors add up, and not their absolute ones."""
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
 routers with a rounded bias in public reports, from 5% on."""
-_PROBABILITIES = frozenset({"softmax", "_softmax", "_safe_softmax"})
-BY_INDEX = frozenset({"index_add", "scatter_add", "scatter_reduce", "index_put", "_index_put_impl"})
-"""Ops that may add many numbers to one place in one call."""
 _CALLS = 2
 """Once may be a coincidence."""
 _FOLLOWED_BACK = 64
@@ -107,7 +102,7 @@ class Losses:
     def _negligible(self, number: int) -> bool:
         """Whether the numbers that an op makes zero are nothing beside the others: the probabilities of a softmax,
         unless a logarithm or a quotient takes them."""
-        return name_of(self.run.ops[number]) in _PROBABILITIES and not feeds_pole(self.run, number)
+        return tagged(self.run.ops[number], "softmax") and not feeds_pole(self.run, number)
 
     def sources(self, number: int) -> list[int]:
         """The measured ops that made an op's operands, skipping ops that only move numbers.
@@ -238,7 +233,7 @@ class Losses:
         """
         op = self.run.ops[number]
         made = dict.fromkeys(i.producer for i in op.inputs if i.producer >= 0)
-        if len(made) != 2 or name_of(op) in _PRODUCTS or flops(op):
+        if len(made) != 2 or tagged(op, "scale") or flops(op):
             return []
         one, other = made
         need = _KEPT * self._error(number)
@@ -361,7 +356,7 @@ class Losses:
         while waiting:
             for user in self.run.users[waiting.pop()]:
                 op = self.run.ops[user]
-                if name_of(op) in INDEXED and any(i.dtype in REAL for i in op.inputs):
+                if tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs):
                     return True
                 if is_move(op) and user not in seen:
                     seen.add(user)
@@ -398,7 +393,7 @@ class Losses:
             for number, p in self.of.items()
             if p.introduced >= LOST
             and p.calls >= _CALLS
-            and name_of(self.run.ops[number]) in BY_INDEX
+            and tagged(self.run.ops[number], "adds_at")
             and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
             and self.run.ops[number].phase in FORWARD
             and not p.spoiled

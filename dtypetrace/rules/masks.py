@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ..tables.dtypes import DTYPES
-from ..tables.operators import name_of
+from ..tables.operators import tagged
 from .losses import Cause
 from .narrow_tables import source_of
 from .run_facts import Run
 
-_EXPONENTIALS = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "exp"})
 _GONE = 746.0
 """The exponential of minus this is zero even in float64."""
 _DETAIL = 0.125
@@ -21,10 +20,10 @@ def leaves_only_rounding(run: Run, cause: Cause) -> bool:
     That happens in rows that are masked as a whole, such as those of padding: nothing else is left of them, and nobody
     uses them. Without the mask, the rounding must be harmless.
     """
-    if cause.rounded < 0 or name_of(run.ops[cause.op]) not in _EXPONENTIALS:
+    if cause.rounded < 0 or not tagged(run.ops[cause.op], "softmax", "log_softmax", "exponential"):
         return False
     added = run.ops[cause.rounded]
-    if name_of(added) not in ("add", "sub") or not added.outputs or added.outputs[0] not in DTYPES:
+    if not tagged(added, "sum") or not added.outputs or added.outputs[0] not in DTYPES:
         return False
     others = [i for i in added.inputs if i.producer < 0 or not source_of(run, i.producer).pure]
     rounding = DTYPES[added.outputs[0]].rounding

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 from ..records import FORWARD, Finding, Op, Precision
 from ..tables.dtypes import HALF, REAL
-from ..tables.operators import SEQUENCES, STORES, name_of, writes
+from ..tables.operators import tagged, writes
 from . import narrow_tables
-from .losses import BY_INDEX, ROUNDING, Losses
+from .losses import ROUNDING, Losses
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
 
@@ -28,7 +28,7 @@ _SPOILT = 0.25
 
 def _is_coarse(op: Op, p: Precision) -> bool:
     """Whether a table has a larger error than one rounding explains."""
-    return is_blurred(op, p) or p.total >= COARSE or name_of(op) in SEQUENCES and p.merged >= _MERGED
+    return is_blurred(op, p) or p.total >= COARSE or tagged(op, "sequence") and p.merged >= _MERGED
 
 
 def is_blurred(op: Op, p: Precision) -> bool:
@@ -52,7 +52,7 @@ def find(
         op = run.ops[number]
         if op.phase not in FORWARD or not op.outputs or p.spoiled or not p.total:
             continue
-        if name_of(op) in BY_INDEX and p.introduced >= COARSE:
+        if tagged(op, "adds_at") and p.introduced >= COARSE:
             coarse.add(number)  # a write rounds once: this adds numbers up, and loses some of them
             continue
         if op.outputs[0] in REAL and not bad(op, p):
@@ -76,7 +76,7 @@ def find(
 
 def _changes_a_state(op: Op) -> bool:
     """Whether an op changes a tensor again and again, so that it is no table."""
-    return writes(op) and name_of(op) not in STORES and op.count > LEAST_STEPS
+    return writes(op) and not tagged(op, "store") and op.count > LEAST_STEPS
 
 
 def _coarse(p: Precision) -> str:

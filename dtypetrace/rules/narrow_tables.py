@@ -22,32 +22,18 @@ from ..records import FORWARD, Edit, Finding, Fix, FlowStep, Input, Op, Operand,
 from ..source import editing, models
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import quoted
-from ..tables.operators import SEQUENCES, is_cast, is_move, name_of
+from ..tables.operators import is_cast, is_move, name_of, tagged
 from . import checks, ways
 from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run
 from .silent_checks import CHECKED, born_otherwise, objection_of_text
 
-_ANGLES = frozenset({"sin", "cos", "polar"})
-_GRIDS = frozenset({"affine_grid_generator"})
-"""Operators that make such sequences inside, one along each dimension."""
-_RUNNING = frozenset({"cumsum", "cumprod"})
 _OFF = 0.25
 """A cumulative product that may have this relative error is not a table."""
-_NO_TABLE = (
-    "empty",
-    "new_empty",
-    "rand",
-    "normal",
-    "uniform",
-    "bernoulli",
-    "exponential",
-    "multinomial",
-    "poisson",
-)
+_NO_TABLE = "random", "uninitialised"
 """What begins with random numbers, or with memory that is filled unseen, is not a table."""
-MEASURED_NO_TABLE = ("lift_fresh", *_NO_TABLE)
+MEASURED_NO_TABLE = "conversion", *_NO_TABLE
 """The same where values were measured: then numbers from outside torch are data of unknown size."""
 _DEEP = 24
 """How many ops back the beginning of a table is searched for."""
@@ -86,13 +72,13 @@ def find(run: Run) -> list[Finding]:
 def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """A table that needs more digits than its dtype has."""
     name, made = name_of(op), op.outputs[0]
-    if name in _GRIDS and op.shape and max(op.shape) > _neighbours(made):
+    if name == "affine_grid_generator" and op.shape and max(op.shape) > _neighbours(made):
         yield table_finding(run, Narrow(number, -1, _in_a_row(max(op.shape), made)), op)
-    if name in SEQUENCES:
+    if tagged(name, "sequence"):
         if prod(op.shape) > _neighbours(made):
             yield table_finding(run, Narrow(number, -1, _in_a_row(prod(op.shape), made)), op)
         return
-    if name not in _ANGLES and (name not in _RUNNING or made not in NARROW):
+    if not tagged(name, "angle") and (not tagged(name, "running") or made not in NARROW):
         return
     source = source_of(run, number)
     if not source.pure or not source.narrow:
@@ -106,7 +92,7 @@ def _judged(run: Run, number: int, op: Op) -> Iterator[Finding]:
 def _too_many(run: Run, op: Op, counted: int, narrow: tuple[int, int]) -> str:
     """What a table counts beyond its dtype's digits, empty where it does not; ``narrow``: what is narrow first."""
     name, made, taken = name_of(op), op.outputs[0], run.ops[narrow[0]].inputs[narrow[1]]
-    if name in _ANGLES and counted > _neighbours(taken.dtype):
+    if tagged(name, "angle") and counted > _neighbours(taken.dtype):
         counts = taken.producer >= 0 and source_of(run, taken.producer).counted == counted
         if not counts:  # the positions are right, and a frequency is not
             shown = quoted(run.operand(run.ops[narrow[0]], narrow[1], None).shown)
@@ -151,7 +137,7 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
 
 
 def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> Source:
-    """Walks up from an op to what its values were made from; ``no_table``: origins that make no table."""
+    """Walks up from an op to what its values were made from; ``no_table``: tags of origins that make no table."""
     pure, counted, front = True, 0, [(number, 0)]
     narrow: set[tuple[int, int]] = set()
     seen: set[int] = set()
@@ -165,7 +151,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
         given = (
             op.outputs[:1] != ()
             and op.outputs[0] in REAL
-            and name_of(op).startswith(no_table)
+            and tagged(op, *no_table)
             and not (op.op == "tensor" and prod(op.shape) == 1)  # a number, and not data
             and op.op != "deepcopy"  # it fills the memory with its operand's numbers
             or any(_given(run, i) for i in op.inputs)
@@ -179,7 +165,7 @@ def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> S
 def _counts(run: Run, number: int) -> int:
     """How many neighbours an op needs: the length of a sequence, or the largest integer that is cast or summed."""
     op = run.ops[number]
-    if name_of(op) in SEQUENCES:
+    if tagged(op, "sequence"):
         return prod(op.shape)
     if is_cast(op) and op.inputs and op.inputs[0].dtype not in REAL:
         return _largest(op)

@@ -14,12 +14,11 @@ from .. import graph
 from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
 from ..tables.dtypes import FLOATING
 from ..tables.english import quoted
+from ..tables.operators import tagged
 from . import titles
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
 from .training import MOST_SHOWN, born
-
-_DETACHING = frozenset({"detach", "detach_", "data"})
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def cut_of(recording: Recording, u: Update) -> Cut:
     differentiated = {op.of for op in ops if op.phase == "backward" and op.of >= 0}
     if not below & differentiated:
         return Cut(max(mine), "no way")
-    detached = {n for n in below if ops[n].op in _DETACHING}
+    detached = {n for n in below if tagged(ops[n].op, "cuts")}
     if detached and not _below(recording, mine, without=detached) & differentiated:
         return Cut(min(detached), "detach")
     if mine & differentiated:  # a last bias has no influence on a loss of forces, which are gradients themselves

@@ -11,14 +11,11 @@ from collections.abc import Iterator
 
 from ..records import FORWARD, Finding, Fix, FlowStep, Op
 from ..tables.english import quoted
-from ..tables.operators import name_of
+from ..tables.operators import tagged
 from .blame import flow_to
 from .making import At, silent_finding
 from .run_facts import Run
 
-_OF_INTEGERS = frozenset({"remainder", "fmod"})
-"""Those that compute with integers as they are; others cast them to float32."""
-PERIODIC = _OF_INTEGERS | {"sin", "cos"}
 _MOSTLY = 0.5
 """Share of the operand's numbers that are too coarse."""
 _DTYPE = "float32"
@@ -29,7 +26,8 @@ def find(run: Run) -> Iterator[Finding]:
     seen: set[object] = set()
     for v in run.recording.values:
         op = run.ops[v.op]
-        if not v.spoilt or v.spoilt < _MOSTLY * v.exact or name_of(op) not in PERIODIC or op.phase not in FORWARD:
+        periodic = op.phase in FORWARD and tagged(op, "remainder", "angle")
+        if not periodic or not v.spoilt or v.spoilt < _MOSTLY * v.exact:
             continue
         line = run.place(op).stack[:1]
         if line not in seen:
@@ -41,7 +39,7 @@ def _finding(run: Run, op: Op) -> Finding:
     place, culprit = run.place(op), run.operand(op, 0, _DTYPE)
     name = quoted(op.op)
     said = f"{name} needs the last digits of its operand, and {_DTYPE} does not hold them above 16,777,216"
-    exact = "float64 or in integers" if name_of(op) in _OF_INTEGERS else "float64"
+    exact = "float64 or in integers" if tagged(op, "remainder") else "float64"
     why = f"keep these numbers in {exact} until after {name}, or subtract the smallest of them first"
     ends = FlowStep(place, op.op, op.module, _DTYPE, _DTYPE, "value", said=said)
     return silent_finding(

@@ -16,7 +16,7 @@ from .. import graph
 from ..records import Event, Input, Op, Parameter, Witness
 from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
-from ..tables.operators import FUSED_PATHS, is_cast, is_destination
+from ..tables.operators import is_cast, is_destination, tagged
 from . import titles
 from .autocast_off import ran_under
 from .collision import Collision, Majority
@@ -69,7 +69,7 @@ def fused_path(case: Collision) -> Verdict | None:
     are not cast to it everywhere."""
     compute = case.refused.autocast.partition(":")[2]
     weights = {w.dtype for w in case.sides if w.holder == "parameter"}
-    if case.refused.op not in FUSED_PATHS or not compute or len(weights) != 1 or compute in weights:
+    if not tagged(case.refused.op, "fused") or not compute or len(weights) != 1 or compute in weights:
         return None
     return Verdict(compute, f"torch's fused path casts it to {compute} in one part of its work and not in another")
 

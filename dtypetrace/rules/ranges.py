@@ -17,7 +17,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
-from ..tables.operators import STORES, is_cast, name_of
+from ..tables.operators import is_cast, tagged
 from . import titles
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
@@ -26,7 +26,7 @@ from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
-from .zeros import POLES, feeds_pole
+from .zeros import feeds_pole
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""
@@ -34,8 +34,6 @@ NEARLY_ALL = 0.9
 """The share of products that must be lost: a gate or a probability near zero is no loss."""
 FEWEST = 32
 """Of fewer products, a few that become zero are a large share."""
-_PRODUCTS = frozenset({"mul", "pow", "square", "prod"})
-_SUMS = ("add", "add_")
 _DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
 """Beside numbers of this size, what float16 flushes to zero is less than one step of its rounding."""
 _FEW_CALLS = 2
@@ -44,8 +42,6 @@ FORWARD_LOST = 0.5
 """Share of a forward cast's input, and of a batch's entries: small numbers among others are no loss."""
 _MOST_ABOVE = 64
 """How many ops above such a function are examined: further up, what was flushed to zero did not stay zero."""
-_NEVER_ZERO = frozenset({"exp", "exp2"})
-"""Functions without a zero: all of it can only have been flushed."""
 
 
 def find(run: Run) -> Iterator[Finding]:
@@ -68,7 +64,7 @@ def _multiplied_away(run: Run, v: Value) -> bool:
     """Whether nearly all of a forward op's float16 products became zero, though no factor is zero, and the program goes
     on with them."""
     op = run.ops[v.op]
-    product = op.phase in FORWARD and op.outputs[:1] == ("float16",) and name_of(op) in _PRODUCTS
+    product = op.phase in FORWARD and op.outputs[:1] == ("float16",) and tagged(op, "product")
     if not product or not run.users[v.op]:
         return False
     return (
@@ -108,7 +104,7 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         op = run.ops[v.op]
         if op.outputs[:1] != ("float16",) or not op.inputs or op.inputs[0].holder is not None:
             continue
-        stores = op.phase == "optimizer" and (is_cast(op) or name_of(op) in STORES) and _flushes(run, v)
+        stores = op.phase == "optimizer" and (is_cast(op) or tagged(op, "store")) and _flushes(run, v)
         if not stores and (not _saved(run, op, v) or v.rows and _counts(run, v)):  # those are flushed casts
             continue
         kept = op.inputs[0]
@@ -167,7 +163,7 @@ def _drowned(measured: Measured, v: Value) -> bool:
     """
     run = measured.run
     users = [n for n in run.users[v.op] if run.ops[n].phase == run.ops[v.op].phase]
-    sums = [measured.values[n] for n in users if name_of(run.ops[n]) in _SUMS and n in measured.values]
+    sums = [measured.values[n] for n in users if tagged(run.ops[n], "sum") and n in measured.values]
     return bool(sums) and len(sums) == len(run.users[v.op]) and all(total.peak >= _DROWNS for total in sums)
 
 
@@ -177,7 +173,7 @@ def _drowned(measured: Measured, v: Value) -> bool:
 def _first_bad(measured: Measured, first: Value) -> Iterator[Finding]:
     run, op = measured.run, measured.run.ops[first.op]
     does = harm(measured, first)
-    if op.op in POLES or op.aten.split(".")[0] in POLES:
+    if tagged(op.op, "pole") or tagged(op.aten.split(".")[0], "pole"):
         zero = _flushed_above(measured, first.op)
         if zero is not None:
             yield _pole(run, zero, op, does is not None)
@@ -193,7 +189,7 @@ def _narrow(op: Op) -> bool:
 
 def _undefined(op: Op, first: Value) -> bool:
     """Whether all that went wrong in a division is 0 / 0: no number left the range there."""
-    return name_of(op) in POLES and first.made_nan == first.made
+    return tagged(op, "pole") and first.made_nan == first.made
 
 
 def _overflow(measured: Measured, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
@@ -237,7 +233,7 @@ def _flushed_above(measured: Measured, number: int) -> Value | None:
         if v is not None and p is not None and p.flushed:
             return replace(v, flushed=round(p.flushed * p.elements))
         op = measured.run.ops[above]
-        if v is not None and name_of(op) in _NEVER_ZERO and v.measured and not v.peak:
+        if v is not None and tagged(op, "exponential") and v.measured and not v.peak:
             return replace(v, flushed=prod(op.shape))
     return None
 

@@ -15,7 +15,7 @@ from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording, Val
 from ..source import operands
 from ..tables.dtypes import REAL
 from ..tables.english import quoted
-from ..tables.operators import LIKES, NAMED_CASTS, destination, is_cast, is_move, name_of, result_bytes, writes
+from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, result_bytes, tagged, writes
 
 
 def quantity(amount: int, unit: str) -> str:
@@ -213,7 +213,7 @@ class Run:
         number = i.producer
         while number >= 0:
             op = self.ops[number]
-            if name_of(op) in LIKES:
+            if tagged(op, "like"):
                 right = expected in (None, i.dtype) or bool(op.inputs) and op.inputs[0].holder == "parameter"
                 likened = right and op.outputs[:1] == (i.dtype,) and [o.dtype for o in op.inputs] == [i.dtype]
                 return Origin("factory", None, op.op, self.place(op)) if likened else None
@@ -267,7 +267,7 @@ class Run:
 
 def argument_of(op: Op, index: int) -> str:
     """The name of an operand in the operator's signature."""
-    if name_of(op) in ("cat", "stack", "concat", "concatenate", "hstack", "vstack"):
+    if tagged(op, "join"):
         return f"tensors[{index}]"
     if index and index == destination(op):
         return "out"

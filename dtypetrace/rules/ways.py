@@ -9,34 +9,10 @@ from collections.abc import Iterator
 from ..graph import NOWHERE, place_of, upstream
 from ..records import Place, Recording
 from ..tables.dtypes import FLOATING
+from ..tables.operators import tagged
 
 Way = list[int]
 """The ops that a value went through, the last one first."""
-
-_PRECISE = frozenset(
-    [
-        "cumprod",
-        "cumsum",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log1p",
-        "logsumexp",
-        "pow",
-        "rpow",
-        "rsqrt",
-        "sqrt",
-        "sin",
-        "cos",
-        "tan",
-        "erfinv",
-        "softmax",
-    ]
-)
-
-_MAGNIFIES = frozenset({"cos", "cumprod", "cumsum", "exp", "exp2", "expm1", "sin", "tan"})
-"""Of these, the ops that make a rounding of their operand larger: half a bit of an angle of 1,000 is half a radian."""
 
 
 def tables(recording: Recording, origin: Place, dtype: str) -> tuple[int, ...]:
@@ -47,7 +23,7 @@ def tables(recording: Recording, origin: Place, dtype: str) -> tuple[int, ...]:
     two tables.
     """
     ways = _ways(recording, origin, dtype)
-    if not any(recording.ops[n].op in _PRECISE for way in ways for n in way):
+    if not any(tagged(recording.ops[n].op, "magnifies", "precise") for way in ways for n in way):
         return ()
     found = list(_complete(recording, ways))
     return tuple(found) if -1 not in found else ()
@@ -60,7 +36,7 @@ def _complete(recording: Recording, ways: list[Way]) -> Iterator[int]:
         yield -1
         return
     ahead = [way[: way.index(shared)] for way in ways]
-    if not any(recording.ops[n].op in _MAGNIFIES for way in ahead for n in way):
+    if not any(tagged(recording.ops[n].op, "magnifies") for way in ahead for n in way):
         yield shared
         return
     branches: dict[int, list[Way]] = {}

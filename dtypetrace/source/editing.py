@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..records import Edit, Frame, Place, Recording, Witness
 from ..records.text import ParsedFile
 from ..tables.dtypes import FLOATING
-from ..tables.operators import CAST_METHODS, TAKES_DTYPE, is_destination
+from ..tables.operators import CAST_METHODS, is_destination, tagged
 from . import copies, decisions, dtype_names, expressions, operands
 
 _NO_VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Starred)
@@ -386,7 +386,8 @@ def _in_factory_call(
     own = next((k.value for k in call.keywords if k.arg == "dtype"), None)
     if own is not None:
         return _named(recording, place, spot, own, wanted)
-    takes_dtype = expressions.last_part(call.func) in TAKES_DTYPE and all(k.arg is not None for k in call.keywords)
+    known = all(k.arg is not None for k in call.keywords)
+    takes_dtype = known and tagged(expressions.last_part(call.func), "takes_dtype")
     if method_only or not takes_dtype or not torch:
         return _cast(recording, spot, call, wanted)
     segment = spot.file.segment(call)

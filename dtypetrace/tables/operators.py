@@ -1,4 +1,4 @@
-"""What each operator does, from its name or its recorded schema: moves, casts, factories, writes, and its cost.
+"""What each operator does: the tags of its name in ``operators.txt``, its recorded schema, and its cost.
 
 An operator's name is the aten name without overload (``add`` for ``add_.Tensor``); a *call* is the name of the function
 that the program called (``__iadd__`` is ``iadd``). What torch's schema says (views, writes) is recorded with the op
@@ -8,6 +8,7 @@ when it first runs. Names decide only where nothing was recorded, or where no sc
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 
 from ..records import Op
 from .dtypes import bytes_of
@@ -30,82 +31,44 @@ CAST_METHODS = {
     "chalf": "complex32",
 }
 """Methods of tensors and modules that cast to the dtype in their name."""
-NAMED_CASTS = frozenset({*CAST_METHODS, "to", "type", "type_as", "_to_copy", "_cast_Float"})
+
+
+def _read() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for line in Path(__file__).with_name("operators.txt").read_text("utf-8").splitlines():
+        name, *tags = line.split() if not line.startswith("#") else [""]
+        for tag in tags:
+            found.setdefault(tag, set()).add(name)
+    return {tag: frozenset(names) for tag, names in found.items()}
+
+
+_TAGS = _read()
+
+
+def names(*tags: str) -> frozenset[str]:
+    """The operators and calls that have one of some tags."""
+    return frozenset[str]().union(*(_TAGS[tag] for tag in tags))
+
+
+def tagged(op: Op | str, *tags: str) -> bool:
+    """Whether an op's operator, or that or a call by its name, has one of some tags.
+
+    ``operators.txt`` says what each tag means.
+
+    >>> tagged("gather", "picks"), tagged("gather", "places", "pole")
+    (True, False)
+    """
+    name = base(op) if isinstance(op, str) else name_of(op)
+    return any(name in _TAGS[tag] for tag in tags)
+
+
+NAMED_CASTS = names("named_cast") | CAST_METHODS.keys()
 """The calls by which a program casts; a cast inside any other call is autocast's or torch's own."""
-CASTS = frozenset({"_to_copy", "to", "type_as", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
-"""Operators that cast. In inference mode, composites are not decomposed: ``to`` and not ``_to_copy``."""
-
-# ---------------------------------------------------------------- moves
-
-_VIEWS = (
-    "T adjoint alias as_strided chunk detach diagonal expand expand_as flatten hsplit lift_fresh mH mT movedim "
-    "moveaxis narrow "
-    "numpy_T permute ravel reshape reshape_as select slice split split_with_sizes squeeze swapaxes swapdims t "
-    "tensor_split "
-    "transpose unbind unflatten unfold unsqueeze view view_as vsplit _reshape_alias _unsafe_view"
-)
-_COPIES = (
-    "_pin_memory cat clone column_stack concat concatenate constant_pad_nd contiguous copy diag dstack flip gather "
-    "getitem "
-    "hstack index index_select pad pin_memory repeat repeat_interleave roll stack take_along_dim tril triu "
-    "unsafe_chunk unsafe_split vstack"
-)
-MOVES = frozenset((*_VIEWS.split(), *_COPIES.split()))
-"""Operators and calls that pass numbers on unchanged: views, and copies in another order or with zeros between."""
-
-# ---------------------------------------------------------------- factories
-
-LIKES = frozenset(
-    "ones_like zeros_like full_like empty_like rand_like randn_like randint_like new_ones new_zeros new_full new_empty "
-    "new_tensor new_empty_strided".split()
-)
-"""Factories that take their dtype from a tensor."""
 SCALER_CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
 """The operator with which a loss scaler checks gradients and divides them."""
-SEQUENCES = frozenset({"arange", "linspace", "range"})
-"""Factories whose neighbouring numbers differ by a constant."""
-RANDOM = frozenset({"normal", "rand", "rand_like", "randn", "randn_like"})
-"""Factories that draw floating numbers: another dtype draws other numbers."""
-CONVERSIONS = frozenset({"tensor", "as_tensor", "from_numpy", "frombuffer", "asarray", "from_dlpack", "from_file"})
-"""Calls that make a tensor from something else: lists, numbers, numpy's arrays."""
-TAKES_DTYPE = (
-    (LIKES - {"new_empty_strided"})
-    | (SEQUENCES - {"range"})
-    | {"tensor", "as_tensor", "asarray", "frombuffer", "rand", "randn"}
-    | frozenset(
-        "bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window "
-        "logspace "
-        "ones randint randperm tril_indices triu_indices zeros".split()
-    )
-)
-"""Calls that make a tensor and take ``dtype=``; the result of other calls has to be cast."""
-
-FUSED_PATHS = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
-"""torch's fused paths of attention modules in evaluation: each is one call."""
-FIXED_RESULTS = frozenset(
-    "argmax argmin argsort argwhere bincount bucketize count_nonzero isin multinomial nonzero one_hot "
-    "searchsorted".split()
-)
-"""Calls whose result always has one integer or boolean dtype, for any operands: a birth of its own."""
-FIXED_INDICES = frozenset("cummax cummin kthvalue max median min mode sort topk unique unique_consecutive".split())
-"""Calls that give such numbers behind their values."""
 
 # ---------------------------------------------------------------- writes
 
-STORES = frozenset(
-    "copy index_put _index_put_impl scatter index_copy masked_scatter slice_scatter fill masked_fill".split()
-)
-"""Writes that replace the old values; every other write adds to them or changes them."""
-
-PICKS = frozenset({"index", "gather", "embedding", "index_select", "take"})
-"""What reads numbers of a tensor by their indices."""
-INDEXED = PICKS | frozenset(
-    "index_put _index_put_impl index_copy index_add scatter scatter_add scatter_reduce segment_reduce".split()
-)
-"""The same, and what writes by them."""
-_WRITING_CALLS = frozenset(
-    "setitem iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
-)
 _DESTINATION_ARGUMENTS = frozenset(
     "out output output_tensor output_tensor_list output_tensor_lists tensor_list gather_list".split()
 )
@@ -114,7 +77,7 @@ _DESTINATION_ARGUMENTS = frozenset(
 def is_destination(call: str, argument: str, index: int) -> bool:
     """Whether an argument of a call is written into: ``out=``, a collective's output, the first of ``index_add_``,
     ``x[i] = y`` and ``x += y``."""
-    in_place = call in _WRITING_CALLS or call.endswith("_") and not call.endswith("__")
+    in_place = tagged(call, "writing_call") or call.endswith("_") and not call.endswith("__")
     return argument.split("[")[0] in _DESTINATION_ARGUMENTS or in_place and index == 0
 
 
@@ -133,6 +96,16 @@ REFUSED_IN_PYTHON = {"unscale_": frozenset({"float16"})}
 refuses float16 gradients."""
 
 
+def base(op: str) -> str:
+    """The name of an operator of a compiled graph without its library and overload.
+
+    >>> base("aten.mul.Tensor"), base("prims.convert_element_type.default"), base("getitem")
+    ('mul', 'convert_element_type', 'getitem')
+    """
+    parts = op.split(".")
+    return parts[1] if len(parts) > 2 else parts[0]
+
+
 # ---------------------------------------------------------------- of a recorded op
 
 COMPILED = "torch.compile"
@@ -146,14 +119,14 @@ def name_of(op: Op) -> str:
 
 
 def is_cast(op: Op) -> bool:
-    return name_of(op) in CASTS
+    return tagged(op, "cast")
 
 
 def is_move(op: Op) -> bool:
     """Whether an op passes its operand's numbers on unchanged, in the same dtype."""
     if op.effect == "view":
         return not op.inputs or not op.outputs or op.inputs[0].dtype == op.outputs[0]
-    return name_of(op) in MOVES
+    return tagged(op, "view", "copy")
 
 
 def destination(op: Op) -> int:
@@ -173,10 +146,6 @@ def writes(op: Op) -> bool:
 
 # ---------------------------------------------------------------- cost
 
-_PRODUCTS = frozenset(["mm", "bmm", "matmul", "linear", "mv", "dot", "_scaled_mm", "_int_mm"])
-_ADDED = frozenset(["addmm", "baddbmm", "addbmm", "addmv"])
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose", "_conv", "thnn_conv", "mkldnn_conv")
-
 
 def result_bytes(op: Op) -> int:
     """Bytes of the first tensor that one call returns."""
@@ -194,11 +163,11 @@ def flops(op: Op) -> int:
     48
     """
     name, shapes = name_of(op), [i.shape for i in op.inputs]
-    if name in _PRODUCTS and len(shapes) > 1 and shapes[0]:
+    if tagged(name, "matmul") and len(shapes) > 1 and shapes[0]:
         return 2 * prod(op.shape) * shapes[0][-1]
-    if name in _ADDED and len(shapes) > 2 and shapes[1]:
+    if tagged(name, "addmm") and len(shapes) > 2 and shapes[1]:
         return 2 * prod(op.shape) * shapes[1][-1]
-    if name.startswith(_CONVOLUTIONS):
+    if "conv" in name:
         return _of_convolution(op, name, shapes)
     return _of_attention(name, shapes) if "attention" in name and len(shapes) > 2 else 0
 

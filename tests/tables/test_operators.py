@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -17,12 +20,21 @@ def op(aten: str, *inputs: str, outputs: tuple[str, ...] = ("float32",), effect:
     return Op("call", aten, "forward", "", -1, operands, outputs, 1, effect=effect, written=written)
 
 
-@pytest.mark.parametrize(
-    "names", ["MOVES", "CASTS", "NAMED_CASTS", "LIKES", "SEQUENCES", "RANDOM", "CONVERSIONS", "TAKES_DTYPE", "STORES"]
-)
-def test_every_name_in_a_table_is_one_of_torch(names):
-    for name in getattr(operators, names) - {"getitem"}:
-        assert any(hasattr(home, n) for home in HOMES for n in (name, f"{name}_")), name
+KNOWN = (*HOMES, torch.Tensor, torch.ops.prims, torch.ops.quantized, torch._C._nn, operator)
+COMPILED = "getitem inductor_random inductor_seeds inductor_lookup_seed iota _low_memory_max_pool_with_offsets"
+
+
+@pytest.mark.parametrize("name", sorted(operators.names(*operators._TAGS) - set(COMPILED.split())))
+def test_every_name_in_the_table_is_one_of_torch_or_python(name):
+    assert any(hasattr(home, n) for home in KNOWN for n in (name, f"{name}_", f"__{name}__")), name
+
+
+def test_every_tag_in_the_table_is_described_there():
+    text = (Path(operators.__file__).parent / "operators.txt").read_text("utf-8")
+    described = {
+        tag for line in text.splitlines() if line.startswith("# ") for tag in line[2:].partition(": ")[0].split(", ")
+    }
+    assert operators._TAGS.keys() <= described
 
 
 def test_cast_methods_cast_to_the_dtype_they_name():

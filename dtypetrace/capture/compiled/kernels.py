@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...tables.compiled_operators import CASTS, EXACT, FACTORIES, HALF, VIEWS, base
+from ...tables.dtypes import HALF
+from ...tables.operators import tagged
 
 WIDTH = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 
@@ -65,7 +66,7 @@ class Kernels:
 
     def source(self, name: str) -> str:
         """The node whose numbers a node shows, through views."""
-        while (node := self.nodes.get(name)) is not None and base(node.op) in VIEWS and node.inputs:
+        while (node := self.nodes.get(name)) is not None and tagged(node.op, "view") and node.inputs:
             if (under := self.nodes.get(node.inputs[0])) is None or under.dtype not in ("", node.dtype):
                 break
             name = under.name
@@ -132,14 +133,14 @@ class Kernels:
         return found
 
     def _is_unrounded(self, name: str, user: str, found: Mapping[str, tuple[int, ...]]) -> bool:
-        if base(self.nodes[user].op) in VIEWS and user in self.nodes:
+        if tagged(self.nodes[user].op, "view") and user in self.nodes:
             # a view computes nothing: what it shows is judged where it is used
             return False
         name = self.source(name)
         node = self.nodes.get(name)
-        if node is None or not node.inputs or base(node.op) in FACTORIES:
+        if node is None or not node.inputs or tagged(node.op, "factory"):
             return False
-        exact = base(node.op) in EXACT or self._widens(node)
+        exact = tagged(node.op, "view", "copy", "exact") or self._widens(node)
         if node.dtype in HALF and not self._passes_unrounded(name, user):
             return False
         return bool(found.get(name)) if exact else node.dtype in HALF
@@ -147,7 +148,7 @@ class Kernels:
     def _widens(self, node: RawNode) -> bool:
         given = self.nodes.get(self.source(node.inputs[0])) if node.inputs else None
         return (
-            base(node.op) in CASTS
+            tagged(node.op, "cast")
             and given is not None
             and WIDTH.get(given.dtype, 0) < WIDTH.get(node.dtype, 0)
         )  # fmt: skip

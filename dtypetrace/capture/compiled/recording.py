@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from ...records import Frame
 from ...records.compiled import Region
-from ...tables.compiled_operators import HALF
-from ...tables.dtypes import REAL
+from ...tables.dtypes import HALF, REAL
 from ..stacks import Places, file_named
 from . import eager, entries
 from .ledger import Captured, Ledger, Refuses, complete, kept_going

@@ -82,3 +82,5 @@ class Region:
     """Empty where the compiled code came from torch's cache and could not be worked out again."""
     emulates: bool = False
     """Whether ``emulate_precision_casts`` was on."""
+    call: int = -1
+    """Number of the op that stands for the call in which it was captured, -1 where that call raised."""

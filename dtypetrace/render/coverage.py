@@ -73,12 +73,15 @@ def not_judged(recording: Recording) -> tuple[NotJudged, ...]:
 
 
 def compiled(recording: Recording) -> tuple[NotJudged, ...]:
-    """Compiled code that was not judged: what is inside the ops that stand for its calls, or how it would have run
-    compiled."""
+    """Compiled code that was not judged: its numbers; its dtypes, too, where no ledger of them was made; or how it
+    would have run compiled."""
     if recording.meta.get("compiled") == "eager":
         return (NotJudged("compiled code", "ran eagerly"),)
+    read = {recording.ops[r.call].op for r in recording.regions if r.graphs and r.call >= 0}
     calls = {(op.op, op.module) for op in recording.ops if op.aten == COMPILED}
-    return (NotJudged("compiled code", "not watched inside", count=len(calls)),) if calls else ()
+    inside = [op for op, _ in calls if op in read]
+    facts = (("not watched inside", len(calls) - len(inside)), ("only its dtypes and roundings", len(inside)))
+    return tuple(NotJudged("compiled code", why, count=count) for why, count in facts if count)
 
 
 def nothing_found(recording: Recording) -> str:
@@ -88,7 +91,7 @@ def nothing_found(recording: Recording) -> str:
 
 def eagerly(recording: Recording, program: str = "") -> list[str]:
     """The line that says how to judge what is inside compiled code, if there was any."""
-    if all(fact.id != "not watched inside" for fact in compiled(recording)):
+    if all(fact.id == "ran eagerly" for fact in compiled(recording)):
         return []
     how = f"dtypetrace run --compile eager {program}" if program else 'dtypetrace.trace(compile="eager")'
     return [f"Compiled code operator by operator, run eagerly: {how}"]
@@ -97,6 +100,7 @@ def eagerly(recording: Recording, program: str = "") -> list[str]:
 _WAYS = {
     "off": "not measured: leave --no-numerics out, or pass numerics=True",
     "no step": "no optimizer step was seen: {needs} are needed",
+    "only its dtypes and roundings": "its dtypes and roundings were read, its numbers were not",
     "few steps": "{count} weights moved in too few measured steps: {command}",
 }
 """Why a family was not judged, by the fact's id; an id that is not here speaks for itself."""

@@ -22,6 +22,7 @@ from ..marks import RawEvent
 from ..ops import MOST_INPUTS, NO_FORMS, GrowingOp, is_parameter, size_of
 from ..values import UNMEASURED
 from . import torch_private
+from .followed import leaving
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -74,6 +75,9 @@ def returned(recorder: Recorder, frame: FrameType, nodes: Sequence[tuple[int, in
     where = _Where(_name(call.function, owner), phase, place, module)
     operands = lambda: [_operand(recorder, t, place) for t in (*inputs[:MOST_INPUTS], *weights.values())]
     op = _op(recorder, where, [t.dtype for t in inputs], operands, outputs)
+    for captured in recorder.ledger.fresh():
+        captured.call = op.number
+        recorder.ledger.left.setdefault(op.number, []).extend(leaving(recorder, frame, captured))
     events = [(t.dtype, recorder.origins.mark_of(t, place).event) for t in inputs]
     _mark(recorder, op, [*events, *((i.dtype, i.event) for i in op.inputs[len(inputs) :])], outputs)
     if recorder.values is not None and (op.near or recorder.values.looking):
@@ -190,7 +194,14 @@ def _mark(recorder: Recorder, op: GrowingOp, events: list[tuple[torch.dtype, int
         if mark is not None:  # an operand that it returned
             mark.op = op.number
         else:
-            recorder.origins.mark(out, _decided(recorder, op, out.dtype, events), op.number)
+            event = _left(recorder, op, out)
+            recorder.origins.mark(out, _decided(recorder, op, out.dtype, events) if event < 0 else event, op.number)
+
+
+def _left(recorder: Recorder, op: GrowingOp, out: Tensor) -> int:
+    """The event of a result that left a captured graph, -1 where it is not known which."""
+    found = {left.event for left in recorder.ledger.left.get(op.number, ()) if left[:2] == (out.dtype, out.dim())}
+    return found.pop() if len(found) == 1 else -1
 
 
 def _decided(recorder: Recorder, op: GrowingOp, dtype: torch.dtype, events: list[tuple[torch.dtype, int]]) -> int:

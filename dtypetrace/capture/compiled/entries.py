@@ -31,6 +31,7 @@ def region(captured: Captured, place_of: PlaceOf) -> Region:
         steps,
         tuple(graphs),
         any(c.emulates for c in captured.compiled.values()),
+        captured.call,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ..calls import dtype_name
+from ..marks import Ref
 from .kernels import Buffer
 
 COMPILER = getattr(torch, "_TorchCompileInductorWrapper", None)
@@ -299,6 +300,19 @@ def kept(compiler: Any, module: Any) -> Kept:
         tuple((d, torch.get_autocast_dtype(d)) for d in devices),
         not own,
     )
+
+
+def given(module: Any) -> dict[str, Ref]:
+    """The program's tensors that come into a captured graph, by the names of their nodes."""
+    found = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            value = getattr(node.meta.get("grapharg"), "example", None)
+        else:
+            value = look_up_in(module, node.target) if node.op == "get_attr" else None
+        if isinstance(value, torch.Tensor):
+            found[node.name] = Ref(value)
+    return found
 
 
 def _copy(graph: Any) -> Any:

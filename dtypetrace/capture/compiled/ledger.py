@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...terminal import unwarned
+from ..marks import Ref
 from . import inductor
 from .inductor import Called
 from .kernels import Buffer
+
+if TYPE_CHECKING:
+    from .followed import Left
 
 MOST = 400
 """Regions of which the ledger is kept."""
@@ -42,6 +46,10 @@ class Captured:
     nodes: list[Called]
     kept: inductor.Kept
     """The captured graph, to work the rest out again."""
+    given: Mapping[str, Ref] = field(default_factory=dict)
+    """The program's tensors that came into it, by the names of their nodes."""
+    call: int = -1
+    """The op that stands for the call in which it was captured."""
     number: int = -1
     """Torch's own number, by which a backward graph that is compiled later finds its forward."""
     compiled: dict[str, Compiled] = field(default_factory=dict)
@@ -63,11 +71,27 @@ class Ledger:
         self.refuses: Refuses | None = None
         self.lost: dict[str, None] = {}
         """What is not in it, and why."""
+        self._fresh: list[tuple[int, Captured]] = []
+        self.left: dict[int, list[Left]] = {}
+        """What leaves the graphs that were captured in a call, by the number of its op."""
 
     def start(self) -> None:
         with _lock:
             _open.append(self)
             _settle()
+
+    def add(self, captured: Captured) -> None:
+        self.captured.append(captured)
+        self._fresh.append((threading.get_ident(), captured))
+
+    def fresh(self) -> list[Captured]:
+        """What this thread has captured since the last time."""
+        if not self._fresh:
+            return []
+        here = threading.get_ident()
+        found = [c for thread, c in self._fresh if thread == here]
+        self._fresh = [(thread, c) for thread, c in self._fresh if thread != here]
+        return found
 
     def stop(self) -> None:
         with _lock:
@@ -152,7 +176,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
                 for ledger in ledgers:
                     ledger.lost[f"what compiled code does with dtypes: this torch has no {lacks}"] = None
             elif all(len(ledger.captured) < MOST for ledger in ledgers):
-                region = Captured(inductor.calls(model.graph), inductor.kept(self, model))
+                region = Captured(inductor.calls(model.graph), inductor.kept(self, model), inductor.given(model))
         outer, _here.region = _here.region, region
         try:
             return original(self, model, inputs, *args, **kwargs)
@@ -160,7 +184,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
             _here.region = outer
             if region is not None:
                 for ledger in ledgers:
-                    ledger.captured.append(region)
+                    ledger.add(region)
 
     return __call__
 

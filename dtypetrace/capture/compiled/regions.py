@@ -136,6 +136,8 @@ def _ends(frame: FrameType, region: bool) -> None:
         error = sys.exc_info()[1]
         # an exception that the program handles while it calls the region was raised in another frame
         raised = error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is frame
+        if watch is not None and raised:
+            watch.recorder.ledger.fresh()  # no op stands for this call
         if watch is not None and not watch.recorder.broken and not raised:
             _record(watch.recorder, frame, nodes)
             _step(watch, frame, begins=False)

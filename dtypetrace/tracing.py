@@ -84,7 +84,7 @@ class Trace(View):
                 f"dtypetrace.trace(model): got {type(model).__name__}, not a torch.nn.Module; pass the "
                 f"module or nothing"
             )
-        if compile not in (None, "eager"):
+        if compile not in (None, "eager", "on"):
             raise ValueError(f'compile is "eager" or None, got {compile!r}')
         check_watch_every(watch_every, autofix=bool(autofix), reference=reference or bool(keep_wide or narrow), dry=dry)
         self._ignore = frozenset(ignore)
@@ -103,7 +103,7 @@ class Trace(View):
             numerics=numerics,
             reference=_reference(reference_steps, keep_wide, narrow) if reference or keep_wide or narrow else checks,
             # inside compiled code no call can be repeated with casts, and no module computed in another dtype
-            eager=bool(compile or autofix or dry or keep_wide or narrow),
+            eager=compile != "on" and bool(compile or autofix or dry or keep_wide or narrow),
         )
         self.dry_run = _dry_run(self._watch.recorder) if dry else None
         self._watch.recorder.predicts = dry

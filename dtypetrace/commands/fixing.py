@@ -16,6 +16,7 @@ from ..lora.verdict import Retraining
 from ..parts import attempt, collected
 from ..render import diffs
 from ..render import retraining as retraining_views
+from ..repair.compiled import as_compiled
 from ..repair.training import Learning, learning, not_learning
 from ..results import conclude
 from ..source.patch import Unpatchable
@@ -98,6 +99,8 @@ def _repaired(request: Request, run: Runner) -> int:
         trained = attempt("which edit lets the weights learn", partial(_trained, repair, healed), None)
         if retraining is not None and retraining.confirmed and (trained is None or not trained.changes):
             _say_remedy(healed)
+        if trained is None:
+            trained = attempt("what its compiled code does", partial(_compiled, repair, healed), None)
     elif verdict is not None and verdict.proven:
         attempt("what the patched program still warns of", partial(_say_what_is_left, repair), None)
     if retraining is not None and not learns:
@@ -188,13 +191,25 @@ def _trained(repair: Repair, healed: Outcome) -> Learning | None:
     found = learning(repair, healed)
     if found is None:
         return None
+    _print_learning(repair, healed, found)
+    return found
+
+
+def _compiled(repair: Repair, healed: Outcome) -> Learning | None:
+    """The same for compiled code that does otherwise than the program says."""
+    found = as_compiled(repair, healed)
+    if found is not None:
+        _print_learning(repair, healed, found)
+    return found
+
+
+def _print_learning(repair: Repair, healed: Outcome, found: Learning) -> None:
     _say(f"  change: {found.done}" if found.changes else found.done)
     sys.stdout.write(diffs.shown(repair.patch.diff(), sys.stdout))
     sys.stdout.flush()
     _say(f"{'proven' if found.proof.proven else 'not proven' if found.changes else 'not patched'}: {found.proof.why}")
     if found.ending:
         _say(f"how it ends: as it is, {healed.ending}; patched, {found.ending}")
-    return found
 
 
 def _learn_with(trained: Learning | None, retraining: Retraining) -> bool:

@@ -119,6 +119,7 @@ class _HealedRun:
             steps=self.request["steps"],
             numerics=True,
             compare_steps=self.request["compare_steps"],
+            compile="on" if self.request["compiled"] else None,
             progress=self.progress.watching if self.progress is not None else None,
             autofix=partial(
                 LedgerHealer,

@@ -106,20 +106,30 @@ class Runner:
             self.warm.close()
             self.warm = None
 
-    def __call__(self, patch: Patch, *, shown: bool, adapters: str = AS_THEY_ARE, compare_steps: int = 0) -> Outcome:
+    def __call__(
+        self,
+        patch: Patch,
+        *,
+        shown: bool,
+        adapters: str = AS_THEY_ARE,
+        compare_steps: int = 0,
+        compiled: bool = False,
+    ) -> Outcome:
         """Runs it with a patch.
 
         ``shown``: its output goes to stderr, else nowhere. ``adapters``: which of the three runs of ``lora.verdict``
-        this is. ``compare_steps``: optimizer steps that are compared with the same steps in higher precision. Raises
-        RunFailed where the run returns no answer.
+        is. ``compare_steps``: optimizer steps that are compared with the same steps in higher precision.
+        ``compiled``: compiled functions run compiled. Raises RunFailed where the run returns no answer.
         """
-        found = self._ran(patch, shown, adapters, compare_steps)
+        if compiled:  # not in a fork: the compiler has threads and processes of its own
+            self.__exit__()
+        found = self._ran(patch, shown, adapters, compare_steps, compiled)
         if self.warm is not None and _older(found.recording):
             self.__exit__()  # a tensor that an import made: only a fresh interpreter sees its birth
             found = self._ran(patch, False, adapters, compare_steps)
         return found
 
-    def _ran(self, patch: Patch, shown: bool, adapters: str, compare_steps: int) -> Outcome:
+    def _ran(self, patch: Patch, shown: bool, adapters: str, compare_steps: int, compiled: bool = False) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="dtypetrace-") as folder:
             request, answer, trace = (Path(folder, name) for name in ("request.json", "answer.json", "trace"))
             asked = {
@@ -129,6 +139,7 @@ class Runner:
                 "source": self.source,
                 "adapters": adapters,
                 "compare_steps": compare_steps,
+                "compiled": compiled,
                 "texts": patch.texts,
                 "encodings": {file: patch.patched_files[file].encoding for file in patch.texts},
                 "answer": str(answer),

@@ -281,15 +281,16 @@ class Kept:
     grad: bool
     autocast: tuple[tuple[str, torch.dtype], ...]
     whole: bool
-    """Whether it refers to no tensor of the program's."""
+    """Whether all that it refers to is known as fake tensors."""
 
 
 def kept(compiler: Any, module: Any) -> Kept:
     """A captured graph to keep; no tensor of the program's is kept with it."""
-    names = {n.target for n in module.graph.nodes if n.op in ("get_attr", "call_module")}
-    found = {name: look_up_in(module, name) for name in names}
+    nodes = [n for n in module.graph.nodes if n.op in ("get_attr", "call_module")]
+    found = {n.target: look_up_in(module, n.target) for n in nodes}
+    found.update((n.target, n.meta.get("example_value")) for n in nodes if isinstance(found[n.target], torch.Tensor))
     fake = sys.modules["torch._subclasses.fake_tensor"].FakeTensor
-    own = {n for n, v in found.items() if isinstance(v, torch.Tensor) and not isinstance(v, fake)}
+    own = {n for n, v in found.items() if v is None or isinstance(v, torch.Tensor) and not isinstance(v, fake)}
     devices = [d for d in ("cpu", "cuda", "xpu", "mps") if torch.is_autocast_enabled(d)]
     return Kept(
         compiler,

@@ -53,7 +53,7 @@ def needed(captured: Captured) -> bool:
 
 
 def _with_refusals(region: Region, captured: Captured, refuses: Refuses) -> Region:
-    if len({n.dtype for n in captured.nodes} & REAL) < 2:
+    if not captured.kept.whole or len({n.dtype for n in captured.nodes} & REAL) < 2:
         return region
     refused = eager.refused(captured.kept, refuses)
     named = [n for n in captured.nodes if n.op not in ("input", "constant")]

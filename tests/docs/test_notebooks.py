@@ -91,9 +91,20 @@ def test_they_are_small_and_name_nobody_s_machine():
         assert not re.search(r"/(home|root|tmp|work|Users)/", text), name
 
 
-def test_they_assert_what_they_claim():
+def test_they_teach_first_and_check_last():
+    """What a notebook claims is asserted in its last cell, which is tagged and folded; nothing is wider than a cell."""
     import nbformat
 
     for file in BOOKS:
-        code = "\n".join(c.source for c in nbformat.read(file, 4).cells if c.cell_type == "code")
-        assert code.count("assert ") >= 5, file.name
+        cells = [c for c in nbformat.read(file, 4).cells if c.cell_type == "code"]
+        *taught, checks = cells
+        assert "checks" in checks.metadata["tags"] and checks.metadata["jupyter"]["source_hidden"], file.name
+        assert checks.source.count("assert ") >= 5, file.name
+        assert not [c.source for c in taught if re.search(r"^\s*assert ", c.source, re.M)], file.name
+        printed = [o["text"] for c in cells for o in c.outputs if o.output_type == "stream"]
+        lines = [line for text in [c.source for c in cells] + printed for line in text.splitlines()]
+        assert [line for line in lines if len(line) > _WIDEST] == [], file.name
+
+
+_WIDEST = 88
+"""Columns of a cell that a page of usual width shows without scrolling."""

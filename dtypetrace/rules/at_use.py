@@ -155,7 +155,7 @@ def _no_floating_module(case: Case) -> bool:
 
 def _cast_here(case: Case, dtype: str, why: str) -> Fix:
     # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
-    free = not tagged(case.origin.op, "indices") and (case.origin.kind != "parameter" or dtype in FLOATING)
+    free = not tagged(case.origin.op or "", "indices") and (case.origin.kind != "parameter" or dtype in FLOATING)
     elsewhere = (f"use {dtype} instead of {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
     return Fix("cast", case.site, case.cast_at_call(dtype), True, why, elsewhere)
 

@@ -193,6 +193,6 @@ def render(
         css=html_text.asset("report.css"),
         js=script,
         script_hash=html_text.script_hash(script),
-        data=html_text.json_data(shown.tables),
+        data=html_text.packed(shown.tables),
     )
     return html_text.clean(filled)

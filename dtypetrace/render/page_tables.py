@@ -1,18 +1,16 @@
-"""The tables of the HTML report as compact JSON: columns of indices into sorted lists of values, so 20,000 rows stay
-small.
+"""The tables of the HTML report as plain data: each column is a list of its distinct entries and, for each row, the
+index of its entry.
 
-A table is ``{"id", "title", "about", "sort", "rows", "groups"}``. A group has ``columns`` (label and kind: text,
-dtypes, number, bytes, flop, figure or flag), ``values`` (the distinct entries, a list for each column, in sorting
-order) and ``at`` (for each row the entry's index); a group of one number column has its numbers in ``at`` and no
-``values``. ``at`` holds differences, as neighbours often have the same entry. The first column of a group of texts is
-front coded: ``[shared, rest, ...]``, how many characters it shares with the entry before."""
+A table is ``{"id", "title", "about", "sort", "rows", "columns"}``. A column has ``label``, ``kind`` (text, dtypes,
+number, bytes, flop, figure or flag), ``values`` (its distinct entries, in sorting order) and ``at`` (for each row the
+entry's index). A column of numbers has its numbers in ``at`` and no ``values``."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -25,28 +23,56 @@ _LONGEST = 160
 """Characters of a name or path in a table: the middle of a longer one is left out."""
 _MOST_DTYPES = 6
 """Dtypes of one call that a table names: an optimizer's op takes hundreds of tensors."""
-_Entry = tuple[Any, ...]
-"""One row of a group of columns."""
+_NUMBERS = "number", "bytes", "flop"
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a table shows of its rows. ``shown``: an entry as the page shows it; entries are sorted before that."""
+
+    label: str
+    kind: str
+    entry: Callable[[Any], Any]
+    shown: Callable[[Any], Any] = lambda entry: entry
+    optional: bool = False
+    """Left out where no row has anything in it."""
+
+    def plain(self, rows: Sequence[Any]) -> dict[str, Any]:
+        entries = [self.entry(row) for row in rows]
+        if self.kind in _NUMBERS:
+            return {"label": self.label, "kind": self.kind, "at": entries}
+        distinct = sorted(set(entries))
+        index = {entry: n for n, entry in enumerate(distinct)}
+        values = [self.shown(entry) for entry in distinct]
+        return {"label": self.label, "kind": self.kind, "values": values, "at": [index[entry] for entry in entries]}
 
 
 def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[str, Any]]:
     """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left
     out."""
-    short = _Short()
+    lines = _Lines()
     rows = [r if r.phase == shown else replace(r, phase=shown) for r, shown in zip(rows, listings.phases(rows))]
     makers: dict[str, Callable[[], dict[str, Any]]] = {
         "operators": lambda: _operators(recording),
-        "casts": lambda: _casts(recording, rows, short),
+        "casts": lambda: _casts(recording, rows, lines),
         "gradients": lambda: _gradients(recording),
-        "values": lambda: _values(recording, short),
+        "values": lambda: _values(recording, lines),
         "backward": lambda: _backward(recording),
-        "ops": lambda: _ops(rows, short),
+        "ops": lambda: _ops(rows, lines),
     }
     made = [attempt(f"the table of {name}", make, {"rows": 0}) for name, make in makers.items()]
     return [t for t in made if t["rows"]]
 
 
-class _Short:
+def _table(
+    name: str, title: str, about: str, sort: tuple[int, int], rows: Sequence[Any], columns: Iterable[Column]
+) -> dict[str, Any]:
+    """sort: the column by which the table is sorted at first (-1: as the rows come), and whether up (1) or down."""
+    shown = [c.plain(rows) for c in columns if not c.optional or any(map(c.entry, rows))]
+    return {"id": name, "title": title, "about": about, "sort": list(sort), "rows": len(rows), "columns": shown}
+
+
+class _Lines:
     """The two columns of a table for a place, each computed once: the user's own line, and the library line below
     it."""
 
@@ -54,68 +80,34 @@ class _Short:
         self._files: dict[str, str] = {}
         self._known: dict[int, tuple[tuple[str, int], tuple[str, int]]] = {}
 
-    def __call__(self, place: Place) -> tuple[tuple[str, int], tuple[str, int]]:
+    def columns(self, place: Callable[[Any], Place] = lambda row: row.place) -> tuple[Column, Column]:
+        return (
+            Column("your line", "text", lambda row: self._of(place(row))[0], _line),
+            Column("library line", "text", lambda row: self._of(place(row))[1], _line),
+        )
+
+    def _of(self, place: Place) -> tuple[tuple[str, int], tuple[str, int]]:
         known = self._known.get(id(place))
         if known is None:
             user, inner = place.user_frame, place.stack[0] if place.stack else None
             below = (self._file(inner.file), inner.line) if inner is not None and inner is not user else ("", 0)
-            known = self._known[id(place)] = (
-                (self._file(user.file), user.line) if user is not None else ("", 0),
-                below,
-            )
+            own = (self._file(user.file), user.line) if user is not None else ("", 0)
+            known = self._known[id(place)] = own, below
         return known
 
     def _file(self, file: str) -> str:
         known = self._files.get(file)
         if known is None:
-            known = self._files[file] = shortened(wording.relative(file).replace(os.sep, "/"), _LONGEST)
+            known = self._files[file] = _short(wording.relative(file).replace(os.sep, "/"))
         return known
 
 
-def _table(
-    name: str, title: str, about: str, sort: tuple[int, int], groups: list[dict[str, Any]], rows: int
-) -> dict[str, Any]:
-    return {"id": name, "title": title, "about": about, "sort": list(sort), "rows": rows, "groups": groups}
+def _line(entry: tuple[str, int]) -> str:
+    return f"{entry[0]}:{entry[1]}" if entry[0] else ""
 
 
-def _group(
-    columns: Sequence[tuple[str, str]], entries: Sequence[_Entry], written: Callable[[_Entry], Sequence[Any]] = tuple
-) -> dict[str, Any]:
-    """Rows as indices into their distinct entries. The entries are sorted in Python and then written as the page shows
-    them."""
-    distinct = sorted(set(entries))
-    index = {e: n for n, e in enumerate(distinct)}
-    values = [list(column) for column in zip(*map(written, distinct))]
-    if values and columns[0][1] == "text":
-        values[0] = _front_coded(values[0])
-    return {"columns": columns, "values": values, "at": _differences([index[e] for e in entries])}
-
-
-def _numbers(label: str, numbers: Sequence[int], kind: str = "number") -> dict[str, Any]:
-    return {"columns": [(label, kind)], "at": _differences(numbers)}
-
-
-def _differences(numbers: Sequence[int]) -> list[int]:
-    return [n - before for n, before in zip(numbers, (0, *numbers))]
-
-
-def _front_coded(texts: Sequence[str]) -> list[int | str]:
-    coded: list[int | str] = []
-    before = ""
-    for text in texts:
-        shared = len(os.path.commonprefix((before, text)))
-        coded += (shared, text[shared:])
-        before = text
-    return coded
-
-
-def _line(entry: _Entry) -> tuple[str]:
-    file, line = entry
-    return (f"{file}:{line}" if file else "",)
-
-
-def _module(name: str) -> tuple[str]:
-    return (shortened(name, _LONGEST),)
+def _short(name: str) -> str:
+    return shortened(name, _LONGEST)
 
 
 def _figure(number: float) -> float | None:
@@ -130,136 +122,114 @@ def _joined(dtypes: Sequence[str]) -> str:
     return words + (", …" if len(runs) > _MOST_DTYPES else "")
 
 
-def _ops(rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
-    entries: list[_Entry] = [(r.op, r.phase, _joined(r.inputs), _joined(r.outputs), r.change, r.autocast) for r in rows]
-    kinds = [
-        ("op", "text"),
-        ("phase", "text"),
-        ("in", "dtypes"),
-        ("out", "dtypes"),
-        ("change", "text"),
-        ("autocast", "text"),
-    ]
-    if not any(r.autocast for r in rows):
-        entries, kinds = [entry[:-1] for entry in entries], kinds[:-1]
-    groups = [
-        _group(kinds, entries),
-        _group([("module", "text")], [_module(r.module) for r in rows]),
-        _group([("your line", "text")], [short(r.place)[0] for r in rows], _line),
-        _group([("library line", "text")], [short(r.place)[1] for r in rows], _line),
-        _numbers("calls", [r.count for r in rows]),
-    ]
-    return _table(
-        "ops",
-        "All ops",
-        "Each distinct op once (same line, module, phase and dtypes), in the order of the first call.",
-        (-1, 1),
-        groups,
-        len(rows),
+_OP = Column("op", "text", lambda row: row.op)
+_PHASE = Column("phase", "text", lambda row: row.phase)
+_MODULE = Column("module", "text", lambda row: row.module, _short)
+
+
+def _ops(rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
+    about = "Each distinct op once (same line, module, phase and dtypes), in the order of the first call."
+    columns = (
+        _OP,
+        _PHASE,
+        Column("in", "dtypes", lambda r: _joined(r.inputs)),
+        Column("out", "dtypes", lambda r: _joined(r.outputs)),
+        Column("change", "text", lambda r: r.change),
+        Column("autocast", "text", lambda r: r.autocast, optional=True),
+        _MODULE,
+        *lines.columns(),
+        Column("calls", "number", lambda r: r.count),
     )
+    return _table("ops", "All ops", about, (-1, 1), rows, columns)
 
 
 def _operators(recording: Recording) -> dict[str, Any]:
-    rows = census.operators(recording)
-    kinds = [("op", "text"), ("phase", "text"), *([("autocast", "text")] if any(r.autocast for r in rows) else ())]
-    kinds += [("no kernel for", "dtypes")] if any(r.no_kernel for r in rows) else []
-    fields = {"op": "op", "phase": "phase", "autocast": "autocast", "no kernel for": "no_kernel"}
-    groups = [
-        _group(kinds, [tuple(shortened(getattr(r, fields[label]), _LONGEST) for label, _ in kinds) for r in rows])
-    ]
-    for name, label in (("f32", "float32"), ("bf16", "bfloat16"), ("f16", "float16"), ("other", "others")):
-        if any(getattr(r, name) for r in rows):
-            groups.append(_numbers(label, [getattr(r, name) for r in rows]))
-    if any(r.flops for r in rows):
-        groups.append(_numbers("FLOP", [r.flops for r in rows], "flop"))
     about = (
         "Calls of each operator that computes, by the dtype of its result, the costliest first. "
         "What only moves or casts numbers is left out."
     )
-    return _table("operators", "Operators by dtype", about, (-1, 1), groups, len(rows))
+    columns = (
+        Column("op", "text", lambda r: r.op, _short),
+        _PHASE,
+        Column("autocast", "text", lambda r: r.autocast, optional=True),
+        Column("no kernel for", "dtypes", lambda r: r.no_kernel, optional=True),
+        Column("float32", "number", lambda r: r.f32, optional=True),
+        Column("bfloat16", "number", lambda r: r.bf16, optional=True),
+        Column("float16", "number", lambda r: r.f16, optional=True),
+        Column("others", "number", lambda r: r.other, optional=True),
+        Column("FLOP", "flop", lambda r: r.flops, optional=True),
+    )
+    return _table("operators", "Operators by dtype", about, (-1, 1), census.operators(recording), columns)
 
 
-def _casts(recording: Recording, rows: Sequence[listings.OpRow], short: _Short) -> dict[str, Any]:
-    casts = listings.casts(recording, tuple(rows))
-    groups = [
-        _group([("from", "dtypes"), ("to", "dtypes"), ("by", "text")], [(c.source, c.to, c.change) for c in casts]),
-        _group([("op", "text"), ("phase", "text")], [(c.op, c.phase) for c in casts]),
-        _group([("module", "text")], [_module(c.module) for c in casts]),
-        _group([("your line", "text")], [short(c.place)[0] for c in casts], _line),
-        _group([("library line", "text")], [short(c.place)[1] for c in casts], _line),
-        _group([("round trip", "flag")], [(int(c.round_trip),) for c in casts]),
-        _numbers("times", [c.count for c in casts]),
-        *([_numbers("bytes", [c.bytes for c in casts], "bytes")] if any(c.bytes for c in casts) else ()),
-    ]
+def _casts(recording: Recording, rows: Sequence[listings.OpRow], lines: _Lines) -> dict[str, Any]:
     about = "Every cast of a floating tensor. Round trip: the value is cast back, and nothing was computed in between."
-    return _table("casts", "Casts", about, (9, -1), groups, len(casts))
+    columns = (
+        Column("from", "dtypes", lambda c: c.source),
+        Column("to", "dtypes", lambda c: c.to),
+        Column("by", "text", lambda c: c.change),
+        _OP,
+        _PHASE,
+        _MODULE,
+        *lines.columns(),
+        Column("round trip", "flag", lambda c: int(c.round_trip)),
+        Column("times", "number", lambda c: c.count),
+        Column("bytes", "bytes", lambda c: c.bytes, optional=True),
+    )
+    return _table("casts", "Casts", about, (9, -1), listings.casts(recording, tuple(rows)), columns)
 
 
 def _gradients(recording: Recording) -> dict[str, Any]:
     """The gradients that the optimizer's steps got; the columns of values only where values were measured."""
-    rows = recording.updates
-    groups = [
-        _group([("parameter", "text")], [_module(r.name) for r in rows]),
-        _group(
-            [("dtype", "dtypes"), ("gradient", "dtypes"), ("optimizer", "text")],
-            [(r.dtype, r.gradient_dtype, r.optimizer) for r in rows],
-        ),
-        _numbers("steps", [r.steps for r in rows]),
-        *([_numbers("without", [r.absent for r in rows])] if any(r.absent for r in rows) else ()),
-    ]
-    if any(r.reached or r.zero for r in rows):
-        measured = [
-            (r.gradient_peak, r.zero, r.moved * 100 // r.reached if r.reached else 0, r.change, r.magnitude)
-            for r in rows
-        ]
-        columns = [
-            ("largest gradient", "figure"),
-            ("steps of zeros", "figure"),
-            ("% moved", "figure"),
-            ("mean change", "figure"),
-            ("mean weight", "figure"),
-        ]
-        groups.append(_group(columns, measured, lambda entry: [_figure(n) for n in entry]))
     about = (
         "Each parameter that an optimizer holds: its gradient's dtype and, "
         "where values were measured, what the steps did to it."
     )
-    return _table("gradients", "Gradients", about, (-1, 1), groups, len(rows))
-
-
-def _values(recording: Recording, short: _Short) -> dict[str, Any]:
-    rows, phases = listings.values(recording), listings.phases(recording.ops)
-    groups = [
-        _group(
-            [("op", "text"), ("phase", "text"), ("out", "dtypes")],
-            [(o.op, phases[v.op], _joined(o.outputs)) for v, o in rows],
-        ),
-        _group([("module", "text")], [_module(o.module) for _, o in rows]),
-        _group([("your line", "text")], [short(listings.place(recording, o.place))[0] for _, o in rows], _line),
-        _numbers("made infinite or NaN", [v.made for v, _ in rows]),
-        _numbers("held", [v.bad for v, _ in rows]),
-        _numbers("flushed to zero", [v.flushed for v, _ in rows]),
-        _group([("peak", "figure")], [(v.peak,) for v, _ in rows], lambda entry: [_figure(entry[0])]),
+    columns = [
+        Column("parameter", "text", lambda r: r.name, _short),
+        Column("dtype", "dtypes", lambda r: r.dtype),
+        Column("gradient", "dtypes", lambda r: r.gradient_dtype),
+        Column("optimizer", "text", lambda r: r.optimizer),
+        Column("steps", "number", lambda r: r.steps),
+        Column("without", "number", lambda r: r.absent, optional=True),
     ]
+    if any(r.reached or r.zero for r in recording.updates):
+        columns += [
+            Column("largest gradient", "figure", lambda r: r.gradient_peak, _figure),
+            Column("steps of zeros", "figure", lambda r: r.zero, _figure),
+            Column("% moved", "figure", lambda r: r.moved * 100 // r.reached if r.reached else 0, _figure),
+            Column("mean change", "figure", lambda r: r.change, _figure),
+            Column("mean weight", "figure", lambda r: r.magnitude, _figure),
+        ]
+    return _table("gradients", "Gradients", about, (-1, 1), recording.updates, columns)
+
+
+def _values(recording: Recording, lines: _Lines) -> dict[str, Any]:
+    phases = listings.phases(recording.ops)
     about = (
         "Ops whose results were infinite or NaN, or that turned small numbers into zero. "
         "Made: the operands were still finite."
     )
-    return _table("values", "Values", about, (5, -1), groups, len(rows))
+    columns = (
+        Column("op", "text", lambda row: row[1].op),
+        Column("phase", "text", lambda row: phases[row[0].op]),
+        Column("out", "dtypes", lambda row: _joined(row[1].outputs)),
+        Column("module", "text", lambda row: row[1].module, _short),
+        lines.columns(lambda row: listings.place(recording, row[1].place))[0],
+        Column("made infinite or NaN", "number", lambda row: row[0].made),
+        Column("held", "number", lambda row: row[0].bad),
+        Column("flushed to zero", "number", lambda row: row[0].flushed),
+        Column("peak", "figure", lambda row: row[0].peak, _figure),
+    )
+    return _table("values", "Values", about, (5, -1), listings.values(recording), columns)
 
 
 def _backward(recording: Recording) -> dict[str, Any]:
-    rows = listings.backward(recording)
-    groups = [
-        _group([("module", "text")], [_module(r.module or "(outside any module)") for r in rows]),
-        _group([("made in backward", "dtypes"), ("its parameters", "dtypes")], [(r.dtype, r.parameters) for r in rows]),
-        _numbers("calls", [r.count for r in rows]),
-    ]
-    return _table(
-        "backward",
-        "Backward",
-        "The floating dtypes that the backward ops of each module made, and those of its own parameters.",
-        (-1, 1),
-        groups,
-        len(rows),
+    about = "The floating dtypes that the backward ops of each module made, and those of its own parameters."
+    columns = (
+        Column("module", "text", lambda r: r.module or "(outside any module)", _short),
+        Column("made in backward", "dtypes", lambda r: r.dtype),
+        Column("its parameters", "dtypes", lambda r: r.parameters),
+        Column("calls", "number", lambda r: r.count),
     )
+    return _table("backward", "Backward", about, (-1, 1), listings.backward(recording), columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html.parser
 import json
@@ -297,7 +298,7 @@ def test_the_policy_admits_just_the_one_script(program):
     (script,) = [
         s
         for s, (_, a) in zip(read.scripts, [t for t in read.tags if t[0] == "script"])
-        if a.get("type") != "application/json"
+        if a.get("type") != "application/gzip"
     ]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in shown
@@ -314,7 +315,7 @@ def test_hostile_strings_change_nothing_of_the_structure(text):
     assert [set(a) - {"title"} for t, a in read.tags if t not in within] == [
         set(a) - {"title"} for t, a in plain.tags if t not in within
     ]
-    json.loads(next(s for s in read.scripts if s.startswith("[")))
+    json.loads(gzip.decompress(base64.b64decode(read.scripts[0])))
     shown.encode("utf-8")
     assert not re.search("[\x00\x1b\u202e\ud800-\udfff]", shown)
     assert len(shown.encode()) < 150 * KILO

@@ -15,23 +15,7 @@ from dtypetrace.tables.dtypes import FLOATING
 
 def decoded(table: dict) -> list[list]:
     """The rows as the page's script reads them."""
-    columns = []
-    for group in table["groups"]:
-        at, number = [], 0
-        for difference in group["at"]:
-            number += difference
-            at.append(number)
-        if "values" not in group:
-            columns.append(at)
-            continue
-        for index, values in enumerate(group["values"]):
-            if index == 0 and group["columns"][0][1] == "text":
-                texts, text = [], ""
-                for shared, rest in zip(values[::2], values[1::2]):
-                    text = text[:shared] + rest
-                    texts.append(text)
-                values = texts
-            columns.append([values[n] for n in at])
+    columns = [[c["values"][n] for n in c["at"]] if "values" in c else c["at"] for c in table["columns"]]
     return [list(row) for row in zip(*columns)]
 
 
@@ -55,7 +39,7 @@ def test_operators_are_those_of_the_census():
     recording, _ = recordings.many(700)
     table = next(t for t in page_tables.tables(recording, listings.ops(recording)) if t["id"] == "operators")
     rows = census.operators(recording)
-    labels = [label for g in table["groups"] for label, _ in g["columns"]]
+    labels = [c["label"] for c in table["columns"]]
     assert labels == ["op", "phase", "float32", "bfloat16", "float16", "others"]
     assert [tuple(row) for row in decoded(table)] == [(r.op, r.phase, r.f32, r.bf16, r.f16, r.other) for r in rows]
 
@@ -63,12 +47,9 @@ def test_operators_are_those_of_the_census():
 def test_entries_are_sorted_so_that_their_numbers_sort():
     recording, _ = recordings.many(4000)
     table = next(t for t in page_tables.tables(recording, listings.ops(recording)) if t["id"] == "ops")
-    (lines,) = [g for g in table["groups"] if g["columns"][0][0] == "your line"]
-    numbers = [int(re.search(r"\d+$", row[6])[0]) for row in decoded(table)]
-    at, number = {}, 0
-    for difference, line in zip(lines["at"], numbers):
-        number += difference
-        at[number] = line
+    (lines,) = [c for c in table["columns"] if c["label"] == "your line"]
+    at = {n: int(re.search(r"\d+$", lines["values"][n])[0]) for n in lines["at"]}
+    numbers = at.values()
     assert [line for _, line in sorted(at.items())] == sorted(set(numbers))
 
 

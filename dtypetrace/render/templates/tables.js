@@ -15,33 +15,12 @@ function family(name) {
   if (name === "bfloat16") return "bf16";
   return /^float\d/.test(name) ? "f" + name.match(/\d+/)[0] : "other";
 }
-function decoded(group) { // front coding: how many characters are shared with the entry before, then the rest
-  const coded = group.values[0], texts = [];
-  for (let i = 0, text = ""; i < coded.length; i += 2) texts.push((text = text.slice(0, coded[i]) + coded[i + 1]));
-  group.values[0] = texts;
-}
 class Table {
   constructor(spec) {
     this.name = spec.id;
     this.rows = spec.rows;
-    this.columns = [];
-    this.texts = [];
-    for (const group of spec.groups) {
-      for (let i = 1; i < group.at.length; i++) group.at[i] += group.at[i - 1]; // they come as differences
-      if (group.values && group.columns[0][1] === "text" && group.values.length) decoded(group);
-      group.columns.forEach(([label, kind], n) => {
-        const values = group.values ? group.values[n] : null;
-        let rank = null; // entries of a group are sorted by their first column
-        if (values && n > 0) {
-          rank = new Int32Array(values.length);
-          const order = [...new Set(values)].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
-          const place = new Map(order.map((value, index) => [value, index]));
-          values.forEach((value, index) => { rank[index] = place.get(value); });
-        }
-        this.columns.push({ label, kind, at: group.at, values, rank });
-      });
-      if (group.values) this.texts.push({ at: group.at, label: group.columns[0][0], texts: group.values[0].map((_, i) => group.values.map((v) => v[i]).join(" ").toLowerCase()) });
-    }
+    this.columns = spec.columns;
+    this.texts = spec.columns.filter(({ values }) => values).map(({ label, at, values }) => ({ at, label, texts: values.map((v) => String(v).toLowerCase()) }));
     [this.column, this.direction] = spec.sort;
     this.page = 0;
     this.build(one("#" + spec.id), spec);
@@ -95,7 +74,7 @@ class Table {
       const [, kind, name] = word.match(EXACT) || []; // just this one, nothing that is called alike
       const fits = {
         module: (entry) => entry === name || entry.startsWith(name + "."), // and what is in it
-        op: (entry) => entry === name || entry.startsWith(name + " "),
+        op: (entry) => entry === name,
         line: (entry) => entry === name,
       }[kind] || ((entry) => entry.includes(word));
       const asked = kind ? this.texts.filter(({ label }) => LABELS[kind].includes(label)) : this.texts;
@@ -110,8 +89,7 @@ class Table {
   sort() {
     const column = this.columns[this.column];
     if (column) {
-      const key = column.rank ? (row) => column.rank[column.at[row]] : (row) => column.at[row];
-      this.order.sort((a, b) => (key(a) - key(b)) * this.direction || a - b);
+      this.order.sort((a, b) => (column.at[a] - column.at[b]) * this.direction || a - b);
     }
     this.heads.forEach((head, index) => {
       if (index === this.column) head.setAttribute("aria-sort", this.direction > 0 ? "ascending" : "descending");
@@ -144,8 +122,10 @@ class Table {
     return make("td", { class: kind }, ...parts);
   }
 }
-function build() {
-  for (const spec of JSON.parse(one("#data").textContent)) tables[spec.id] = new Table(spec);
+async function build() { // the tables are compressed JSON, in base 64
+  const bytes = Uint8Array.from(atob(one("#data").textContent), (c) => c.charCodeAt(0));
+  const specs = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  for (const spec of specs) tables[spec.id] = new Table(spec);
   performance.mark("tables");
   if (/^#op-/.test(location.hash)) jumped();
   root.dataset.ready = "";

@@ -62,13 +62,15 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
     Keys: ``schema``; ``meta`` (torch, python, ops, steps); ``not_seen``, sentences; ``findings``, each with the
     fields of ``records.Finding`` by the same names (a flow's step has ``from`` for ``source``; a place is spelled
     out, its columns counted from 1); ``operators``, each with the fields of ``render.census.OperatorRow``;
-    ``modules``, each with ``name`` and ``calls``; ``work`` and ``not_judged``, see ``render.coverage``."""
+    ``compiled``, each with the fields of ``render.listings.CompiledRow``; ``modules``, each with ``name`` and
+    ``calls``; ``work`` and ``not_judged``, see ``render.coverage``."""
     from .render import census, coverage, listings
 
     with collected() as failed:
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
         operators = attempt("the operators", lambda: census.plain(recording), [])
         nothing: dict[str, Any] = {"work": {}, "not_judged": []}
+        compiled = attempt("the compiled code", lambda: to_plain(listings.compiled(recording)), [])
         covered = attempt("what was judged", lambda: coverage.plain(recording), nothing)
     return {
         "schema": SCHEMA,
@@ -76,6 +78,7 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
         "not_seen": [*recording.not_seen, *failed],
         "findings": [f for f in plain if f is not None],
         "operators": operators,
+        "compiled": compiled,
         **covered,
         "modules": [{"name": name, "calls": calls} for name, calls in listings.module_calls(recording).items()],
     }

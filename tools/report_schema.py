@@ -19,6 +19,7 @@ from typing import Any
 from dtypetrace.records import SCHEMA, Finding, FlowStep, NotJudged, Origin, Place
 from dtypetrace.records.plain import _NOT_IN_JSON
 from dtypetrace.render.census import OperatorRow
+from dtypetrace.render.listings import CompiledRow
 from dtypetrace.tables.codes import TITLES
 
 FILE = Path(__file__).resolve().parents[1] / "dtypetrace" / "tables" / "report.schema.json"
@@ -75,6 +76,7 @@ def schema() -> _Schema:
             "items": made.of(NotJudged),
             "description": "What the findings cannot speak of, and why.",
         },
+        "compiled": {"type": "array", "items": made.of(CompiledRow), "description": "What compiled code made of it."},
         "modules": {
             "type": "array",
             "description": "How often the program called each module's forward; a checkpoint's recompute is no call.",

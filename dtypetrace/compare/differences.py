@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import Finding, Input, Origin, Place, Recording
+from ..rules.compiled_flow import Flow, Line
 from ..tables.dtypes import FLOATING
 from ..tables.operators import name_of
 from . import alignment, patterns
@@ -80,6 +81,17 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """What compiled code makes otherwise of a call that both programs have: by aspect, both dtypes."""
+
+    op: str
+    module: str
+    phase: str
+    places: tuple[Place, Place]
+    changed: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """All that differs between two recordings. ``differences`` is in the order of the run."""
 
@@ -92,11 +104,13 @@ class Comparison:
     """Parameters that only one of the runs has, as patterns."""
     apart: tuple[tuple[Apart, ...], tuple[Apart, ...]] = ((), ())
     """What ran in one of the runs only and has nothing to do with the rest of it."""
+    compiled: tuple[Compiled, ...] = ()
+    """What compiled code makes otherwise."""
 
     @property
     def same(self) -> bool:
         """Whether nothing differs in dtype, and neither run has findings of its own."""
-        return not (self.differences or any(self.findings) or any(self.only))
+        return not (self.differences or any(self.findings) or any(self.only) or self.compiled)
 
 
 _PHASES = ("forward", "recompute", "optimizer", "other", "")
@@ -130,6 +144,7 @@ def compare(
         (_without(found[0], found[1], roots), _without(found[1], found[0], roots[::-1])),
         _only(pair, roots),
         _apart(pair, found_ops.apart),
+        tuple(_compiled(pair)),
     )
 
 
@@ -291,6 +306,36 @@ def _autocast(recording: Recording) -> str:
 
 def _scaler(recording: Recording) -> str:
     return "on" if graph.has_scaler(recording) else "off"
+
+
+_ASPECTS = {"computes": "computes in", "kernel": "is handed on in", "saved": "is saved in", "memory": "is written in"}
+"""The fields of ``compiled_flow.Line`` that are compared, as they are told; what a line says is no doing of the
+compiler's."""
+
+
+def _compiled(pair: Pair) -> Iterator[Compiled]:
+    """Calls that the compiled code of both runs has, aligned by function, module and name: its policy, such as which
+    casts it leaves out, may differ between versions."""
+    one, other = (_compiled_lines(r) for r in pair)
+    for key, a in one.items():
+        b = other.get(key)
+        if b is None or a.says != b.says:
+            continue
+        changed = [(told, getattr(a, name), getattr(b, name)) for name, told in _ASPECTS.items()]
+        if changed := [(told, x or "none", y or "none") for told, x, y in changed if x != y]:
+            places = graph.place_of(pair[0], a.place), graph.place_of(pair[1], b.place)
+            yield Compiled(a.op, a.module, a.phase, places, tuple(changed))
+
+
+def _compiled_lines(recording: Recording) -> dict[tuple[str, str, str, str, int], Line]:
+    found: dict[tuple[str, str, str, str, int], Line] = {}
+    for region in recording.regions:
+        for line in Flow(region).lines():
+            number = 0
+            while (key := (region.name, line.module, line.op, line.phase, number)) in found:
+                number += 1
+            found[key] = line
+    return found
 
 
 def _without(own: tuple[Finding, ...], others: tuple[Finding, ...], roots: tuple[str, str]) -> tuple[Finding, ...]:

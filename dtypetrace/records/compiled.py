@@ -26,6 +26,8 @@ class Step:
     """The operator in it that eager refuses for its dtypes, empty for none."""
     given: tuple[str, ...] = ()
     """The dtypes of the tensors that were given to the operator that eager refuses."""
+    real: str = ""
+    """The dtype that the kernel of a custom operator gave when it ran, empty for other operators."""
     computed: str = ""
     """The dtype in which the compiler's decomposition of it ends, empty where that is not known."""
 

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 
 from .. import graph
-from ..compare.differences import Apart, Comparison, DtypeDifference, Replaced, Side, UnmatchedOp
+from ..compare.differences import Apart, Comparison, Compiled, DtypeDifference, Replaced, Side, UnmatchedOp
 from ..records import Finding, Place
 from ..tables.dtypes import DTYPES
 from ..terminal import seen
@@ -39,8 +39,10 @@ def block(number: int, difference: DtypeDifference | Replaced) -> list[str]:
 
 
 def rest(comparison: Comparison) -> list[str]:
-    """The lines below the differences: parameters and findings of one run only, and the summary."""
+    """The lines below the differences: what compiled code does otherwise, parameters and findings of one run only, and
+    the summary."""
     lines = []
+    lines += [_compiled(c) for c in comparison.compiled[:_MOST]]
     for label, names in zip("ab", comparison.only):
         lines += [f"only in {label}: {_some(names)}"] if names else []
     for label, findings in zip("ab", comparison.findings):
@@ -48,6 +50,12 @@ def rest(comparison: Comparison) -> list[str]:
     for label, apart in zip("ab", comparison.apart):
         lines += [_apart(label, apart)] if apart else []
     return [*lines, _summary(comparison)]
+
+
+def _compiled(change: Compiled) -> str:
+    where = f" in {change.module}" if change.module else ""
+    told = "; ".join(f"{what} {a} in a, {b} in b" for what, a, b in change.changed)
+    return f"compiled {change.op}{where} ({change.phase})  {_places(change.places)}: {told}"
 
 
 def _change(number: int, change: DtypeDifference) -> list[str]:
@@ -142,7 +150,7 @@ def _apart(label: str, apart: Sequence[Apart]) -> str:
 def _summary(comparison: Comparison) -> str:
     if comparison.same:
         return "dtypetrace diff: no dtype differs"
-    count = len(comparison.differences)
+    count = len(comparison.differences) + len(comparison.compiled)
     return f"dtypetrace diff: {f'{count} differences, in the order of the ops' if count > 1 else '1 difference'}"
 
 

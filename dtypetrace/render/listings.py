@@ -209,6 +209,37 @@ def values(recording: Recording) -> list[tuple[Value, Op]]:
     return [(v, recording.ops[v.op]) for v in recording.values if v.made or v.bad or v.flushed or v.vanished]
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledRow:
+    """What compiled code makes of one call of the program. Dtypes are empty where there is none."""
+
+    region: str
+    """The function that was compiled."""
+    op: str
+    module: str
+    phase: str
+    file: str
+    line: int
+    says: str
+    """The dtype by the program's own meaning; forward only."""
+    computes: str
+    """That of the compiled graph."""
+    kernel: str
+    """That in which its kernel hands it on."""
+    saved: str
+    """That in which it is kept for the backward pass."""
+    memory: str
+    """That in which it is written to memory."""
+
+
+def compiled(recording: Recording) -> list[CompiledRow]:
+    """Each call of the program in each compiled region, forward and backward."""
+    from ..rules.compiled_flow import Flow  # rules are not loaded for a run without compiled code
+
+    rows = ((region, made) for region in recording.regions for made in Flow(region).lines())
+    return [CompiledRow(r.name, *made[:3], *user_line(place(recording, made.place)), *made[4:]) for r, made in rows]
+
+
 def user_line(where: Place) -> tuple[str, int]:
     """File and line of the user's own innermost frame; of the innermost frame where none is the user's."""
     frame = where.user_frame

@@ -48,8 +48,8 @@ class Column:
 
 
 def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[str, Any]]:
-    """Operators by dtype, cast ledger, gradients, values, backward by module, all ops; a table without rows is left
-    out."""
+    """Operators by dtype, cast ledger, gradients, values, backward by module, compiled code, all ops; a table without
+    rows is left out."""
     lines = _Lines()
     rows = [r if r.phase == shown else replace(r, phase=shown) for r, shown in zip(rows, listings.phases(rows))]
     makers: dict[str, Callable[[], dict[str, Any]]] = {
@@ -58,6 +58,7 @@ def tables(recording: Recording, rows: Sequence[listings.OpRow]) -> list[dict[st
         "gradients": lambda: _gradients(recording),
         "values": lambda: _values(recording, lines),
         "backward": lambda: _backward(recording),
+        "compiled": lambda: _compiled(recording, lines),
         "ops": lambda: _ops(rows, lines),
     }
     made = [attempt(f"the table of {name}", make, {"rows": 0}) for name, make in makers.items()]
@@ -90,12 +91,12 @@ class _Lines:
         known = self._known.get(id(place))
         if known is None:
             user, inner = place.user_frame, place.stack[0] if place.stack else None
-            below = (self._file(inner.file), inner.line) if inner is not None and inner is not user else ("", 0)
-            own = (self._file(user.file), user.line) if user is not None else ("", 0)
+            below = (self.file(inner.file), inner.line) if inner is not None and inner is not user else ("", 0)
+            own = (self.file(user.file), user.line) if user is not None else ("", 0)
             known = self._known[id(place)] = own, below
         return known
 
-    def _file(self, file: str) -> str:
+    def file(self, file: str) -> str:
         known = self._files.get(file)
         if known is None:
             known = self._files[file] = _short(wording.relative(file).replace(os.sep, "/"))
@@ -233,3 +234,23 @@ def _backward(recording: Recording) -> dict[str, Any]:
         Column("calls", "number", lambda r: r.count),
     )
     return _table("backward", "Backward", about, (-1, 1), listings.backward(recording), columns)
+
+
+def _compiled(recording: Recording, lines: _Lines) -> dict[str, Any]:
+    about = (
+        "What compiled code makes of each call: the dtype that your line says, that of the graph, that in which "
+        "its kernel hands it on, in which it is saved for the backward pass, and in which it is written to memory."
+    )
+    columns = (
+        Column("compiled function", "text", lambda r: r.region),
+        _OP,
+        _PHASE,
+        _MODULE,
+        Column("your line", "text", lambda r: (lines.file(r.file), r.line), _line),
+        Column("says", "dtypes", lambda r: r.says),
+        Column("computes", "dtypes", lambda r: r.computes),
+        Column("in the kernel", "dtypes", lambda r: r.kernel),
+        Column("saved", "dtypes", lambda r: r.saved, optional=True),
+        Column("written", "dtypes", lambda r: r.memory),
+    )
+    return _table("compiled", "Compiled code", about, (-1, 1), listings.compiled(recording), columns)

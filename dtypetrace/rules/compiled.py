@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from .. import graph
 from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
@@ -183,14 +182,8 @@ class _Judged:
 
     def _step(self, at: At) -> Step | None:
         """The program's call that a node belongs to; for a backward node that of its forward node."""
-        node = self.flow.node(at)
-        number = node.step if node.step >= 0 else self._by_seq.get(node.seq, -1)
+        number = self.flow.step(at)
         return self.region.steps[number] if number >= 0 else None
-
-    @cached_property
-    def _by_seq(self) -> dict[int, int]:
-        nodes = (n for g in self.region.graphs for n in g.nodes if n.step >= 0 and n.seq >= 0)
-        return {n.seq: n.step for n in nodes}
 
     def _name(self, at: At) -> str:
         step = self._step(at)

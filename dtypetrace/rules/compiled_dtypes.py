@@ -18,6 +18,7 @@ from .run_facts import Run
 def find(run: Run, region: Region) -> Iterator[Finding]:
     yield from _accepted(run, region)
     yield from _other(run, region)
+    yield from _fake_kernels(run, region)
     yield from _without_autocast(run, region)
 
 
@@ -56,6 +57,27 @@ def _other(run: Run, region: Region) -> Iterator[Finding]:
             flow=(FlowStep(place, step.op, step.module, step.dtype, computed, "value", said=said),),
             fix=Fix("cast", place, (), False, f"cast the operands of {name} to {step.dtype} before it"),
             title=f"compiled {name} gives {computed} where eager gives {step.dtype}",
+        )
+
+
+def _fake_kernels(run: Run, region: Region) -> Iterator[Finding]:
+    """Custom operators whose fake kernel says another dtype than the real one gives: the compiler believes the fake
+    one, and what follows reads the bits of the wrong dtype."""
+    for step in region.steps:
+        if not step.real or not step.dtype or step.real == step.dtype:
+            continue
+        place, name = graph.place_of(run.recording, step.place), quoted(step.op)
+        said = f"its fake kernel says {step.dtype}, its real one gives {step.real}"
+        change = f"let the fake kernel of {name} (register_fake) return {step.real}, as its real one does"
+        yield silent_finding(
+            "DT207",
+            "fake-kernel",
+            Call(place, "forward", step.op, None, step.module),
+            severity="warning",
+            operands=(_operand(0, f"result of {step.op}", step.real, step.op, place),),
+            flow=(FlowStep(place, step.op, step.module, step.real, step.dtype, "value", said=said),),
+            fix=Fix("cast", place, (), False, change),
+            title=f"compiled code takes the {step.real} result of {name} for {step.dtype}",
         )
 
 

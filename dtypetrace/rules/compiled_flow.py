@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from ..records.compiled import Graph, Node, Region
-from ..tables.dtypes import HALF
+from ..records.compiled import Node, Region
+from ..tables.dtypes import HALF, REAL
 from ..tables.operators import tagged
 
 
@@ -16,6 +16,25 @@ class At(NamedTuple):
 
     graph: int
     node: int
+
+
+class Line(NamedTuple):
+    """What compiled code makes of one call of the program. Dtypes are empty where there is none."""
+
+    op: str
+    module: str
+    phase: str
+    place: int
+    says: str
+    """By the program's own meaning; forward only."""
+    computes: str
+    """In the compiled graph."""
+    kernel: str
+    """In which its kernel hands it on."""
+    saved: str
+    """In which it is kept for the backward pass."""
+    memory: str
+    """In which it is written to memory."""
 
 
 class Flow:
@@ -94,9 +113,28 @@ class Flow:
         node = self.node(at)
         return bool(node.memory or node.ends)
 
-    def place(self, at: At) -> int:
-        return self.node(at).place
+    # ------------------------------------------------------------ the program's calls
 
-    @property
-    def forward(self) -> Graph | None:
-        return next((g for g in self.region.graphs if g.phase != "backward"), None)
+    def step(self, at: At) -> int:
+        """Number of the program's call that a node belongs to, for a backward node that of its forward node; -1 where
+        that is not known."""
+        node = self.node(at)
+        return node.step if node.step >= 0 else self._by_seq.get(node.seq, -1)
+
+    @cached_property
+    def _by_seq(self) -> dict[int, int]:
+        return {n.seq: n.step for _, _, n in self._all() if n.step >= 0 and n.seq >= 0}
+
+    def lines(self) -> list[Line]:
+        """What became of each call of the program, forward and backward: its last floating result there."""
+        last = {(at.graph, self.step(at)): at for at in self if self.node(at).dtype in REAL and self.step(at) >= 0}
+        early = {kept for at in self for _, kept in self.unrounded(at)}
+        found = []
+        for (graph, step), at in last.items():
+            node, said = self.node(at), self.region.steps[step]
+            kept = "float32" if at in early and node.dtype in HALF else node.dtype
+            saved = node.dtype if "saved" in node.ends else ""
+            phase = self.region.graphs[graph].phase
+            says = said.dtype if phase == "forward" else ""
+            found.append(Line(said.op, said.module, phase, said.place, says, node.dtype, kept, saved, node.memory))
+        return found

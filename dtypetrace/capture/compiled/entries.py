@@ -54,10 +54,18 @@ def _steps(captured: Captured, place_of: PlaceOf) -> tuple[tuple[Step, ...], dic
                 place_of(node.stack),
                 _module(node.module),
                 op in NAMED_CASTS,
+                real=_real(node, captured),
                 computed=last.get(node.name, ""),
             )
         )
     return tuple(steps), numbers
+
+
+def _real(node: Called, captured: Captured) -> str:
+    """What the kernel of a custom operator gives, as far as it ran with operands of these dtypes."""
+    call = captured.real.get(node.op)
+    dtypes = {n.name: n.dtype for n in captured.nodes if n.name in node.inputs} if call is not None else {}
+    return call.made if call is not None and {*call.given} == {*filter(None, dtypes.values())} else ""
 
 
 def _module(path: str) -> str:

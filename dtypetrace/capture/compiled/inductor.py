@@ -165,6 +165,47 @@ def ends(graph: Any) -> dict[str, set[str]]:
     return found
 
 
+# ---------------------------------------------------------------- custom operators
+
+
+_TORCHS = frozenset({"aten", "prims", "prim", "inductor", "quantized", "profiler", "rngprims", "debugprims"})
+
+
+class RealCall:
+    """Stands for an operator's own function until it has run once with numbers, and notes the dtype that it gave.
+
+    Torch takes an operator's hash from that function.
+    """
+
+    given: tuple[str, ...] = ()
+    made = ""
+
+    def __init__(self, op: Any) -> None:
+        self.op, self.original = op, op._op
+        op._op = self
+
+    def __hash__(self) -> int:
+        return hash(self.original)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self.original(*args, **kwargs)
+        if type(made) is torch.Tensor or isinstance(made, (tuple, list)) and made and type(made[0]) is torch.Tensor:
+            self.given = tuple(d for a in (*args, *kwargs.values()) if (d := dtype_of(a)))
+            self.made = dtype_of(made)
+            self.remove()
+        return made
+
+    def remove(self) -> None:
+        if self.op._op is self:
+            self.op._op = self.original
+
+
+def custom_operators(graph: Any) -> set[Any]:
+    """The operators that a captured graph calls and that are not torch's own."""
+    targets = (n.target for n in graph.nodes if n.op == "call_function")
+    return {t for t in targets if isinstance(t, torch._ops.OpOverload) and t.namespace not in _TORCHS}
+
+
 # ---------------------------------------------------------------- kernels
 
 

@@ -48,6 +48,8 @@ class Captured:
     """The captured graph, to work the rest out again."""
     given: Mapping[str, Ref] = field(default_factory=dict)
     """The program's tensors that came into it, by the names of their nodes."""
+    real: dict[str, inductor.RealCall] = field(default_factory=dict)
+    """The custom operators that it calls."""
     call: int = -1
     """The op that stands for the call in which it was captured."""
     number: int = -1
@@ -117,6 +119,7 @@ class _Here(threading.local):
 
 _here = _Here()
 _by_number: dict[int, Captured] = {}
+_real: list[inductor.RealCall] = []
 
 
 def _settle() -> None:
@@ -126,6 +129,8 @@ def _settle() -> None:
     if not _open:
         while _installed:
             _installed.pop()()
+        while _real:
+            _real.pop().remove()
         _by_number.clear()
 
 
@@ -183,10 +188,22 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _here.region = outer
             if region is not None:
+                with kept_going("custom operators"):
+                    _note_real(model, region)
                 for ledger in ledgers:
                     ledger.add(region)
 
     return __call__
+
+
+def _note_real(model: Any, region: Captured) -> None:
+    """From now on, notes what the custom operators of a captured graph give."""
+    known = {call.op: call for call in _real}
+    for op in inductor.custom_operators(model.graph) if _here.again is None else ():
+        if op not in known:
+            known[op] = inductor.RealCall(op)
+            _real.append(known[op])
+        region.real[str(op)] = known[op]
 
 
 def _region_of(number: int | None) -> Captured | None:

@@ -172,7 +172,7 @@ def html(r: Retraining) -> str:
     for row in rows(r):
         more = f"<br><small>and {row.more} more like it</small>" if row.more else ""
         # a long name is broken, so that the table is no wider than the cell
-        style = "text-align:left;overflow-wrap:anywhere;min-width:9em"
+        style = "text-align:left;overflow-wrap:anywhere;min-width:7em"
         first = f'<td rowspan="2" style="{style}">{escape(row.name)}{more}</td>'
         for run in row.runs:
             cells = "".join(f"<td>{escape(cell)}</td>" for cell in (run.label, run.dtype, run.verdict, *run.numbers))

@@ -1,21 +1,17 @@
 """Integers that lose their values: arithmetic that wraps, fractions that a write cuts off, casts after which different
-numbers are equal. The same for times and other float64 numbers, factors close to 1 that a cast makes 1, and integers so
-large that float32 does not hold the digits that a remainder or a wave needs.
+numbers are equal. The same for times and other float64 numbers.
 
-Each is measured on a sample of one call: the same arithmetic in int64, the same write in floating point, neighbours of
-the sorted numbers before and after the cast. Numbers that Python or NumPy hands to a new tensor are cast, too. Nothing
-is read on the host. Integers of 64 bits may wrap on purpose, as in a hash, so only arithmetic of smaller ones is looked
-at.
+Each call is compared with the same call in a wider dtype: arithmetic in int64, a write in floating point, neighbours of
+the sorted numbers before and after a cast. Numbers that Python or NumPy hands to a new tensor are cast, too. Nothing is
+read on the host. Integers of 64 bits may wrap on purpose, as in a hash: only arithmetic of smaller ones is compared.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
-from .calls import HALVES
 from .updates import sample
 
 Tensor = torch.Tensor
@@ -25,140 +21,94 @@ _SMALL = frozenset({torch.uint8, torch.int8, torch.int16})
 _WRAPPING = _SMALL | {torch.int32}
 _LARGE = frozenset({torch.int32, torch.int64})
 """Integers beyond those that float32 holds."""
-_ADDS = {
-    _aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add_.Tensor: 1, _aten.sub_.Tensor: -1, _aten.rsub.Scalar: -1,
+_POWERS = frozenset({_aten.pow.Tensor_Scalar})
+_ELEMENTWISE = _POWERS | {
+    _aten.add.Tensor, _aten.sub.Tensor, _aten.rsub.Scalar, _aten.mul.Tensor, _aten.add_.Tensor, _aten.sub_.Tensor,
 }  # fmt: skip
-_POWERS = frozenset({_aten.mul.Tensor, _aten.pow.Tensor_Scalar})
 _BY_INDEX = frozenset({_aten.index_add_.default, _aten.scatter_add_.default, _aten.index_put_.default})
+_ADDING = _BY_INDEX | {_aten.add_.Tensor, _aten.sub_.Tensor}
+"""In place: they add to what was there before."""
 _TOTALS = frozenset(
     {_aten.sum.default, _aten.sum.dim_IntList, _aten.cumsum.default, _aten.prod.default, _aten.prod.dim_int}
 )
 _PRODUCTS = frozenset({_aten.mm.default, _aten.bmm.default, _aten.mv.default, _aten.dot.default})
-_REMAINDERS = frozenset({_aten.remainder.Scalar, _aten.remainder.Tensor, _aten.fmod.Scalar, _aten.fmod.Tensor})
-_WAVES = frozenset({_aten.sin.default, _aten.cos.default})
-_PERIODIC = _REMAINDERS | _WAVES
 _CASTS = frozenset({_aten._to_copy.default, _aten.copy_.default})
-_ARITHMETIC_IDS = frozenset(map(id, (*_ADDS, *_POWERS, *_BY_INDEX, *_TOTALS, *_PRODUCTS)))
+_ARITHMETIC_IDS = frozenset(map(id, _ELEMENTWISE | _TOTALS | _PRODUCTS | _ADDING))
 """By id: hashing an operator runs Python code."""
-_CAST_IDS, _PERIODIC_IDS = frozenset(map(id, _CASTS)), frozenset(map(id, _PERIODIC))
+_CAST_IDS = frozenset(map(id, _CASTS))
 CALLS, EVERY, LATEST = 48, 16, 16_000
 """The first calls of one op that are measured, the share of later ones, and the last."""
-_SUMMED = 1 << 18
-"""Integers of the longest sum that is measured: it is computed as a whole."""
+_LONGEST = 1 << 18
+"""Integers of the longest operand of a call that cannot be made on a sample."""
 _MULTIPLIED = 1 << 22
 """Multiplications of the largest matrix product that is measured."""
-
-
-def concerns(func: Any, out: Tensor) -> bool:
-    """Whether a call may lose integers: arithmetic of small ones, a cast, or the reduction of large ones to a period.
-    Asked for every call that is measured."""
-    known = id(func)
-    if known in _CAST_IDS:
-        return True
-    return known in _ARITHMETIC_IDS and out.dtype in _WRAPPING or known in _PERIODIC_IDS and out.dtype is torch.float32
-
-
-def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
-    """How many sampled numbers a call had to keep, and how many of those it did not; None where it can lose none."""
-    if func in _PERIODIC and out.dtype is torch.float32:
-        return _too_far(func, args)
-    if func not in _CASTS:
-        return _wrapped(func, args, kwargs, out) if out.dtype in _WRAPPING else None
-    source = args[1] if func is _aten.copy_.default else args[0]
-    if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
-        return None
-    if out.dtype.is_floating_point:
-        return _rounded(source, out)
-    if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
-        return None
-    numbers = sample(source.detach())
-    if out.dtype in _LARGE and func is not _aten.copy_.default:
-        return _coarse(numbers) if source.dtype in _FINEST else None
-    if func is _aten.copy_.default:  # a cast cuts off fractions as it was asked to
-        known = torch.isfinite(numbers) & (numbers != 0)
-        return known.sum(), (known & (numbers.trunc() != numbers)).sum()
-    return _outside(numbers, out.dtype) if out.dtype in _SMALL else None
-
-
-def takes(out: Tensor) -> bool:
-    """Whether numbers that Python or NumPy hands to a tensor may be lost, and are few enough to be read a second
-    time."""
-    return out.numel() <= _HANDED and (out.dtype in HALVES or out.dtype is torch.float32)
-
-
-def handed(data: Any, out: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The same for numbers of Python's or NumPy's from which a call made a tensor."""
-    if isinstance(data, torch.Tensor) or getattr(data, "nbytes", 8 * out.numel()) < 8 * out.numel():
-        return None  # no wider than what it became
-    source = torch.tensor(data, dtype=torch.float64, device=out.device)
-    return _rounded(source, out) if source.shape == out.shape else None
-
-
+_HIGHEST = 3
+"""A power of a 16-bit integer that int64 holds."""
 _HANDED = 1 << 14
 """Numbers of the longest list that is read a second time."""
-
-
-def _rounded(source: Tensor, out: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Numbers that a cast to another floating dtype made equal, or made 1."""
-    if out.dtype in HALVES:
-        return _ones(source, out) if source.dtype in _WIDE and out.numel() <= _FACTORS else None
-    if out.dtype is torch.float32 and (source.dtype in _LARGE or source.dtype is torch.float64):
-        return _merged(source)
-    return None
-
-
-def _outside(numbers: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Floating numbers beyond the range of the integers to which they are cast."""
-    limits, known, whole = torch.iinfo(dtype), torch.isfinite(numbers), numbers.double().trunc()
-    return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
-
-
-_WIDE = frozenset({torch.float32, torch.float64})
-_FACTORS = 4096
-"""Elements of the largest tensor of factors: activations of that size are not looked at."""
-
-
-def _ones(source: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers that are not 1, and how many of them a cast made 1."""
-    before, after = sample(source.detach()), sample(out.detach())
-    other = torch.isfinite(before) & (before != 1)
-    return other.sum(), (other & (after == 1)).sum()
-
-
 _FINEST = {torch.float32: 2.0**24, torch.float16: 2.0**11, torch.bfloat16: 2.0**8}
 """From here on a dtype holds only every second integer."""
-
-
-def _coarse(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Floating numbers that are cast to integers, and those so large that not every integer could be one of them."""
-    known = torch.isfinite(numbers)
-    return known.sum(), (known & (numbers.abs() > _FINEST[numbers.dtype])).sum()
-
-
-_PERIOD = 2.0**5
-"""A period that has fewer different numbers than this has lost its shape."""
-
-
-def _too_far(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
-    """Numbers of which a period is taken, and how many are integers whose neighbours in float32 are a good part of it
-    away."""
-    if not isinstance(args[0], Tensor) or args[0].dtype is not torch.float32:
-        return None
-    numbers = sample(args[0].detach()).abs()
-    known = torch.isfinite(numbers)
-    period = 2 * math.pi if func in _WAVES else args[1]
-    period = period.abs().max() if isinstance(period, Tensor) else abs(period)
-    apart = numbers * torch.finfo(torch.float32).eps
-    return known.sum(), (known & (numbers > _FINEST[torch.float32]) & (apart * _PERIOD > period)).sum()
-
-
 _COLUMNS = 8
 """Columns of the widest table whose columns are looked at one by one."""
 _NOISE = 2.0**-44
 """Relative distance of two float64 numbers that may differ by rounding only."""
 
+Counts = tuple[Tensor, Tensor]
+"""How many sampled numbers a call had to keep, and how many of those it did not."""
 
-def _merged(numbers: Tensor) -> tuple[Tensor, Tensor]:
+
+def concerns(func: Any, out: Tensor) -> bool:
+    """Whether a call may lose integers: arithmetic of small ones, or a cast. Asked for every call that is measured."""
+    return id(func) in _CAST_IDS or id(func) in _ARITHMETIC_IDS and out.dtype in _WRAPPING
+
+
+def measured(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
+    """What a call did to integers; None where it can lose none."""
+    if func not in _CASTS:
+        return _wrapped(func, args, kwargs, out)
+    source = args[1] if func is _aten.copy_.default else args[0]
+    if not isinstance(source, Tensor) or source.shape != out.shape or source.dtype is out.dtype:
+        return None
+    if out.dtype.is_floating_point:
+        return _merged(source) if out.dtype is torch.float32 and _is_fine(source.dtype) else None
+    if not source.dtype.is_floating_point or out.dtype.is_complex or out.dtype is torch.bool:
+        return None
+    numbers = sample(source.detach())
+    known = torch.isfinite(numbers)
+    if func is _aten.copy_.default:  # a cast cuts off fractions as it was asked to
+        known = known & (numbers != 0)
+        return known.sum(), (known & (numbers.trunc() != numbers)).sum()
+    if out.dtype in _LARGE:
+        return (
+            (known.sum(), (known & (numbers.abs() > finest)).sum()) if (finest := _FINEST.get(source.dtype)) else None
+        )
+    limits, whole = torch.iinfo(out.dtype), numbers.double().trunc()
+    return known.sum(), (known & ((whole < limits.min) | (whole > limits.max))).sum()
+
+
+def takes(out: Tensor) -> bool:
+    """Whether numbers that Python or NumPy hands to a tensor may be lost, and are few enough to be read a second
+    time."""
+    return out.numel() <= _HANDED and out.dtype is torch.float32
+
+
+def handed(data: Any, out: Tensor) -> Counts | None:
+    """The same for numbers of Python's or NumPy's from which a call made a tensor."""
+    if isinstance(data, torch.Tensor) or getattr(data, "nbytes", 8 * out.numel()) < 8 * out.numel():
+        return None  # no wider than what it became
+    source = torch.tensor(data, dtype=torch.float64, device=out.device)
+    return _merged(source) if source.shape == out.shape else None
+
+
+def _is_fine(dtype: torch.dtype) -> bool:
+    """Whether a dtype has numbers that are equal in float32."""
+    return dtype in _LARGE or dtype is torch.float64
+
+
+# ---------------------------------------------------------------- casts
+
+
+def _merged(numbers: Tensor) -> Counts:
     """Different numbers, and how many of them are equal to their neighbour in float32: whole numbers to the next
     smaller one, others to the one before, in a table those of the same column. Among many measurements some lie close
     together by chance."""
@@ -176,7 +126,7 @@ def _merged(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return ordered[0] + others[0], ordered[1] + others[1]
 
 
-def _equal(numbers: Tensor) -> tuple[Tensor, Tensor]:
+def _equal(numbers: Tensor) -> Counts:
     """Neighbours that differ, and how many of them are equal in float32; NaN differs from nothing."""
     first, second = numbers[:-1], numbers[1:]
     apart = first != second
@@ -187,83 +137,53 @@ def _equal(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return apart.sum(), (apart & (cast[1:] == cast[:-1])).sum()
 
 
-def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Integer results that differ from the same arithmetic in int64."""
-    if func in _BY_INDEX or func in _TOTALS:
-        return _summed(func, args, kwargs, out)
-    if func in _PRODUCTS:
-        return _multiplied(args, out)
-    operands = [_wide(a, out) for a in args[:2]]
-    if len(operands) != 2 or operands[0] is None or operands[1] is None:
+# ---------------------------------------------------------------- arithmetic
+
+
+def _wrapped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Counts | None:
+    """Integer results that differ from those of the same call in int64."""
+    given = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    if any(t.dtype.is_floating_point or t.dtype.is_complex for t in given):
         return None
-    (first, second), made = operands, sample(out).long()
-    if func in _ADDS:
-        scale = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
-        if type(scale) is not int:
-            return None
-        change = second * (_ADDS[func] * scale)
-        if func is _aten.rsub.Scalar:  # the second number less the first
-            first, change = second, -first * scale
-        elif func in (_aten.add_.Tensor, _aten.sub_.Tensor):
-            if isinstance(args[1], Tensor) and args[1].untyped_storage()._cdata == out.untyped_storage()._cdata:
-                return None  # it was changed too
-            first = (made - change).to(out.dtype).long()  # what was there before the call
-        true = first + change
-    elif func is _aten.mul.Tensor:
-        true = first * second
+    if func in _ELEMENTWISE:
+        made, take = sample(out), lambda value: _sampled(value, out)
+    elif any(t.numel() > _LONGEST for t in (*given, out)):
+        return None
     else:
-        if type(args[1]) is not int or not 0 <= args[1] <= _HIGHEST:
+        made, take = out, _wide
+    if func in _POWERS and not 0 <= args[1] <= _HIGHEST:
+        return None
+    if func in _PRODUCTS and out.numel() * args[0].shape[-1] > _MULTIPLIED:
+        return None
+
+    wide = {name: torch.int64 if name == "dtype" else value for name, value in kwargs.items()}
+    if func in _ADDING:
+        if not _adds(func, args, kwargs, out):
             return None
-        true = first**second
+        change = func(torch.zeros_like(made, dtype=torch.int64), *map(take, args[1:]), **wide)
+        true = (made - change).to(out.dtype).long() + change  # what was there before the call, and its change
+    else:
+        true = func(*map(take, args), **wide)
     wrapped = (true != made).sum()
     return torch.full_like(wrapped, made.numel()), wrapped
 
 
-def _multiplied(args: tuple[Any, ...], out: Tensor) -> tuple[Tensor, Tensor] | None:
-    """A matrix product that differs from the same one in float64, which holds integers up to 2**53."""
-    if out.numel() * args[0].shape[-1] > _MULTIPLIED:
-        return None
-    wrapped = (torch.matmul(args[0].double(), args[1].double()) != out.double()).sum()
-    return torch.full_like(wrapped, out.numel()), wrapped
-
-
-def _summed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Sums and products of many integers that differ from the same ones in int64."""
-    given = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-    if any(t.numel() > _SUMMED or t.dtype.is_floating_point for t in (*given, out)):
-        return None
-    if func in _TOTALS:
-        true = func(args[0].long(), *args[1:], **{k: v for k, v in kwargs.items() if k != "dtype"})
-    else:
-        change = _added(func, args, kwargs, out)
-        if change is None:
-            return None
-        true = (out - change).to(out.dtype).long() + change  # what was there before the call, and what it added
-    wrapped = (true != out).sum()
-    return torch.full_like(wrapped, out.numel()), wrapped
-
-
-def _added(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor | None:
-    """What a write by index adds to each number, in int64; None where it adds nothing."""
-    none = torch.zeros(out.shape, dtype=torch.int64, device=out.device)
+def _adds(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> bool:
+    """Whether a call adds to each number something that it did not change itself."""
+    if any(isinstance(a, Tensor) and a.untyped_storage()._cdata == out.untyped_storage()._cdata for a in args[1:]):
+        return False
     if func is not _aten.index_put_.default:
-        dim, index, source = args[1:4]
-        return func(none, dim, index, source.long()) * kwargs.get("alpha", 1)
-    adds = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
-    masks = any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])  # counted on the host
-    return func(none, args[1], args[2].long(), True) if adds and not masks else None
+        return True
+    accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    return accumulates and all(i is None or i.dtype.itemsize > 1 for i in args[1])  # a mask is counted on the host
 
 
-_HIGHEST = 3
-"""A power of a 16-bit integer that int64 holds."""
+def _wide(value: Any) -> Any:
+    return value.long() if isinstance(value, Tensor) else value
 
 
-def _wide(value: Any, out: Tensor) -> Any:
-    """An operand in int64, sampled as the result is; None where it is no integer."""
-    if type(value) is int:
-        return value
-    if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.dtype.is_complex:
-        return None
-    if value.dim() == 0:
-        return value.long()
+def _sampled(value: Any, out: Tensor) -> Any:
+    """An operand in int64, sampled as the result is."""
+    if not isinstance(value, Tensor) or not value.dim():
+        return _wide(value)
     return sample(value if value.shape == out.shape else value.expand(out.shape)).long()

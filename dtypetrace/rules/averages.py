@@ -20,8 +20,6 @@ from .training import birth
 
 _COUNTER = "float32"
 """The dtype of the counters that are followed beside narrow tensors."""
-DRIFT = 0.0625
-"""The error of a sum, relative to it: sixteen roundings of bfloat16."""
 
 
 def find(run: Run) -> list[Finding]:
@@ -43,11 +41,6 @@ def find(run: Run) -> list[Finding]:
 
 
 def stands_still(run: Run, v: Value) -> bool:
-    """Whether what an op changes does not change as it should, or drifts away from it."""
-    return _lost(run, v) or _drifted(run.ops[v.op], v)
-
-
-def _lost(run: Run, v: Value) -> bool:
     """Whether fewer numbers changed than should have: in more calls than the first few, or in a weight, into which an
     adapter is merged once."""
     op = run.ops[v.op]
@@ -59,14 +52,9 @@ def _merges(run: Run, op: Op) -> bool:
     return op.count <= LEAST_STEPS and op.phase in FORWARD and bool(op.inputs) and run.weight_of(op.inputs[0])
 
 
-def _drifted(op: Op, v: Value) -> bool:
-    """Whether the roundings of many calls, each of which arrives, add up to an error that one call never has."""
-    return v.drift >= DRIFT and op.count > LEAST_STEPS
-
-
 def adds_up(run: Run, v: Value) -> bool:
     """Whether a value shows what a reference does not: it is reset at each step, and leaves calls out."""
-    return _drifted(run.ops[v.op], v) or bool(v.due) and run.ops[v.op].phase == "optimizer"
+    return bool(v.due) and run.ops[v.op].phase == "optimizer"
 
 
 def _judged(run: Run, op: Op, target: Input) -> bool:
@@ -151,9 +139,7 @@ def _said(run: Run, op: Op, v: Value, target: Input) -> str:
     if prod(target.shape) == 1 and v.done < v.due:
         still = f"{v.due - v.done:,} of {v.due:,} calls changed nothing"
         return f"{still}: it stands still at {v.peak:g}" if v.peak else still
-    if _lost(run, v):
-        return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
-    return f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
+    return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
 
 
 def _fix_of_merge(run: Run, op: Op) -> Fix:

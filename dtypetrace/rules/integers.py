@@ -11,9 +11,6 @@ that serve as indices.
 
 Merged (DT204): different integers, or float64 numbers such as times, are equal after a cast to float32, which cannot
 distinguish neighbours above 2**24; or numbers beyond that come from data in float32 and are taken for integers again.
-
-One (DT204): a cast to a half dtype makes factors 1 that are only close to it, and they are multiplied again and again,
-as the decay of a state is: n times a factor that was rounded once are off by n roundings.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Valu
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged
-from .case import short
 from .making import At, silent_finding
 from .run_facts import Run
 
@@ -35,9 +31,6 @@ _MERGED = 0.1
 """Share of neighbours that become equal."""
 _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
-_ONES = 0.05
-"""Share of a tensor of factors."""
-_OFF = 0.25
 _FAR = 64
 """How many ops after a wrap are examined."""
 
@@ -46,7 +39,7 @@ def find(run: Run) -> list[Finding]:
     """One finding for each code and place where the integers' dtype was decided, or where they wrapped."""
     found: dict[tuple[object, ...], Finding] = {}
     for v in run.recording.values:
-        if not v.spoilt or run.ops[v.op].phase not in FORWARD or tagged(run.ops[v.op], "remainder", "angle"):
+        if not v.spoilt or run.ops[v.op].phase not in FORWARD:
             continue
         f = _judged(run, v)
         if f is not None and f.culprit is not None:
@@ -58,10 +51,6 @@ def _judged(run: Run, v: Value) -> Finding | None:
     op = run.ops[v.op]
     made = op.outputs[0]
     floats = [i for i in op.inputs if i.dtype in REAL]
-    if made in HALF:
-        if _complement(run, v.op) >= 0 or v.spoilt >= _ONES * v.exact and _repeated(run, v.op):
-            return _undecayed(run, v, op)
-        return None
     if made in REAL:
         return _merged(run, v, op) if v.spoilt >= _MERGED * v.exact else None
     if not floats:
@@ -73,36 +62,6 @@ def _judged(run: Run, v: Value) -> Finding | None:
     if made in ("int32", "int64"):
         return _coarse(run, v, op) if v.spoilt >= _LARGE * v.exact and _given(run, op) else None
     return _wrapped(run, v, op)
-
-
-def _complement(run: Run, number: int) -> int:
-    """The op that subtracts what a cast made from 1, where nothing is left of any of it; -1 for none."""
-    waiting, seen = [number], {number}
-    while waiting:
-        for user in run.users[waiting.pop()]:
-            op = run.ops[user]
-            if tagged(op, "sum") and len(op.inputs) == 1 and user in run.values and not run.values[user].peak:
-                return user
-            if user not in seen and (is_cast(op) or is_move(op) or tagged(op, "picks")):
-                seen.add(user)
-                waiting.append(user)
-    return -1
-
-
-def _repeated(run: Run, number: int) -> bool:
-    """Whether what a cast made is multiplied so often that its rounding grows to a quarter."""
-    cast = run.ops[number]
-    most = 2.0 ** DTYPES[cast.outputs[0]].digits * _OFF
-    waiting, seen = [number], {number}
-    while waiting:
-        for user in run.users[waiting.pop()]:
-            op = run.ops[user]
-            if name_of(op) == "mul" and op.count >= most * cast.count:
-                return True
-            if user not in seen and (is_cast(op) or is_move(op)):
-                seen.add(user)
-                waiting.append(user)
-    return False
 
 
 def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset()) -> bool:
@@ -237,33 +196,6 @@ def _coarse(run: Run, v: Value, op: Op) -> Finding:
     finest = 2 ** DTYPES[culprit.dtype].digits
     what = f"{v.spoilt:,} of {v.exact:,} sampled numbers that are used as integers are above {finest:,}"
     return _indistinct(run, op, culprit, what, graph.flow(run.recording, op.inputs[0].event, None))
-
-
-def _undecayed(run: Run, v: Value, op: Op) -> Finding:
-    made, place = op.outputs[0], run.place(op)
-    origin = Origin("cast", None, op.op, place, True)
-    said = f"{v.spoilt:,} of {v.exact:,} sampled numbers close to 1 are 1 in {made}"
-    return silent_finding(
-        "DT204",
-        "downcast",
-        At.of(op, place),
-        severity="warning",
-        operands=(Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin),),
-        flow=(FlowStep(place, op.op, op.module, _source(op), made, "cast", said=said),),
-        fix=Fix("dtype", place, (), False, "keep these factors in float32", ()),
-        count=op.count,
-        title=f"factors close to 1 become 1 in {made}",
-        notes=(_lost_of_ones(run, v.op),),
-    )
-
-
-def _lost_of_ones(run: Run, number: int) -> str:
-    """What goes wrong where factors that are close to 1 are 1."""
-    zero = _complement(run, number)
-    if zero < 0:
-        return "they are multiplied again and again, so a state that should decay does not"
-    line = f" at {short(run.place(run.ops[zero]))}" if run.place(run.ops[zero]).stack else ""
-    return f"1 minus such a factor{line} is 0, and so is everything multiplied by that"
 
 
 def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowStep, ...]) -> Finding:

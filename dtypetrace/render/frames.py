@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from ..records import PHASES, SEVERITIES, Finding, Place, Recording
@@ -45,196 +47,165 @@ def frame(recording: Recording, findings: Sequence[Finding], of: str = "ops") ->
     Phase and severity are ordered categories, so sorting puts forward before backward and note before error; modules,
     ops and dtypes are plain categories.
     """
-    made = _FRAMES.get(of)
-    if made is None:
+    if of not in _FRAMES:
         raise ValueError(f"there is no frame of {of!r}; there are {', '.join(_FRAMES)}")
-    return made(recording, findings)
-
-
-def _where(places: Sequence[Place], *, function: bool = False) -> dict[str, list[Any]]:
-    user = [listings.user_line(p) for p in places]
-    columns: dict[str, list[Any]] = {"file": [p.file for p in places], "line": [p.line for p in places]}
-    if function:
-        columns["function"] = [p.function for p in places]
-    return {**columns, "user_file": [file for file, _ in user], "user_line": [line for _, line in user]}
-
-
-def _frame(columns: dict[str, list[Any]], index: Any = None) -> Any:
-    """The frame of some columns; those with few values become categories. Empty frames keep their types."""
     import pandas as pd
 
-    made = pd.DataFrame(columns, index=index)
-    for name in made.columns:
-        if name in ("phase", "severity"):
-            made[name] = pd.Categorical(made[name], PHASES if name == "phase" else SEVERITIES, ordered=True)
-        elif name in _NUMBERS:
-            made[name] = _integers(made[name])
-        elif name in _SHARES and "op" not in made:
-            made[name] = made[name].astype("float64")
-        elif name in ("round_trip", "differs"):
-            made[name] = made[name].astype(bool)
-        elif name in _CATEGORIES:
-            made[name] = made[name].astype("category")
-        else:
-            made[name] = made[name].astype("str")
+    rows_of, index, columns = _FRAMES[of]
+    rows = rows_of(recording, findings)
+    made = pd.DataFrame({name: _typed([get(row) for row in rows], kind) for name, (kind, get) in columns.items()})
+    if index:
+        kind = "int64" if index == "number" else "str"
+        made.index = pd.Index([getattr(row, index) for row in rows], name=index, dtype=kind)
     return made
 
 
-def _integers(column: Any) -> Any:
-    """A column of integers; Python's own type where a sum does not fit 64 bits."""
+_Column = tuple[str, Callable[[Any], Any]]
+"""A column's kind, and how it is read from a row."""
+
+
+def _typed(entries: list[Any], kind: str) -> Any:
+    """A column of its kind, also where it is empty."""
+    import pandas as pd
+
+    if kind in ("phase", "severity"):
+        return pd.Categorical(entries, PHASES if kind == "phase" else SEVERITIES, ordered=True)
+    if kind != "integer":
+        return pd.Series(entries, dtype=object).astype(kind)
     try:
-        return column.astype("int64")
-    except OverflowError:
-        return column.astype(object)
+        return pd.Series(entries, dtype=object).astype("int64")
+    except OverflowError:  # Python's own type where a number does not fit 64 bits
+        return pd.Series(entries, dtype=object)
 
 
-_CATEGORIES = frozenset(
-    [
-        "module",
-        "op",
-        "aten",
-        "inputs",
-        "output",
-        "change",
-        "autocast",
-        "code",
-        "kind",
-        "born",
-        "from_dtype",
-        "to_dtype",
-        "dtype",
-        "origin",
-        "culprit_dtype",
-        "gradient_dtype",
-        "optimizer",
-    ]
-)
-_NUMBERS = frozenset(
-    ["count", "calls", "line", "user_line", "born_line", "size", "bytes", "ops", "steps", "absent", "zero", "broken"]
-)
-_SHARES = frozenset(["peak", "subnormal", "moved", "magnitude", "change", "learning_rate"])
+def _own(kind: str, names: str) -> dict[str, _Column]:
+    """Columns that are attributes of the row."""
+    return {name: (kind, attrgetter(name)) for name in names.split()}
 
 
-def _ops(recording: Recording, findings: Sequence[Finding]) -> Any:
-    import pandas as pd
-
-    rows = listings.ops(recording)
-    plain = {name: [getattr(r, name) for r in rows] for name in ("phase", "module", "op", "aten")}
-    dtypes = {
-        "inputs": [", ".join(r.inputs) for r in rows],
-        "output": [r.outputs[0] if r.outputs else "" for r in rows],
+def _where(place: Callable[[Any], Place], *, function: bool = False) -> dict[str, _Column]:
+    user: dict[str, _Column] = {
+        "user_file": ("str", lambda row: listings.user_line(place(row))[0]),
+        "user_line": ("integer", lambda row: listings.user_line(place(row))[1]),
     }
-    rest = {name: [getattr(r, name) for r in rows] for name in ("change", "autocast", "count")}
-    places = _where([r.place for r in rows], function=True)
-    return _frame(
-        {**plain, **dtypes, **rest, **places}, pd.Index([r.number for r in rows], name="number", dtype="int64")
-    )
+    called: dict[str, _Column] = {"function": ("str", lambda row: place(row).function)} if function else {}
+    return {**_line(place), **called, **user}
 
 
-def _findings(recording: Recording, findings: Sequence[Finding]) -> Any:
-    plain: dict[str, list[Any]] = {
-        name: [getattr(f, name) for f in findings]
-        for name in ("code", "kind", "severity", "title", "phase", "module", "op", "count")
-    }
-    plain["phase"] = [phase or "other" for phase in plain["phase"]]
-    culprits = [f.culprit for f in findings]
-    born: dict[str, list[Any]] = {
-        "culprit": [c.shown if c else "" for c in culprits],
-        "culprit_dtype": [c.dtype if c else "" for c in culprits],
-        "born": [c.origin.kind if c else "" for c in culprits],
-        "born_file": [c.origin.file if c else "" for c in culprits],
-        "born_line": [c.origin.line if c else 0 for c in culprits],
-    }
-    return _frame(
-        {**plain, **born, **_where([f.site for f in findings]), "fix": [f.fix.words if f.fix else "" for f in findings]}
-    )
+def _line(place: Callable[[Any], Place]) -> dict[str, _Column]:
+    return {"file": ("str", lambda row: place(row).file), "line": ("integer", lambda row: place(row).line)}
 
 
-def _casts(recording: Recording, findings: Sequence[Finding]) -> Any:
-    rows = listings.casts(recording)
-    ends: dict[str, list[Any]] = {"from_dtype": [r.source for r in rows], "to_dtype": [r.to for r in rows]}
-    rest = {
-        name: [getattr(r, name) for r in rows]
-        for name in ("change", "phase", "module", "op", "round_trip", "count", "bytes")
-    }
-    return _frame({**ends, **rest, **_where([r.place for r in rows])})
+def _of_culprit(read: Callable[[Any], Any], nothing: Any = "") -> Callable[[Finding], Any]:
+    return lambda f: read(f.culprit) if f.culprit else nothing
 
 
-def _parameters(recording: Recording, findings: Sequence[Finding]) -> Any:
-    import pandas as pd
-
-    rows = listings.parameters(recording)
-    columns: dict[str, list[Any]] = {
-        "module": [r.module for r in rows],
-        "dtype": [r.dtype for r in rows],
-        "size": [r.size for r in rows],
-        "bytes": [r.size * bytes_of(r.dtype) for r in rows],
-        "origin": [r.origin for r in rows],
-        "file": [r.place.file for r in rows],
-        "line": [r.place.line for r in rows],
-    }
-    return _frame(columns, pd.Index([r.name for r in rows], name="name", dtype="str"))
+@dataclass(frozen=True)
+class _ModuleRow:
+    name: str
+    calls: int
+    parameters: int
+    dtypes: str
+    ops: int
 
 
-def _gradients(recording: Recording, findings: Sequence[Finding]) -> Any:
-    import pandas as pd
-
-    rows = recording.updates
-    columns: dict[str, list[Any]] = {
-        "module": [r.name.rpartition(".")[0] for r in rows],
-        "dtype": [r.dtype for r in rows],
-        "gradient_dtype": [r.gradient_dtype for r in rows],
-        "differs": [bool(r.gradient_dtype) and r.gradient_dtype != r.dtype for r in rows],
-        "broken": [r.broken_gradient for r in rows],
-        "peak": [r.gradient_peak for r in rows],
-        "moved": [listings.moved(r) for r in rows],
-        "learning_rate": [r.lr for r in rows],
-        **{
-            name: [getattr(r, name) for r in rows]
-            for name in ("optimizer", "steps", "absent", "zero", "subnormal", "magnitude", "change")
-        },
-    }
-    order = (
-        "module dtype gradient_dtype differs optimizer steps absent zero broken peak subnormal moved magnitude change "
-        "learning_rate"
-    )
-    return _frame(
-        {name: columns[name] for name in order.split()}, pd.Index([r.name for r in rows], name="name", dtype="str")
-    )
-
-
-def _backward(recording: Recording, findings: Sequence[Finding]) -> Any:
-    rows = listings.backward(recording)
-    return _frame(
-        {name: [getattr(r, name) for r in rows] for name in ("module", "dtype", "parameters", "ops", "count")}
-    )
-
-
-def _modules(recording: Recording, findings: Sequence[Finding]) -> Any:
-    import pandas as pd
-
-    calls, own, ran = listings.module_calls(recording), listings.parameters(recording), Counter[str]()
+def _modules(recording: Recording, findings: Sequence[Finding]) -> list[_ModuleRow]:
+    ran, numbers, dtypes = Counter[str](), Counter[str](), defaultdict[str, set[str]](set)
     for op in recording.ops:
         ran[op.module] += op.count
-    numbers, dtypes = Counter[str](), defaultdict[str, set[str]](set)
-    for row in own:
+    for row in listings.parameters(recording):
         numbers[row.module] += row.size
         dtypes[row.module].add(row.dtype)
-    columns: dict[str, list[Any]] = {
-        "calls": list(calls.values()),
-        "parameters": [numbers[name] for name in calls],
-        "dtypes": [", ".join(sorted(dtypes[name])) for name in calls],
-        "ops": [ran[name] for name in calls],
-    }
-    return _frame(columns, pd.Index(list(calls), name="name", dtype="str"))
+    return [
+        _ModuleRow(name, calls, numbers[name], ", ".join(sorted(dtypes[name])), ran[name])
+        for name, calls in listings.module_calls(recording).items()
+    ]
 
 
-_FRAMES: dict[str, Callable[[Recording, Sequence[Finding]], Any]] = {
-    "ops": _ops,
-    "findings": _findings,
-    "casts": _casts,
-    "parameters": _parameters,
-    "gradients": _gradients,
-    "backward": _backward,
-    "modules": _modules,
+_FRAMES: dict[str, tuple[Callable[[Recording, Sequence[Finding]], Sequence[Any]], str, dict[str, _Column]]] = {
+    "ops": (
+        lambda recording, findings: listings.ops(recording),
+        "number",
+        {
+            **_own("phase", "phase"),
+            **_own("category", "module op aten"),
+            "inputs": ("category", lambda r: ", ".join(r.inputs)),
+            "output": ("category", lambda r: r.outputs[0] if r.outputs else ""),
+            **_own("category", "change autocast"),
+            **_own("integer", "count"),
+            **_where(attrgetter("place"), function=True),
+        },
+    ),
+    "findings": (
+        lambda recording, findings: findings,
+        "",
+        {
+            **_own("category", "code kind"),
+            **_own("severity", "severity"),
+            **_own("str", "title"),
+            "phase": ("phase", lambda f: f.phase or "other"),
+            **_own("category", "module op"),
+            **_own("integer", "count"),
+            "culprit": ("str", _of_culprit(lambda c: c.shown)),
+            "culprit_dtype": ("category", _of_culprit(lambda c: c.dtype)),
+            "born": ("category", _of_culprit(lambda c: c.origin.kind)),
+            "born_file": ("str", _of_culprit(lambda c: c.origin.file)),
+            "born_line": ("integer", _of_culprit(lambda c: c.origin.line, 0)),
+            **_where(attrgetter("site")),
+            "fix": ("str", lambda f: f.fix.words if f.fix else ""),
+        },
+    ),
+    "casts": (
+        lambda recording, findings: listings.casts(recording),
+        "",
+        {
+            "from_dtype": ("category", lambda r: r.source),
+            "to_dtype": ("category", lambda r: r.to),
+            **_own("category", "change"),
+            **_own("phase", "phase"),
+            **_own("category", "module op"),
+            **_own("bool", "round_trip"),
+            **_own("integer", "count bytes"),
+            **_where(attrgetter("place")),
+        },
+    ),
+    "parameters": (
+        lambda recording, findings: listings.parameters(recording),
+        "name",
+        {
+            **_own("category", "module dtype"),
+            **_own("integer", "size"),
+            "bytes": ("integer", lambda r: r.size * bytes_of(r.dtype)),
+            **_own("category", "origin"),
+            **_line(attrgetter("place")),
+        },
+    ),
+    "gradients": (
+        lambda recording, findings: recording.updates,
+        "name",
+        {
+            "module": ("category", lambda r: r.name.rpartition(".")[0]),
+            **_own("category", "dtype gradient_dtype"),
+            "differs": ("bool", lambda r: bool(r.gradient_dtype) and r.gradient_dtype != r.dtype),
+            **_own("category", "optimizer"),
+            **_own("integer", "steps absent zero"),
+            "broken": ("integer", lambda r: r.broken_gradient),
+            "peak": ("float64", lambda r: r.gradient_peak),
+            **_own("float64", "subnormal"),
+            "moved": ("float64", listings.moved),
+            **_own("float64", "magnitude change"),
+            "learning_rate": ("float64", lambda r: r.lr),
+        },
+    ),
+    "backward": (
+        lambda recording, findings: listings.backward(recording),
+        "",
+        {**_own("category", "module dtype"), **_own("str", "parameters"), **_own("integer", "ops count")},
+    ),
+    "modules": (
+        _modules,
+        "name",
+        {**_own("integer", "calls parameters"), **_own("str", "dtypes"), **_own("integer", "ops")},
+    ),
 }
+"""Of each frame the rows, the attribute that is its index (empty: their numbers), and the columns."""

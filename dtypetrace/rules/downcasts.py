@@ -102,17 +102,9 @@ def _wide_value(op: Op) -> int:
 
 def _of_itself(run: Run, target: Input, value: Input) -> bool:
     """Whether a value was computed from the tensor to which it is written: an average moves a share of its way."""
-    waiting, seen = [value.producer], {-1}
-    while waiting and len(seen) < _NEAR:
-        number = waiting.pop(0)
-        if number in seen:
-            continue
-        seen.add(number)
-        for i in run.ops[number].inputs:
-            if i.producer == target.producer >= 0:
-                return True
-            waiting.append(i.producer)
-    return False
+    operands = run.ops[value.producer].inputs if value.producer >= 0 else ()
+    above = graph.ops_above(run.ops, [i.producer for i in operands], most=_NEAR)
+    return target.producer >= 0 and target.producer in above
 
 
 _NEAR = 16

@@ -7,6 +7,7 @@ replaces it by another number hides it and does not mend it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -111,36 +112,32 @@ def _carries(op: Op, v: Value) -> bool:
     return v.measured < op.count and (tagged(op, "total", "sum", "scale") or name_of(op) == "neg")
 
 
+def _takers(measured: Measured, number: int) -> Iterator[tuple[int, Op]]:
+    """The later ops of forward that take an infinity that an op made, in the order in which they ran."""
+    run, values = measured.run, measured.values
+
+    def on(n: int) -> bool:
+        taken = n > number and run.ops[n].phase in FORWARD
+        return taken and (run.moves(n) or name_of(run.ops[n]) in _READS or n in values and bool(values[n].bad))
+
+    for n, _ in run.below([number], on):
+        if n > number and run.ops[n].phase in FORWARD:
+            yield n, run.ops[n]
+
+
 def _rooted(measured: Measured, number: int) -> Op | None:
     """The first op that takes the root of an infinity made by a float16 product, if the infinity is passed on until
     then."""
-    infinite = {number}
-    for n, op in enumerate(measured.run.ops[number + 1 :], number + 1):
-        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
-            continue
-        if tagged(op, "root"):
-            return op
-        if n in measured.values and measured.values[n].bad or is_move(op) or is_cast(op):
-            infinite.add(n)
-    return None
+    return next((op for _, op in _takers(measured, number) if tagged(op, "root")), None)
 
 
 def _multiplied(measured: Measured, number: int) -> Op | None:
     """The first product of matrices that takes an infinity which a cast made of a finite value: it spreads to whole
     rows. What masks with infinities goes through a softmax before it is multiplied."""
-    ops = measured.run.ops
-    if not is_cast(ops[number]):
+    if not is_cast(measured.run.ops[number]):
         return None
-    infinite = {number}
-    for n, op in enumerate(ops[number + 1 :], number + 1):
-        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
-            continue
-        bad = n in measured.values and measured.values[n].bad
-        if bad and flops(op):
-            return op
-        if bad or is_move(op) or is_cast(op):
-            infinite.add(n)
-    return None
+    takers = ((n, op) for n, op in _takers(measured, number) if flops(op))
+    return next((op for n, op in takers if n in measured.values and measured.values[n].bad), None)
 
 
 def _summed(measured: Measured, number: int) -> Op | None:
@@ -149,22 +146,15 @@ def _summed(measured: Measured, number: int) -> Op | None:
     Nobody means such an infinity, as a mask does: the sum exists, and whatever is made of it is another number. Where
     the program looks for infinities or limits them, it is ready for them.
     """
-    run, values = measured.run, measured.values
-    op = run.ops[number]
+    op = measured.run.ops[number]
     if not tagged(op, "total") or op.phase not in FORWARD or not op.inputs:
         return None
-    infinite, found = {number}, None
-    for n, taker in enumerate(run.ops[number + 1 :], number + 1):
-        if taker.phase not in FORWARD or not any(i.producer in infinite for i in taker.inputs):
-            continue
+    found = None
+    for _, taker in _takers(measured, number):
         if tagged(taker, "upper_bound") or name_of(taker) == "where" or taker.outputs[:1] == ("bool",):
             return None
-        if is_move(taker) or is_cast(taker) or name_of(taker) in _READS:
-            infinite.add(n)
-            continue
-        found = found or taker
-        if n in values and values[n].bad:
-            infinite.add(n)
+        passes = is_move(taker) or is_cast(taker) or name_of(taker) in _READS
+        found = found or (None if passes else taker)
     return found
 
 
@@ -174,20 +164,15 @@ def _replaced(measured: Measured, number: int) -> Op | None:
     Where the infinity was meant, as in a sum of two masks, its operands are near the dtype's limit already. And where a
     value is limited to much less than that, an infinity is as good as the number that did not fit.
     """
-    run, values = measured.run, measured.values
+    run = measured.run
     made = run.ops[number].outputs[0]
     limit = DTYPES[made].largest / 2 if made in REAL else inf
     if any(run.peaks.get(i.producer, 0.0) >= limit for i in run.ops[number].inputs):
         return None
-    infinite = {number}
-    for n, op in enumerate(run.ops[number + 1 :], number + 1):
-        if op.phase not in FORWARD or not any(i.producer in infinite for i in op.inputs):
-            continue
+    for n, op in _takers(measured, number):
         if tagged(op, "upper_bound", "lower_bound"):
             by_limit = name_of(op) != "nan_to_num" and run.peaks.get(n, 0.0) < limit
             return None if by_limit or not run.users[n] else op
-        if n in values and values[n].bad or is_move(op) or is_cast(op):
-            infinite.add(n)
     return None
 
 

@@ -69,21 +69,17 @@ def _quantities(run: Run, numbers: list[int], apart: frozenset[int] = frozenset(
 
     apart: ops that do not count, such as those by which an average of integers is computed from itself.
     """
-    seen, waiting = set(numbers), list(numbers)
-    while waiting and len(seen) < _FAR:
-        for user in run.users[waiting.pop(0)]:
-            op = run.ops[user]
-            name = name_of(op)
-            if user in seen or tagged(name, "bits", "remainder", "equal", "like") or not op.outputs:
-                continue
-            if tagged(name, "picks", "places") and any(i.dtype in REAL for i in op.inputs):
-                continue
-            if user not in apart and (op.outputs[0] in REAL or tagged(name, "divide", "compare")):
-                return True
-            seen.add(user)
-            if op.outputs[0] != "bool" and user not in apart:
-                waiting.append(user)
-    return False
+
+    def goes_on(n: int) -> bool:
+        op = run.ops[n]
+        indexes = tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs)
+        return bool(op.outputs) and not indexes and not tagged(op, "bits", "remainder", "equal", "like")
+
+    def passes(n: int) -> bool:
+        return n not in apart and goes_on(n) and run.ops[n].outputs[0] != "bool"
+
+    below = (n for n, _ in run.below(numbers, passes, _FAR) if n not in apart and n not in numbers and goes_on(n))
+    return any(run.ops[n].outputs[0] in REAL or tagged(run.ops[n], "divide", "compare") for n in below)
 
 
 def _above(run: Run, number: int) -> frozenset[int]:

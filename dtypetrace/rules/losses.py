@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
 
+from .. import graph
 from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import HALF, NARROW, REAL
 from ..tables.operators import flops, is_cast, is_move, tagged
@@ -324,15 +325,8 @@ class Losses:
 
     def _made_in_16_bits(self, number: int) -> bool:
         """Whether 16-bit numbers are among what an op's result was computed from, as far as it is followed back."""
-        found, waiting = {number}, [number]
-        while waiting and len(found) < _FOLLOWED_BACK:
-            op = self.run.ops[waiting.pop(0)]
-            if any(d in HALF for d in (*op.outputs, *(i.dtype for i in op.inputs))):
-                return True
-            new = [i.producer for i in op.inputs if i.producer >= 0 and i.producer not in found]
-            found.update(new)
-            waiting += new
-        return False
+        above = (self.run.ops[n] for n in graph.ops_above(self.run.ops, [number], most=_FOLLOWED_BACK))
+        return any(d in HALF for op in above for d in (*op.outputs, *(i.dtype for i in op.inputs)))
 
     def choices(self, least: float) -> list[int]:
         """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences whose
@@ -352,16 +346,8 @@ class Losses:
         return not users or any(i.dtype not in REAL for i in users)
 
     def _serves_as_index(self, number: int) -> bool:
-        waiting, seen = [number], {number}
-        while waiting:
-            for user in self.run.users[waiting.pop()]:
-                op = self.run.ops[user]
-                if tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs):
-                    return True
-                if is_move(op) and user not in seen:
-                    seen.add(user)
-                    waiting.append(user)
-        return False
+        below = (self.run.ops[n] for n, _ in self.run.below([number], lambda n: is_move(self.run.ops[n])))
+        return any(tagged(op, "picks", "places") and any(i.dtype in REAL for i in op.inputs) for op in below)
 
     def led_to(self, choice: int) -> Cause:
         """Where the error began by which an op chooses wrongly."""

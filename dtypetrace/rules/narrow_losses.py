@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import floor, log2, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep
+from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import NAMED_CASTS, is_cast, name_of
@@ -41,40 +41,33 @@ def find(run: Run) -> Iterator[Finding]:
 
 def _summed_in(run: Run, number: int) -> int:
     """The op that sums up a loss in 16 bits, -1 where none does, or where a part of the loss is wide."""
-    waiting, seen, found = [number], {-1}, -1
-    while waiting:
-        at = waiting.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        op = run.ops[at]
-        if not op.outputs or prod(op.shape) != 1 or op.phase not in FORWARD:
-            continue
-        if any(prod(i.shape) >= _FEWEST for i in op.inputs):
-            if op.outputs[0] not in HALF:
-                return -1
-            found = max(found, at)
-        else:
-            waiting += [i.producer for i in op.inputs if i.dtype in REAL]
-    return found
+
+    def sums(op: Op) -> bool:
+        return bool(op.outputs) and prod(op.shape) == 1 and op.phase in FORWARD
+
+    def adds_up(op: Op) -> bool:
+        return any(prod(i.shape) >= _FEWEST for i in op.inputs)
+
+    def parts(op: Op) -> list[Input]:
+        return [i for i in op.inputs if i.dtype in REAL] if sums(op) and not adds_up(op) else []
+
+    found = [n for n in graph.ops_above(run.ops, [number], parts) if sums(run.ops[n]) and adds_up(run.ops[n])]
+    return max(found, default=-1) if all(run.ops[n].outputs[0] in HALF for n in found) else -1
 
 
 def _narrowed(run: Run, number: int) -> list[int]:
     """The program's own casts, outside of any model, of what is summed."""
-    found: list[int] = []
-    waiting, seen = [number], {number}
-    while waiting:
-        for i in run.ops[waiting.pop()].inputs:
-            if i.producer in seen or i.producer < 0 or i.dtype not in HALF:
-                continue
-            seen.add(i.producer)
-            op = run.ops[i.producer]
-            if is_cast(op) and op.inputs and wider(op.inputs[0].dtype, op.outputs[0]):
-                if op.op in NAMED_CASTS and graph.runs_own_line(run.recording, op) and not run.holds(op.module):
-                    found.append(i.producer)
-            elif not run.holds(op.module):
-                waiting.append(i.producer)
-    return sorted(found)
+
+    def widens(op: Op) -> bool:
+        return is_cast(op) and bool(op.inputs) and wider(op.inputs[0].dtype, op.outputs[0])
+
+    def narrow(op: Op) -> list[Input]:
+        inside = op is not run.ops[number] and (widens(op) or run.holds(op.module))
+        return [] if inside else [i for i in op.inputs if i.dtype in HALF]
+
+    own = (n for n in graph.ops_above(run.ops, [number], narrow) if n != number and widens(run.ops[n]))
+    casts = ((n, run.ops[n]) for n in own if run.ops[n].op in NAMED_CASTS and not run.holds(run.ops[n].module))
+    return sorted(n for n, op in casts if graph.runs_own_line(run.recording, op))
 
 
 def _all_weights_in(run: Run, made: str) -> bool:

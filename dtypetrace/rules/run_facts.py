@@ -7,7 +7,9 @@ parameters of the model that ran there, else of the run.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from math import prod
 
 from .. import graph
@@ -178,6 +180,30 @@ class Run:
                 if i.producer >= 0:
                     users[i.producer].append(number)
         return users
+
+    def below(
+        self, numbers: Iterable[int], on: Callable[[int], bool], most: int = 1 << 30
+    ) -> Iterator[tuple[int, list[int]]]:
+        """The ops that use some ops' results, each once and at most ``most``, in the order in which they ran: their
+        numbers, and the indices of the operands that come from there. The search goes on below those for which ``on``.
+        """
+        reached, given = set(numbers), set[int]()
+        front = [user for number in reached for user in self.users[number]]
+        heapify(front)
+        while front and len(given) < most:
+            user = heappop(front)
+            if user in given:
+                continue
+            given.add(user)
+            yield user, [n for n, i in enumerate(self.ops[user].inputs) if i.producer in reached]
+            if user not in reached and on(user):
+                reached.add(user)
+                for further in self.users[user]:
+                    heappush(front, further)
+
+    def moves(self, number: int) -> bool:
+        """Whether an op only moves or casts numbers."""
+        return is_move(self.ops[number]) or is_cast(self.ops[number])
 
     def place(self, op: Op) -> Place:
         return graph.place_of(self.recording, op.place)

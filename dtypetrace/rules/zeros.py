@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tables.operators import is_cast, is_move, name_of, tagged
+from ..tables.operators import tagged
 from .run_facts import Run
 
 _PASS = "total", "sum", "lower_bound", "matmul", "product", "root"
@@ -17,14 +17,9 @@ def feeds_pole(run: Run, number: int, also: tuple[str, ...] = ()) -> bool:
 
     also: tags of further functions that count.
     """
-    seen, waiting = {number}, [number]
-    while waiting and len(seen) < _MOST_ABOVE:
-        for user in run.users[waiting.pop(0)]:
-            op = run.ops[user]
-            name = name_of(op)
-            if tagged(name, *also) or tagged(name, "pole") and any(i.producer in seen for i in op.inputs[-1:]):
-                return True
-            if user not in seen and (is_move(op) or is_cast(op) or tagged(name, *_PASS)):
-                seen.add(user)
-                waiting.append(user)
+    on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
+    for user, taken in run.below([number], on, _MOST_ABOVE):
+        op = run.ops[user]
+        if tagged(op, *also) or tagged(op, "pole") and len(op.inputs) - 1 in taken:
+            return True
     return False

@@ -7,7 +7,7 @@ any other dtype was decided inside, at the place of the call.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,9 +71,8 @@ def returned(recorder: Recorder, frame: FrameType, nodes: Sequence[tuple[int, in
     phase = recorder.phase(thread, place)
     if phase == "other" and (isinstance(owner, nn.Module) or any(o.requires_grad for o in outputs)):
         phase = "forward"
-    weights = {w.dtype: w for w in _weights(owner) if w.dtype.is_floating_point}
     where = _Where(_name(call.function, owner), phase, place, module)
-    operands = lambda: [_operand(recorder, t, place) for t in (*inputs[:MOST_INPUTS], *weights.values())]
+    operands = lambda: [_operand(recorder, t, place) for t in (*inputs[:MOST_INPUTS], *_weights(owner))]
     op = _op(recorder, where, [t.dtype for t in inputs], operands, outputs)
     for captured in recorder.ledger.fresh():
         captured.call = op.number
@@ -137,8 +136,10 @@ def _module(recorder: Recorder, thread: Thread, owner: Any, place: int) -> int:
     return number
 
 
-def _weights(owner: Any) -> Iterator[Tensor]:
-    return chain(owner.parameters(), owner.buffers()) if isinstance(owner, nn.Module) else iter(())
+def _weights(owner: Any) -> Iterable[Tensor]:
+    """One weight of each floating dtype that a module has."""
+    held = chain(owner.parameters(), owner.buffers()) if isinstance(owner, nn.Module) else ()
+    return {w.dtype: w for w in held if w.dtype.is_floating_point}.values()
 
 
 class _Where(NamedTuple):

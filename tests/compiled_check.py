@@ -9,7 +9,7 @@ from compiled_programs import EAGER, compiled
 
 import dtypetrace
 
-OPTIONS = {"eager": ({"numerics": True},)}
+OPTIONS = {"eager": ({"numerics": True, "reference": True},)}
 """By backend: the traces under which a program must compile and compute as it does alone; all three for the others."""
 
 

@@ -8,9 +8,12 @@ as another dtype, or written from outside.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 import torch
+
+from ..capture.compiled import torch_private
 
 Tensor = torch.Tensor
 
@@ -34,6 +37,16 @@ COMPONENT: dict[torch.dtype, torch.dtype] = {
 """The real dtype that a complex one consists of."""
 
 COMPLEX: dict[torch.dtype, torch.dtype] = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+def _dead(table: dict[int, Shadow], key: int, reference: weakref.ref[Any]) -> None:
+    """A storage is gone; another one may have its address by now."""
+    shadow = table.get(key)
+    if shadow is not None and shadow.alive is reference:
+        del table[key]
+
+
+torch_private.CALLED_ANYWHERE.append(_dead)
 
 
 def real_of(dtype: torch.dtype) -> torch.dtype:
@@ -210,13 +223,7 @@ class Shadows:
     def _keep(self, tensor: Tensor, flat: Tensor, dtype: torch.dtype) -> Shadow:
         storage = tensor.untyped_storage()
         table, key = self._table, storage._cdata
-
-        def dead(reference: weakref.ref[Any]) -> None:
-            shadow = table.get(key)
-            if shadow is not None and shadow.alive is reference:
-                del table[key]
-
-        shadow = Shadow(weakref.ref(storage, dead), flat, dtype, self.serial)
+        shadow = Shadow(weakref.ref(storage, partial(_dead, table, key)), flat, dtype, self.serial)
         self.serial += 1
         exported = self._exported.get(key)
         if exported is None or exported() is None:  # others may write to it unseen: kept for one call only

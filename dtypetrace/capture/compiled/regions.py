@@ -203,6 +203,8 @@ def watch() -> Callable[[], None]:
                 skip(shows)
                 for inner in warning_places.CALLED:
                     skip(inner, inside=True)
+            for function in torch_private.CALLED_ANYWHERE:
+                skip(function)
             # not put aside in regions: a graph break may be a call of backward
             for name in torch_private.BACKWARD_CALLS:
                 original = vars(torch_private.BackwardNode)[name]

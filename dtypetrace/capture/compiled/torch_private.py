@@ -266,6 +266,10 @@ def skip(function: Any, *, inside: bool = False) -> bool:
     return True
 
 
+CALLED_ANYWHERE: list[Any] = []
+"""Functions of ours that Python may call at any time, as those for dead weak references: they are skipped, too."""
+
+
 def leaves_modes_on() -> bool:
     """Whether this torch compiles as without one while a dispatch mode is on that says ``ignore_compile_internals``."""
     return hasattr(TorchDispatchMode, "ignore_compile_internals")

@@ -159,8 +159,8 @@ class _Reader:
     def __init__(self, names: Any, frames: list[Any], places: list[Any]) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
         self._makes: dict[Any, _Make] = {}
-        _expect(names, dict)
-        self._names.update({kind: self.unpack(tuple[str, ...], own) for kind, own in names.items()})
+        own = _scalar(dict, names).items()
+        self._names.update({kind: self.unpack(tuple[str, ...], fields) for kind, fields in own})
         self._makes.clear()
         self._frames = [self.unpack(Frame, f) for f in frames]
         self._places = [Place(tuple(self._frames[_index(i, self._frames)] for i in place)) for place in places]
@@ -195,102 +195,51 @@ class _Reader:
         if origin is tuple:
             return self._tuple(args)
         if origin is not None:  # a mapping
-            return self._mapping(self._make(args[1]))
-        return _SCALARS.get(kind) or partial(_scalar, kind)
-
-    def _mapping(self, value: _Make) -> _Make:
-        def make(data: Any) -> dict[str, Any]:
-            _expect(data, dict)
-            return {key: value(item) for key, item in data.items()}
-
-        return make
+            value = self._make(args[1])
+            return lambda data: {key: value(item) for key, item in _scalar(dict, data).items()}
+        return (lambda data: data) if kind is Any else _text if kind is str else partial(_scalar, kind)
 
     def _record(self, kind: Any) -> _Make:
         own, hints = _names(kind), _hints(kind)
         names = self._names.get(kind.__name__, own)
-        size, same = len(names), names == own
-        parts = [(name, self._make(hints[name]) if name in hints else None) for name in names]
-        makes = [make for _, make in parts if make is not None]
-        whole = [n for n, name in enumerate(names) if same and hints[name] is int]
-        deep = [(n, makes[n]) for n, name in enumerate(names) if same and hints[name] not in _BY_TYPE]
-        known: set[tuple[type, ...]] = (
-            set()
-        )  # types of fields that were read before: texts among them need no second look
+        makes = [self._make(hints[name]) if name in hints else lambda data: None for name in names]
 
         def make(data: Any) -> Any:
-            if type(data) is not list or len(data) != size:
-                raise ValueError(f"a {kind.__name__} of {size} fields was expected")
-            if same:
-                types = tuple(map(type, data))
-                if types not in known:
-                    made = kind(*[part(item) for part, item in zip(makes, data)])
-                    known.add(types)
-                    return made
-                values = data[:]
-                for n in whole:
-                    if not -schema.LARGEST <= values[n] <= schema.LARGEST:
-                        _integer(values[n])
-                for n, part in deep:
-                    values[n] = part(values[n])
+            if type(data) is not list or len(data) != len(makes):
+                raise ValueError(f"a {kind.__name__} of {len(makes)} fields was expected")
+            values = [make(item) for make, item in zip(makes, data)]
+            if names == own:
                 return kind(*values)
-            return kind(**{name: part(item) for (name, part), item in zip(parts, data) if part is not None})
+            return kind(**{name: value for name, value in zip(names, values) if name in hints})
 
         return make
 
     def _tuple(self, args: tuple[Any, ...]) -> _Make:
         if len(args) == 2 and args[1] is Ellipsis:
-            if args[0] is int:
-                return _integers
             item = self._make(args[0])
-
-            def every(data: Any) -> tuple[Any, ...]:
-                _expect(data, list)
-                return tuple([item(one) for one in data])
-
-            return every
+            return lambda data: tuple([item(one) for one in _scalar(list, data)])
         items = [self._make(a) for a in args]
 
         def each(data: Any) -> tuple[Any, ...]:
-            _expect(data, list)
-            if len(data) != len(items):
+            if len(_scalar(list, data)) != len(items):
                 raise ValueError(f"{len(items)} values were expected")
             return tuple([make(one) for make, one in zip(items, data)])
 
         return each
 
 
-def _scalar(kind: Any, data: Any) -> Any:
-    _expect(data, kind)
-    return data
-
-
 def _text(data: Any) -> Any:
-    if type(data) is not str:
-        _expect(data, str)
+    return data if type(data) is str else _scalar(str, data)
+
+
+def _scalar(kind: Any, data: Any) -> Any:
+    if type(data) is not kind:
+        if kind is not float or type(data) is not int:
+            raise ValueError(f"{kind.__name__} was expected, not {type(data).__name__}")
+        return float(data)
+    if kind is int and not -schema.LARGEST <= data <= schema.LARGEST:
+        raise ValueError("an integer has more than 64 bits")
     return data
-
-
-def _integer(data: Any) -> Any:
-    if type(data) is not int or not -schema.LARGEST <= data <= schema.LARGEST:
-        _expect(data, int)
-    return data
-
-
-def _integers(data: Any) -> tuple[int, ...]:
-    _expect(data, list)
-    if data and ({*map(type, data)} != {int} or min(data) < -schema.LARGEST or max(data) > schema.LARGEST):
-        for number in data:
-            _integer(number)
-    return tuple(data)
-
-
-def _number(data: Any) -> Any:
-    return _scalar(float, float(data) if type(data) is int else data)
-
-
-_BY_TYPE = (Any, str, bool, int, str | None)
-"""Types of fields of which nothing has to be made."""
-_SCALARS: dict[Any, _Make] = {Any: lambda data: data, str: _text, int: _integer, float: _number}
 
 
 @cache
@@ -306,16 +255,8 @@ def _hints(kind: type) -> dict[str, Any]:
     return {name: hints[name] for name in _names(kind)}
 
 
-def _expect(data: Any, kind: Any) -> None:
-    if type(data) is not kind:
-        raise ValueError(f"{kind.__name__} was expected, not {type(data).__name__}")
-    if kind is int and abs(data) > schema.LARGEST:
-        raise ValueError("an integer has more than 64 bits")
-
-
 def _index(data: Any, table: list[Any]) -> int:
-    _expect(data, int)
-    number = int(data)
+    number: int = _scalar(int, data)
     if not 0 <= number < len(table):
         raise ValueError(f"number {number} is in no table")
     return number

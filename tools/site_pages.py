@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dtypetrace
-from dtypetrace.commands.code_pages import page
+from dtypetrace.commands.explain import page
 from dtypetrace.tables.codes import TITLES
 
 ROOT = Path(__file__).resolve().parents[1]

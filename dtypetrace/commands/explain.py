@@ -6,16 +6,19 @@ Standard library only; ``rich`` is imported only to draw a page on a terminal.
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import re
 import sys
-from typing import IO, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 from ..errors import UnknownCodeError
+from ..tables.codes import TITLES
 from ..tables.dtypes import REAL
 from ..tables.refusals import Refusal, in_words, recognise
 from ..terminal import width
-from .code_pages import CodePage, listing, page
-from .notices import notice_for
 
 __all__ = ["ExplainCommand", "explain", "show"]
 
@@ -197,3 +200,89 @@ def show(what: str, stream: IO[str]) -> None:
         )
     for part in parts:
         out.print(part)
+
+
+# ---------------------------------------------------------------- messages that are no refusal
+
+
+class Notice(NamedTuple):
+    """A message by its wording, the code of its page (empty: none), its meaning and what to do."""
+
+    pattern: re.Pattern[str]
+    code: str
+    meaning: str
+
+
+@functools.cache
+def _notices() -> tuple[Notice, ...]:
+    file = Path(__file__).parents[1] / "tables" / "notices.json"
+    sections = json.loads(file.read_text("utf-8"))
+    flags = re.IGNORECASE | re.DOTALL
+    return tuple(
+        Notice(re.compile(wording, flags), code, meaning)
+        for rows in sections.values()
+        for wording, code, meaning in rows
+    )
+
+
+def notice_for(text: str) -> Notice | None:
+    """The notice whose wording a text contains, if any."""
+    return next((notice for notice in _notices() if notice.pattern.search(text)), None)
+
+
+# ---------------------------------------------------------------- the page of a code
+
+
+PAGES = Path(__file__).parents[1] / "tables" / "code_pages"
+
+
+@dataclass(frozen=True)
+class CodePage:
+    """The explanation of one code. ``fails`` and ``fixed`` are programs, the rest is Markdown."""
+
+    code: str
+    title: str
+    meaning: str
+    fails: str
+    why_fixed: str
+    fixed: str
+    field: str
+
+    @property
+    def text(self) -> str:
+        """The whole page as Markdown."""
+        return (
+            f"# {self.code}: {self.title}\n\n{self.meaning}\n\n## Fails\n\n```python\n{self.fails}```\n\n"
+            f"## Fixed\n\n{self.why_fixed}\n\n```python\n{self.fixed}```\n\n## In the field\n\n{self.field}\n"
+        )
+
+
+_PARTS = re.compile(
+    r"(?P<meaning>.+?)\n+## Fails\n+```python\n(?P<fails>.+?)```\n+"
+    r"## Fixed\n+(?P<why_fixed>.+?)\n+```python\n(?P<fixed>.+?)```\n+## In the field\n+(?P<field>.+?)\n*",
+    re.DOTALL,
+)
+
+
+@functools.cache
+def page(code: str) -> CodePage:
+    """The page of a code such as ``"DT101"``. Raises UnknownCodeError, ValueError for a file that lacks a part."""
+    if code not in TITLES:
+        number = code.removeprefix("DT")
+        nearest = (
+            min(TITLES, key=lambda known: abs(int(known.removeprefix("DT")) - int(number)))
+            if number.isdecimal()
+            else ""
+        )
+        hint = f"The nearest is {nearest}" if nearest else "Codes look like DT101"
+        raise UnknownCodeError(f"no such code: {code}. {hint}; dtypetrace explain lists them all")
+    text = PAGES.joinpath(f"{code}.md").read_text("utf-8")
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"{code}.md: expected a paragraph, ## Fails, ## Fixed and ## In the field, in this order")
+    return CodePage(code, TITLES[code], **parts.groupdict())
+
+
+def listing() -> str:
+    """All codes with their titles, one on each line."""
+    return "\n".join(f"{code}  {title}" for code, title in sorted(TITLES.items()))

@@ -55,7 +55,7 @@ class FixCommand:
         status = program.refused()
         if status is not None:
             return SystemExit(status)
-        from . import fixing, interrupted
+        from . import fixing, signals
 
         request = fixing.Request(
             [program.name, *program.argv[1:]],
@@ -66,5 +66,5 @@ class FixCommand:
             force=options.force,
             html=html,
         )
-        with interrupted.said("fix"):
+        with signals.said("fix"):
             return SystemExit(fixing.fix(request))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TraceFileError, UsageError
 from ..repair import children
-from . import arguments, interrupted
+from . import arguments, signals
 
 if TYPE_CHECKING:
     from ..records import Recording
@@ -72,7 +72,7 @@ class PlanCommand:
             return SystemExit(status)
         from ..rules import precision_plan
 
-        with interrupted.said("plan"), tempfile.TemporaryDirectory() as folder:
+        with signals.said("plan"), tempfile.TemporaryDirectory() as folder:
             runner = _Runner(
                 [program.name, *program.argv[1:]], options.as_module, options.steps, options.narrow, Path(folder)
             )

@@ -16,12 +16,15 @@ import _thread
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, NoReturn
+
+from ..repair import children
 
 NAMES = ("SIGTERM", "SIGHUP", "SIGXCPU")
 _PATIENCE = 0.5
@@ -261,3 +264,21 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_unblock, after_in_child=_after_fork)
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+
+@contextmanager
+def said(command: str) -> Iterator[None]:
+    """A block in which Ctrl-C is said in one line. A signal that ends the command ends its processes, too."""
+    signals = FatalSignals(lambda name: children.end_all())
+    signals.install()
+    try:
+        yield
+    except KeyboardInterrupt:
+        begins = "\n" * sys.stderr.isatty()  # a terminal has shown ^C
+        print(f"{begins}dtypetrace {command}: interrupted", file=sys.stderr)
+        raise
+    finally:
+        signals.remove()

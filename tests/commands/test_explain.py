@@ -23,7 +23,7 @@ import validated
 
 import dtypetrace
 from dtypetrace.__main__ import main
-from dtypetrace.commands import code_pages, explain
+from dtypetrace.commands import explain
 from dtypetrace.records import Frame, Place, Recording, Refused
 from dtypetrace.tables.codes import TITLES
 
@@ -58,7 +58,7 @@ def alone(tmp_path, monkeypatch):
         torch.distributed.destroy_process_group()
 
 
-MEASURED = {text for page in [code_pages.page("DT308")] for text in (page.fails, page.fixed)}
+MEASURED = {text for page in [explain.page("DT308")] for text in (page.fails, page.fixed)}
 """Programs whose damage is found with higher precision beside them alone."""
 
 
@@ -72,12 +72,12 @@ def watched(text: str) -> programs.Program:
 
 
 def test_there_is_a_page_for_every_code_and_no_other():
-    assert {path.stem for path in code_pages.PAGES.iterdir()} == set(TITLES)
+    assert {path.stem for path in explain.PAGES.iterdir()} == set(TITLES)
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_has_its_parts(code):
-    page = code_pages.page(code)
+    page = explain.page(code)
     assert page.text.isascii()
     assert "\n\n" not in page.meaning and "\n\n" not in page.field
     assert max(map(len, page.text.splitlines()[1:])) <= 100
@@ -88,7 +88,7 @@ def test_a_page_has_its_parts(code):
 
 @pytest.mark.parametrize("code", REFUSED)
 def test_the_failing_program_gets_the_code(code):
-    program = watched(code_pages.page(code).fails)
+    program = watched(explain.page(code).fails)
     assert program.error is not None
     found = program.only
     assert (found.code, found.kind, found.severity) == (code, "collision", "error")
@@ -103,7 +103,7 @@ def test_the_failing_program_gets_the_code(code):
 
 @pytest.mark.parametrize("code", [code for code in CODES if code not in REFUSED])
 def test_the_damaging_program_gets_the_code(code):
-    program = watched(code_pages.page(code).fails)
+    program = watched(explain.page(code).fails)
     assert program.error is None
     found = program.only
     assert found.code == code and found.kind in KINDS and found.severity in ("error", "warning")
@@ -113,14 +113,14 @@ def test_the_damaging_program_gets_the_code(code):
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_repaired_program_gets_nothing(code):
-    program = watched(code_pages.page(code).fixed)
+    program = watched(explain.page(code).fixed)
     assert program.error is None
     assert program.findings == ()
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_console_block_is_golden(code):
-    program = watched(code_pages.page(code).fails)
+    program = watched(explain.page(code).fails)
     validated.check(program.recording, program.findings)
     block, _, _ = repr(program.trace).partition("\n\n")
     file = GOLDEN / f"{code}.txt"
@@ -138,7 +138,7 @@ def test_every_golden_block_is_some_code_s():
 
 
 def test_a_code_is_found_however_it_is_written():
-    page = code_pages.page("DT101")
+    page = explain.page("DT101")
     for written in (
         "DT101",
         "dt101",
@@ -169,7 +169,7 @@ def test_nothing_asked_lists_all_codes():
 def test_a_message_is_explained_by_its_code(message, code, says):
     lead, _, rest = dtypetrace.explain(message).partition("\n\n")
     assert says in lead
-    assert rest == code_pages.page(code).text
+    assert rest == explain.page(code).text
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_message_is_explained_by_its_code(message, code, says):
 def test_what_libraries_print_is_explained(message, says, code):
     lead, _, rest = dtypetrace.explain(message).partition("\n\n")
     assert says in lead
-    assert rest == (code_pages.page(code).text if code else "")
+    assert rest == (explain.page(code).text if code else "")
 
 
 def test_what_torch_says_after_silent_damage_is_explained():
@@ -259,7 +259,7 @@ def test_a_whole_pasted_traceback_is_understood(before):
 def test_a_traceback_shows_the_operation():
     frame = '  File "conv.py", line 553, in _conv_forward\n    return F.conv2d(input, weight, bias, self.stride)\n           ~~~~~~~~^^^^\n'
     traceback = f"Traceback (most recent call last):\n{frame}RuntimeError: expected scalar type Half but found Float\n"
-    assert code_pages.page("DT102").text in dtypetrace.explain(traceback)
+    assert explain.page("DT102").text in dtypetrace.explain(traceback)
     with pytest.raises(LookupError):
         dtypetrace.explain(
             traceback.replace("expected scalar type Half but found Float", "shapes cannot be multiplied")
@@ -310,7 +310,7 @@ def test_a_terminal_shows_the_same_words(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm-256color")
     for code in CODES:
-        screen, page = Terminal(), code_pages.page(code)
+        screen, page = Terminal(), explain.page(code)
         explain.show(code, screen)
         shown = re.sub(r"\x1b\[[\d;]*m", "", screen.getvalue())
         for text in (page.title, page.meaning, page.fails, page.why_fixed, page.fixed, page.field):
@@ -320,7 +320,7 @@ def test_a_terminal_shows_the_same_words(monkeypatch):
 def test_explain_needs_neither_torch_nor_pandas():
     command = [sys.executable, "-X", "importtime", "-m", "dtypetrace", "explain", "DT101"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stdout) == (0, code_pages.page("DT101").text)
+    assert (ended.returncode, ended.stdout) == (0, explain.page("DT101").text)
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in ended.stderr.splitlines()}
     assert "dtypetrace" in imported
     assert not imported & {"torch", "pandas", "numpy", "networkx", "rich"}

@@ -286,13 +286,8 @@ def _compared(before: list[str], after: list[str]) -> list[tuple[str, str]]:
     """The lines of a diff with their signs: lines that stay beside others that change have a blank one."""
     if before == after:
         return [*(("-", text) for text in before), *(("+", text) for text in after)]
-    lines: list[tuple[str, str]] = []
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag == "equal":
-            lines += ((" ", text) for text in before[i:j])
-        else:
-            lines += (*(("-", text) for text in before[i:j]), *(("+", text) for text in after[k:m]))
-    return lines
+    whole = difflib.unified_diff(before, after, lineterm="", n=len(before))
+    return [(line[:1], line[1:]) for line in whole][3:]
 
 
 def _context(recording: Recording, file: str, line: int, step: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import graph
@@ -14,7 +14,7 @@ from ..parts import attempt, collected
 from ..records import Finding, Place, Recording
 from ..tables.english import quoted
 from . import action, coverage, curves, html_text, listings, module_tree, page_tables, timeline, wording
-from . import retraining as retraining_views
+from . import retraining as views
 from .cards import Card, card
 from .pictures import Pictures
 
@@ -25,43 +25,31 @@ _DRAWN = 30
 
 
 @dataclass
-class AdapterSection:
-    """The result of retraining the adapters."""
-
-    headline: str
-    tone: str
-    over: str
-    why: list[str]
-    panels: tuple[str, ...]
-    """Drawings: updates, losses, the difference of the losses."""
-    columns: tuple[str, ...]
-    rows: list[retraining_views.AdapterRow]
-
-
-@dataclass
 class Page:
     """Everything that the report shows."""
 
     title: str
     action: action.Action
     tone: str
-    facts: list[str]
+    facts: list[str] = field(default_factory=list)
     """The run in a line."""
-    stopped: str
+    stopped: str = ""
     """Where an exception ended the run; empty where none did."""
-    not_seen: list[str]
-    cards: list[Card]
-    modules: list[module_tree.Module]
-    module_lines: int
-    module_most: dict[str, int]
+    not_seen: list[str] = field(default_factory=list)
+    cards: list[Card] = field(default_factory=list)
+    modules: list[module_tree.Module] = field(default_factory=list)
+    module_lines: int = 0
+    module_most: dict[str, int] = field(default_factory=dict)
     """The largest amounts of the tree's bars."""
-    errors: bool
+    errors: bool = False
     """Whether modules have errors: the run had a reference."""
-    timeline: timeline.Timeline
-    legend: list[tuple[str, str]]
-    ticks: bool
-    tables: list[dict[str, Any]]
-    adapters: AdapterSection | None = None
+    timeline: timeline.Timeline = field(default_factory=timeline.Timeline)
+    legend: list[tuple[str, str]] = field(default_factory=list)
+    ticks: bool = False
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    adapters: Retraining | None = None
+    panels: tuple[str, ...] = ()
+    """Drawings of the retraining: updates, losses, the difference of the losses."""
 
 
 def page(
@@ -112,7 +100,8 @@ def _page(recording: Recording, findings: Sequence[Finding], *, source: bool, re
         legend=[(f, timeline.NAMES[f]) for f in timeline.NAMES if families[f]],
         ticks=any(r.change for r in rows),
         tables=page_tables.tables(recording, rows),
-        adapters=attempt("the adapters", lambda: _adapters(retraining), None) if retraining is not None else None,
+        adapters=retraining,
+        panels=attempt("the adapters", lambda: curves.panels(retraining), ()) if retraining is not None else (),
     )
 
 
@@ -123,37 +112,13 @@ def _stopped(recording: Recording) -> str:
 
 
 def _retraining_alone(retraining: Retraining) -> Page:
-    adapters = _adapters(retraining)
-    return Page(
-        title=f"dtypetrace: {adapters.headline}",
-        action=action.Action([(f"{adapters.headline}.", False)], adapters.tone, why=[f"{adapters.over}."]),
-        tone=adapters.tone,
-        facts=[],
-        stopped="",
-        not_seen=[],
-        cards=[],
-        modules=[],
-        module_lines=0,
-        module_most={},
-        errors=False,
-        timeline=timeline.Timeline(),
-        legend=[],
-        ticks=False,
-        tables=[],
-        adapters=adapters,
-    )
+    headline, tone = views.headline(retraining), views.tone(retraining)
+    told = action.Action([(f"{headline}.", False)], tone, why=[f"{views.over(retraining)}, {_BOTH_RUNS}."])
+    title = f"dtypetrace: {headline}"
+    return Page(title, told, tone, adapters=retraining, panels=curves.panels(retraining))
 
 
-def _adapters(r: Retraining) -> AdapterSection:
-    return AdapterSection(
-        headline=retraining_views.headline(r),
-        tone=retraining_views.tone(r),
-        over=f"{retraining_views.over(r)}, as they are and in float32",
-        why=retraining_views.why(r),
-        panels=curves.panels(r),
-        columns=retraining_views.NUMBERS,
-        rows=retraining_views.rows(r),
-    )
+_BOTH_RUNS = "as they are and in float32"
 
 
 def verdict(recording: Recording, findings: Sequence[Finding]) -> str:
@@ -190,6 +155,8 @@ def render(
     script = html_text.script()
     filled = html_text.template("report.html.j2").render(
         page=shown,
+        adapters=views,
+        both_runs=_BOTH_RUNS,
         css=html_text.asset("report.css"),
         js=script,
         script_hash=html_text.script_hash(script),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from dataclasses import dataclass
+
+from rich.cells import cell_len
 
 from ..terminal import USUAL, seen
 
@@ -19,9 +20,7 @@ def columns(text: str) -> int:
     >>> columns("naïve"), columns("漢字")
     (5, 4)
     """
-    if text.isascii():
-        return len(text)
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return cell_len(text)
 
 
 @dataclass(frozen=True)

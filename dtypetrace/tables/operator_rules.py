@@ -66,18 +66,12 @@ class Table:
         self.torch: str = data["torch"]
         self.device: str = data["device"]
         self._measured = frozenset(data["dtypes"])
-        others = {
-            name: (rule, frozenset(usual.split()))
-            for rule, by_kinds in data["other kinds"].items()
-            for usual, names in by_kinds.items()
-            for name in names.split()
-        }
         self._entries: dict[str, _Entry] = {}
-        for rule, by_count in data["rules"].items():
-            for counts, names in by_count.items():
-                known = frozenset(map(int, counts.split())) if counts != "any" else frozenset[int]()
-                for name in names.split():
-                    self._entries[name] = _Entry(rule, known, *others.get(name, ()))
+        for name, written in data["rules"].items():
+            counts, usual, *unusual = written.split(" | ")
+            usual_kinds, other = unusual or ("", "")
+            known = frozenset(map(int, counts.split())) if counts != "any" else frozenset[int]()
+            self._entries[name] = _Entry(usual, known, other, frozenset(usual_kinds.split()))
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries

@@ -65,9 +65,9 @@ def measure(shard: int) -> dict[str, set[Seen]]:
 
 
 def written(seen: dict[str, set[Seen]]) -> str:
-    """The table as JSON, equal rules together."""
-    rules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    unusual: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """The table as JSON: for each operator, in one line, the numbers of operands, its rule and, where other kinds of
+    operands have another one, the usual kinds and that rule."""
+    rules: dict[str, str] = {}
     unexplained: dict[str, int] = {}
     left_out = dict(_LEFT_OUT)
     for name in sorted(seen):
@@ -78,9 +78,8 @@ def written(seen: dict[str, set[Seen]]) -> str:
                 left_out.setdefault(name, _ONLY_REFUSED)
             continue
         rule = learn(sorted(clear, key=repr))
-        rules[rule.usual][_counts(name, rule)].append(name)
-        if rule.unusual:
-            unusual[rule.unusual][" ".join(rule.kinds)].append(name)
+        unusual = (" ".join(rule.kinds), rule.unusual) if rule.unusual else ()
+        rules[name] = " | ".join((_counts(name, rule), rule.usual, *unusual))
         if rule.unexplained:
             unexplained[name] = rule.unexplained
     data = {
@@ -89,8 +88,7 @@ def written(seen: dict[str, set[Seen]]) -> str:
         "dtypes": samples.DTYPES,
         "left out": left_out,
         "unexplained": unexplained,
-        "rules": _joined(rules),
-        "other kinds": _joined(unusual),
+        "rules": rules,
     }
     return json.dumps(data | unpredicted(Table(data), seen), indent=1) + "\n"
 
@@ -112,12 +110,6 @@ def _counts(name: str, rule: Rule) -> str:
     number."""
     each = name.startswith(ELEMENT_BY_ELEMENT)
     return "any" if rule.lists and not each else " ".join(map(str, rule.counts))
-
-
-def _joined(rules: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, str]]:
-    """The commonest rules first, each with the names that have it in one line."""
-    order = sorted(rules, key=lambda rule: (-sum(map(len, rules[rule].values())), rule))
-    return {rule: {key: " ".join(names) for key, names in sorted(rules[rule].items())} for rule in order}
 
 
 def unrecognised(seen: Iterable[Seen]) -> Counter[str]:

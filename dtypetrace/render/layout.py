@@ -6,8 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 
-from rich.cells import cell_len
-
 from ..terminal import USUAL, seen
 
 CUT = "..."
@@ -20,6 +18,10 @@ def columns(text: str) -> int:
     >>> columns("naïve"), columns("漢字")
     (5, 4)
     """
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # rich takes a while to import
+
     return cell_len(text)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .. import graph
 from ..records import Edit, Place
-from ..rules.measured_steps import lost_steps
+from ..rules.lost_steps import lost_steps
 from ..source.patch import Change, Patch, objection
 from ..tables.english import quoted
 from . import steps

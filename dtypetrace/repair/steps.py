@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from ..records import Compared, Recording
-from ..rules.measured_steps import lost_steps
+from ..rules.lost_steps import lost_steps
 from ..tables.dtypes import HALF
 
 COMPARED = 4

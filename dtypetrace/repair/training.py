@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .. import graph, rules
 from ..records import Edit, Finding, Recording
 from ..rules import plans, wide_weights
-from ..rules.measured_steps import lost_steps
+from ..rules.lost_steps import lost_steps
 from ..source import optimizers
 from ..source.patch import Change
 from . import steps

@@ -52,11 +52,6 @@ def _merges(run: Run, op: Op) -> bool:
     return op.count <= LEAST_STEPS and op.phase in FORWARD and bool(op.inputs) and run.weight_of(op.inputs[0])
 
 
-def adds_up(run: Run, v: Value) -> bool:
-    """Whether a value shows what a reference does not: it is reset at each step, and leaves calls out."""
-    return bool(v.due) and run.ops[v.op].phase == "optimizer"
-
-
 def _judged(run: Run, op: Op, target: Input) -> bool:
     """An optimizer's own state is judged here only where it is narrower than all weights, or a single number: else what
     its steps do to the weights shows more."""

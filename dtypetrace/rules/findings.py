@@ -60,28 +60,13 @@ def _with_disjoint_edits(recording: Recording, f: Finding) -> Finding:
 def _silent(recording: Recording) -> list[Finding]:
     """The findings of all rules; a rule that fails only loses its own findings."""
     run = Run(recording)
-    found: list[Finding] = []
+    found: list[tuple[Finding, int]] = []
     for rule in RULES:
-        if rule.applies(recording):
-            more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
-            found += [f for f in more if not known(f, found)] if rule.adds else more
-    if not any(f.severity != "note" and f.kind in OF_VALUES for f in found):
-        found += _beyond_reference(run)
+        more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
+        closer = [f for f, look in found if look > rule.look]
+        found += [(f, rule.look) for f in more if not closer or not known(f, closer)]
     fits = partial(silent_checks.shown_if_it_fits, recording)
-    return [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f in found]
-
-
-def _beyond_reference(run: Run) -> list[Finding]:
-    """What the screens see of a run in which a reference found no damage: it followed the first steps only."""
-    found: list[Finding] = []
-    for rule in RULES:
-        if rule.looks_further(run.recording):
-            more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
-            found += [f for f in more if f.severity != "note" and not known(f, found)]
-    return [replace(f, notes=(*f.notes, NOT_FOLLOWED)) for f in found]
-
-
-NOT_FOLLOWED = "the reference found no damage in the steps that it followed; this was seen in the whole run"
+    return [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
 
 
 def _found_by(rule: Rule, run: Run) -> list[Finding]:

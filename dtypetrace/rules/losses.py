@@ -12,6 +12,7 @@ numbers, functions of large angles).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
@@ -66,9 +67,9 @@ class Cause:
 class Losses:
     """The measured losses of one run, by op."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, measured: Iterable[Precision]) -> None:
         self.run = run
-        self.of: dict[int, Precision] = {p.op: p for p in run.recording.precisions}
+        self.of: dict[int, Precision] = {p.op: p for p in measured}
         self._passed: dict[int, tuple[int, ...]] = {}
         """For each op whose loss was followed: the ops that it came through, from the cause on."""
         self._infinite: dict[int, int] = {}

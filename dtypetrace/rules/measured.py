@@ -12,25 +12,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import graph
-from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision, Recording, Value
-from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, REAL, wider
+from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
+from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast
-from . import averages, masks, measured_steps, measured_tables, rounded_operands, titles
+from . import averages, masks, measured_tables, rounded_operands, titles
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows, unscaled
 from .case import short
 from .infinities import scaled
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
+from .lost_steps import lost_gradients
 from .making import At, silent_finding, tensor_of
-from .measured_steps import lost_gradients
 from .run_facts import Run
 
 _KINDS = {
     "DT301": "overflow",
     "DT302": "underflow",
-    "DT303": "underflow",
-    "DT304": "lost-update",
     "DT305": "zero-gradient",
     "DT307": "lost-update",
     "DT308": "precision-loss",
@@ -38,54 +36,79 @@ _KINDS = {
 _CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
 NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
+_SPOTTED = 0.25
+"""The same for a sample: twice as much, because one batch of small tensors shows less than a run."""
 _IN_FLOAT32 = 4 * ROUNDING
 """The same where nothing is in 16 bits: a hundred thousand roundings."""
 
 
 def find(run: Run) -> Iterable[Finding]:
     """The findings of every value-based kind."""
-    recording = run.recording
-    losses = Losses(run)
-    tables = list(measured_tables.find(run, losses))
+    if not run.recording.precisions:
+        return
+    losses = Losses(run, run.recording.precisions)
+    tables = list(measured_tables.find(losses))
     yield from tables
-    sums = averages.find(Run(replace(recording, values=_changes(losses))))
-    known = tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
-    results = list(beyond(_results(recording, losses), known))
+    sums = averages.find(run)
+    known = _tensors((*tables, *sums)) | {f.site.stack[:1] for f in sums} - {()}
+    results = list(_beyond(_of_causes(losses, _causes(losses, NOTABLE)), known))
     yield from results
-    lost = lost_gradients(recording)
-    told = {(f.code, born(f)) for f in results}
-    yield from (f for f in beyond(_gradients(recording, losses, lost), known) if (f.code, born(f)) not in told)
-    yield from measured_steps.find(recording, {c.name for c in lost})
-    yield from sums
+    told = {(f.code, _born(f)) for f in results}
+    gradients = _gradients(losses, lost_gradients(run.recording))
+    yield from (f for f in _beyond(gradients, known) if (f.code, _born(f)) not in told)
+
+
+def sampled(run: Run) -> Iterable[Finding]:
+    """DT301, DT302 and DT308 for results that lost what they should hold, DT204 for tables whose entries are equal:
+    small ops of the first steps that were also computed in higher precision.
+
+    Only results of the forward pass count: what the program reads, returns or decides by. And only the first of several
+    losses on one way is shown, because what is computed from it is lost as well.
+    """
+    followed = {p.op for p in run.recording.precisions}
+    losses = Losses(run, [p for p in run.recording.spot_checks if p.op not in followed])
+    causes = _first(run, _causes(losses, _SPOTTED))
+    wide = {cause: number for cause, number in causes.items() if cause.op not in losses.in_16_bits}
+    narrow = {cause: number for cause, number in causes.items() if cause not in wide}
+    # float32 in between rounds no digit away
+    found = [f for f in _of_causes(losses, narrow) if f.culprit is not None and f.culprit.dtype in NARROW]
+    tables = list(measured_tables.find(losses, measured_tables.is_spoilt, counted=True))
+    yield from tables
+    told = {(f.code, _born(f)) for f in found}
+    found += [f for f in _of_causes(losses, wide) if (f.code, _born(f)) not in told]
+    yield from _beyond(found, _tensors(tables))
+
+
+def _first(run: Run, causes: dict[Cause, int]) -> dict[Cause, int]:
+    """The causes whose operands no other cause has spoilt."""
+    ops = {cause.op for cause in causes}
+    above = lambda op: {*graph.ops_above(run.ops, [i.producer for i in run.ops[op].inputs])} - {op}
+    return {cause: number for cause, number in causes.items() if not above(cause.op) & ops}
 
 
 # ---------------------------------------------------------------- forward: the results of the program
 
 
-def tensors(findings: Iterable[Finding]) -> set[tuple[object, ...]]:
+def _tensors(findings: Iterable[Finding]) -> set[tuple[object, ...]]:
     """The lines where the tensors to blame got their dtypes."""
     known: set[tuple[object, ...]] = {tensor_of(f) for f in findings}
     return known - {()}
 
 
-def beyond(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
+def _beyond(findings: Iterable[Finding], known: set[tuple[object, ...]]) -> Iterable[Finding]:
     """Those that say more than findings about tables and sums. ``known``: the lines that these name."""
     for finding in findings:
         if finding.code != "DT308" or not {tensor_of(finding), finding.site.stack[:1]} & known:
             yield finding
 
 
-def _results(recording: Recording, losses: Losses) -> Iterable[Finding]:
-    return of_causes(recording, losses, causes(recording, losses))
-
-
-def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> dict[Cause, int]:
+def _causes(losses: Losses, least: float) -> dict[Cause, int]:
     """Where losses began that reach a result of the program, each with the worst such result. ``least``: the error of a
     result that counts, relative to it, where 16 bits take part."""
     found: dict[Cause, int] = {}
     ends = set(losses.results)
     for number, p in losses.of.items():
-        if not (p.spoiled or p.total >= _IN_FLOAT32) or recording.ops[number].phase not in FORWARD:
+        if not (p.spoiled or p.total >= _IN_FLOAT32) or losses.run.ops[number].phase not in FORWARD:
             continue
         cause = losses.began(number)
         if not p.spoiled and p.total < least and cause.op in losses.in_16_bits:
@@ -103,16 +126,16 @@ def causes(recording: Recording, losses: Losses, *, least: float = NOTABLE) -> d
     return found
 
 
-def of_causes(recording: Recording, losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
+def _of_causes(losses: Losses, causes: dict[Cause, int]) -> list[Finding]:
     """One finding for each code and birth."""
     found: dict[tuple[object, ...], Finding] = {}
     for cause, number in sorted(causes.items(), key=lambda item: item[0].op):
-        finding = _at_op(recording, losses, cause, _said_of_result(recording, losses, number, cause))
-        found.setdefault((finding.code, born(finding)), finding)
+        finding = _at_op(losses, cause, _said_of_result(losses, number, cause))
+        found.setdefault((finding.code, _born(finding)), finding)
     return list(found.values())
 
 
-def born(finding: Finding) -> tuple[object, ...]:
+def _born(finding: Finding) -> tuple[object, ...]:
     return finding.culprit.origin.place.stack[:1] if finding.culprit is not None else ()
 
 
@@ -131,10 +154,10 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
     return p.total >= LOST or losses.jumps(cause.op)
 
 
-def _said_of_result(recording: Recording, losses: Losses, number: int, cause: Cause) -> str:
+def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
     """What a wrong result is, in words. ``number``: its op, which may be the one that went wrong itself."""
-    p, op = losses.of[number], recording.ops[number]
-    at = short(graph.place_of(recording, op.place))
+    p, op = losses.of[number], losses.run.ops[number]
+    at = short(losses.run.place(op))
     where = f" of {op.module}" if op.module else f" ({at})" if at and number != cause.op else ""
     result = f"{'later, ' if number != cause.op else ''}the result of {quoted(op.op)}{where}"
     if p.others:
@@ -148,7 +171,7 @@ def _said_of_result(recording: Recording, losses: Losses, number: int, cause: Ca
 # ---------------------------------------------------------------- backward: gradients as they meet their weights
 
 
-def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> Iterable[Finding]:
+def _gradients(losses: Losses, lost: list[Compared]) -> Iterable[Finding]:
     groups: dict[tuple[Cause, bool], list[Compared]] = {}
     for c in lost:
         start = (
@@ -158,7 +181,7 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
             if c.op >= 0
             else -1
         )
-        if start < 0 or c.spoiled and scaled(recording):
+        if start < 0 or c.spoiled and scaled(losses.run.recording):
             continue
         groups.setdefault((losses.began(start), c.zero >= LOST * c.steps), []).append(c)
     found: dict[tuple[object, ...], Finding] = {}
@@ -169,8 +192,8 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
         if not gone and not worst.spoiled and worst.error < LOST:
             is_ = f"{worst.flushed:.0%} of it is 0"
         said = f"{many}: its gradient should be {worst.size:.2g}, but {is_}"
-        finding = _at_op(recording, losses, cause, said, gone=gone, named=many)
-        found.setdefault((finding.code, recording.ops[cause.op].phase, finding.site.stack[:1]), finding)
+        finding = _at_op(losses, cause, said, gone=gone, named=many)
+        found.setdefault((finding.code, losses.run.ops[cause.op].phase, finding.site.stack[:1]), finding)
     reported: set[str] = set()
     for finding in found.values():  # one cause in backward affects all gradients after it, and makes some of them zero
         what = "DT302" if finding.code == "DT305" else finding.code
@@ -182,7 +205,6 @@ def _gradients(recording: Recording, losses: Losses, lost: list[Compared]) -> It
 
 
 def _at_op(
-    recording: Recording,
     losses: Losses,
     cause: Cause,
     consequence: str,
@@ -190,15 +212,15 @@ def _at_op(
     gone: bool = False,
     named: str = "",
 ) -> Finding:
-    op, p = recording.ops[cause.op], losses.of[cause.op]
+    run, op, p = losses.run, losses.run.ops[cause.op], losses.of[cause.op]
     # a whole gradient that is zero is one, however it came about
     code = "DT305" if gone else _CODES.get(cause.how, "DT308")
     blamed = cause.rounded if cause.rounded >= 0 else cause.op
-    made, step, culprit = _blamed(recording, losses, blamed)
-    site = graph.place_of(recording, op.place)
+    made, step, culprit = _blamed(losses, blamed)
+    site = run.place(op)
     itself = _to_blame_itself(losses, cause, blamed, made)
     if itself >= 0:
-        step, culprit = -1, at_op(losses.run, recording.ops[itself], culprit)
+        step, culprit = -1, at_op(run, run.ops[itself], culprit)
     if (region := unscaled(losses.run, op, culprit)) is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
     rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
@@ -213,16 +235,16 @@ def _at_op(
         count=op.count,
         operands=(culprit,),
         flow=flow_to(
-            losses.run,
-            recording.ops[blamed],
+            run,
+            run.ops[blamed],
             step,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=rounded_operands.wide(losses.run, cause.op, sorted(rounded), made)
+        fix=rounded_operands.wide(run, cause.op, sorted(rounded), made)
         if len(rounded) > 1
-        else _wide_here(losses.run, itself, culprit.origin.place, made)
+        else _wide_here(run, itself, culprit.origin.place, made)
         if itself >= 0
-        else _fix(losses.run, cause, blamed, culprit, cast, backward),
+        else _fix(run, cause, blamed, culprit, cast, backward),
         title=_title(p, op, made, named if gone else ""),
         notes=tuple(notes),
     )
@@ -243,7 +265,7 @@ def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> in
     blame where the program can keep it out of that: on a line of the user's own, or in an autocast region.
     """
     run = losses.run
-    if _computed_wide(run.recording, blamed, made):
+    if _computed_wide(run, blamed, made):
         return losses.first_jump(cause)
     op = run.ops[blamed]
     left_to_program = by_autocast(run, op, made) or graph.runs_own_line(run.recording, op)
@@ -252,9 +274,9 @@ def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> in
     return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
 
 
-def _computed_wide(recording: Recording, number: int, made: str) -> bool:
+def _computed_wide(run: Run, number: int, made: str) -> bool:
     """Whether what rounded is arithmetic in float32 or wider."""
-    op = recording.ops[number]
+    op = run.ops[number]
     return made in REAL and not wider("float32", made) and not is_cast(op) and op.phase in FORWARD
 
 
@@ -267,9 +289,9 @@ def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
     )
 
 
-def _blamed(recording: Recording, losses: Losses, number: int) -> tuple[str, int, Operand]:
+def _blamed(losses: Losses, number: int) -> tuple[str, int, Operand]:
     """The operand that rounded: the op's result; if that is exact, the narrowest operand, which was rounded unseen."""
-    op, p = recording.ops[number], losses.of[number]
+    op, p = losses.run.ops[number], losses.of[number]
     parts = (COUNTERPART[d] if d in COMPLEX else d for d in op.outputs)
     made = next((d for d in parts if d in REAL), "")
     narrow = min((i for i in op.inputs if i.dtype in REAL), key=lambda i: DTYPES[i.dtype].digits, default=None)
@@ -334,24 +356,3 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
         f"compute {quoted(op.op)} and what uses its result in float32, and cast back afterwards",
         ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
     )
-
-
-# ---------------------------------------------------------------- what is kept
-
-
-def _changes(losses: Losses) -> tuple[Value, ...]:
-    """How much of the small changes to kept tensors arrives, in the form that numerics uses."""
-    found = []
-    inside = {v.op for v in losses.run.recording.values if v.kept}  # changed by a kernel, beside its result
-    for number, p in losses.of.items():
-        if losses.run.ops[number].phase in FORWARD and p.changed >= 0 and p.arrived < LOST and number not in inside:
-            due = max(p.elements, 1)
-            found.append(Value(number, p.calls, 0, -1, 0, 0, 0, 0.0, due=due, done=int(p.changed * due)))
-    compared = {number for number, p in losses.of.items() if p.changed >= 0}
-    # what grows over more calls than are measured, an optimizer's own state, and what a kernel changes inside, are
-    # compared call by call
-    others = (
-        v for v in losses.run.recording.values if v.op not in compared or v.kept or averages.adds_up(losses.run, v)
-    )
-    known = {v.op for v in found}
-    return (*found, *(v for v in others if v.op not in known))

@@ -14,7 +14,6 @@ from ..tables.operators import tagged, writes
 from . import narrow_tables
 from .losses import ROUNDING, Losses
 from .mechanisms import LEAST_STEPS
-from .run_facts import Run
 
 COARSE = 3 * ROUNDING
 """A table is made of constants, which need only one rounding."""
@@ -42,10 +41,11 @@ def is_spoilt(op: Op, p: Precision) -> bool:
 
 
 def find(
-    run: Run, losses: Losses, bad: Callable[[Op, Precision], bool] = _is_coarse, *, counted: bool = False
+    losses: Losses, bad: Callable[[Op, Precision], bool] = _is_coarse, *, counted: bool = False
 ) -> Iterable[Finding]:
     """DT204: tables made of factories and integers only, that are ``bad``. counted: only those that are made from a
     sequence or a count."""
+    run = losses.run
     found: dict[tuple[object, ...], Finding] = {}
     coarse = {n for n in losses.of if _changes_a_state(run.ops[n])} | {v.op for v in run.recording.values if v.kept}
     for number, p in losses.of.items():

@@ -187,7 +187,7 @@ def step_error(recording: Recording) -> StepError:
     """How far a recorded run was from its reference. Raises ValueError where it has no reference."""
     if not recording.precisions:
         raise ValueError("this trace has no reference; make it with trace(reference=True) or run --reference")
-    losses = Losses(Run(recording))
+    losses = Losses(Run(recording), recording.precisions)
     ends = [losses.of[n] for n in losses.results if losses.of[n].spoiled or not losses.cancels(n)]
     results = max((inf if p.spoiled else p.total for p in ends), default=0.0)
     return StepError(results, _vector(recording, "gradient"), _arrives(recording))

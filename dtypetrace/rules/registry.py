@@ -21,12 +21,15 @@ from . import (
     ranges,
     recasts,
     round_trips,
-    spot_checks,
     training,
     wide_models,
 )
 from .making import tensor_of
 from .run_facts import Run
+
+SAMPLED, EVERY_CALL, CLOSEST = range(3)
+"""The looks at values: a few small ops in higher precision; all calls, each by itself; and steps that a reference
+followed. Everything that a recording holds of dtypes is seen as closely as can be, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +38,8 @@ class Rule:
 
     codes: tuple[str, ...]
     find: Callable[[Run], Iterable[Finding]]
-    screens: bool = False
-    """Whether it estimates what a reference in higher precision measures; not needed where a reference ran."""
-    measures: bool = False
-    """Whether it judges what the reference measured."""
-    adds: bool = False
-    """Whether its findings are left out where another rule has found the same: see :func:`known`."""
-
-    def applies(self, recording: Recording) -> bool:
-        """Whether a recording has what the rule judges, and nothing that judges it better."""
-        if self.adds and recording.spot_checks:
-            return True  # of what first ran when the reference's steps were over
-        return not self.screens if recording.precisions else not self.measures
-
-    def looks_further(self, recording: Recording) -> bool:
-        """Whether the rule sees more of a run than a reference, which follows its first steps only."""
-        return self.screens and not self.adds and bool(recording.precisions)
+    look: int = CLOSEST
+    """How closely it looks at values: its findings are left out where a closer look has named the same line."""
 
 
 OF_VALUES = frozenset({"overflow", "underflow", "downcast", "lost-update", "precision-loss", "zero-gradient"})
@@ -74,12 +63,12 @@ def _of(find: Callable[[Recording], Iterable[Finding]]) -> Callable[[Run], Itera
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(("DT204", "DT301", "DT302", "DT303", "DT304", "DT305", "DT307", "DT308"), measured.find, measures=True),
-    Rule(("DT301", "DT302"), ranges.find, screens=True),
-    Rule(("DT301", "DT303", "DT304", "DT305"), _of(training.find), screens=True),
+    Rule(("DT204", "DT301", "DT302", "DT303", "DT304", "DT305", "DT307", "DT308"), measured.find),
+    Rule(("DT301", "DT302"), ranges.find, EVERY_CALL),
+    Rule(("DT301", "DT303", "DT304", "DT305"), _of(training.find), EVERY_CALL),
     Rule(("DT306",), _of(training.gradient_dtypes)),
     Rule(("DT305",), _of(no_gradient.find)),
-    Rule(("DT307",), averages.find, screens=True),
+    Rule(("DT307",), averages.find, EVERY_CALL),
     Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
     Rule(("DT201",), promotions.find),
     Rule(("DT201",), wide_models.find),
@@ -87,8 +76,8 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT202",), round_trips.find),
     Rule(("DT205",), recasts.find),
     Rule(("DT206", "DT207", "DT406"), compiled.find),
-    Rule(("DT204",), narrow_tables.find, screens=True),
+    Rule(("DT204",), narrow_tables.find, EVERY_CALL),
     Rule(("DT203", "DT204", "DT301"), integers.find),
     Rule(("DT308",), narrow_losses.find),
-    Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), spot_checks.find, screens=True, adds=True),
+    Rule(("DT204", "DT301", "DT302", "DT307", "DT308"), measured.sampled, SAMPLED),
 )

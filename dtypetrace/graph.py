@@ -162,6 +162,7 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
 
     - A counter should be an integer, even if another tensor is cast to its dtype.
     - A parameter was right when it was read, if it was cast to another dtype later.
+    - A module's first parameter does not speak for the others, if it was left out when they were cast.
     - A tensor that was widened on its way by another one is as wrong as that one.
     - A library's line only passes on the dtype of what the program gave it.
     - Else a tensor that met only tensors of its own dtype, or is kept wide and was cast where it was used, is right.
@@ -173,6 +174,8 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
     held = recording.events[read.event].how == "parameter" and recording.parameters
     if held and all(p.event != read.event for p in recording.parameters):
         return True  # its module was cast since
+    if read.of_module and _left_out(recording, read, expected):
+        return True
     if _widened(recording, read, expected) or _passed_on(recording, read):
         return False
     met, kept_wide = False, wider(read.dtype, expected)
@@ -189,6 +192,15 @@ def _chosen_wrongly(recording: Recording, read: Read, expected: str | None) -> b
             return False
         met = met or bool(others)
     return met
+
+
+def _left_out(recording: Recording, read: Read, expected: str) -> bool:
+    """Whether the parameter whose dtype was read was there when most of its model was cast to the expected dtype, and
+    kept its own: then it has it on purpose."""
+    models = {p.name.partition(".")[0] for p in recording.parameters if p.event == read.event}
+    beside = [p for p in recording.parameters if p.name.partition(".")[0] in models]
+    cast_later = sum(p.size for p in beside if p.dtype == expected and p.event > read.event)
+    return 2 * cast_later > sum(p.size for p in beside)
 
 
 def _widened(recording: Recording, read: Read, expected: str) -> bool:

@@ -228,9 +228,28 @@ class Births:
             mark = self.origins.mark_of(tensor, self.recorder.place(thread, frame))
         place = self.recorder.place(thread, frame)
         reads = thread.reads
-        reads.append(SeenRead(dtype, place, mark.event, self._stack(frame), len(thread.modules), mark.op))
+        event = self._before_settled(mark.event)
+        reads.append(SeenRead(dtype, place, event, self._stack(frame), len(thread.modules), mark.op))
         if len(reads) > _KEPT_READS:
             del reads[0]
+
+    def _decided(self, event: int) -> int:
+        """The event of a chain that decided its dtype: its origin, or a cast on the way that named the dtype."""
+        while event >= 0:
+            known = self.origins.events[event]
+            if not known.parents or known.how == "attribute" and known.explicit:
+                break
+            event = known.parents[0]
+        return event
+
+    def _before_settled(self, event: int) -> int:
+        """The event of a tensor whose dtype is read, without casts that changed nothing: what such a cast returned is
+        the tensor itself, so whether the reader means that result cannot be seen."""
+        known = self.origins.events[event]
+        while known.how == "attribute" and known.explicit and known.parents:
+            event = known.parents[0]
+            known = self.origins.events[event]
+        return event
 
     def _stack(self, frame: FrameType | None) -> list[tuple[int, int]]:
         """The nearest frames outside torch, as ids of frame and code: enough to recognise a frame that is still
@@ -382,8 +401,8 @@ class Births:
                 self._settled(thread, mark, out, frame, name)
             return
         if same:  # nothing changed
-            own = origins.root(mark.event)
-            reads = tuple(r for r in reads if origins.root(r.event) != own)
+            own = self._decided(mark.event)
+            reads = tuple(r for r in reads if self._decided(r.event) != own)
             if reads and not (event.how == "attribute" and event.place == place and event.reads == reads):
                 new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), reads)
                 mark.event = origins.event(new)
@@ -393,13 +412,30 @@ class Births:
     def _settled(self, thread: Thread, mark: Mark, out: Tensor, frame: FrameType | None, name: str) -> None:
         """A cast that names the dtype that a tensor has already: it changed nothing, but it decides the dtype.
 
-        A parameter keeps its module's story.
+        A parameter keeps its module's story, and what torch's own code casts keeps its own.
         """
         if self.origins.events[mark.event].how == "parameter" or not out.is_floating_point():
+            return
+        if frame is None or self.places.hidden(frame.f_code.co_filename):
             return
         place = self.recorder.place(thread, frame)
         new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), explicit=True)
         mark.event = self.origins.event(new)
+
+    def assigned(self, tensor: Tensor, value: Tensor, place: int, module: int) -> int:
+        """The event of a tensor after ``tensor.data = value``.
+
+        The value's own where it was made for this, or is what the tensor had before. But a value that was made
+        elsewhere, such as an average of the weights, may rightly have another dtype: then the assignment decided.
+        """
+        known, given = self.origins.of(tensor), self.origins.mark_of(value, place).event
+        if known is None or known.event == given:
+            return given
+        had, made = self.origins.events[known.event], self.origins.events[given]
+        before = self.origins.replaced.get(known.event, ())
+        if had.to is made.to or given in before or made.how == "load" or self.places.within_call(made.place, place):
+            return given
+        return self.origins.event(RawEvent("cast", "data", place, module, (had.to,), made.to, explicit=True))
 
     def given(self, args: tuple[Any, ...], place: int) -> None:
         """The arguments of an outermost module: tensors made before tracing started are named after the argument."""

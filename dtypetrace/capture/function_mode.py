@@ -144,8 +144,9 @@ def _set_tensor(mode: FunctionMode, func: Any, args: tuple[Any, ...], kwargs: di
                 recorder.origins.gradient(value, args[0])
             elif func == _DATA_SET:
                 with private.DisableTorchFunction():
-                    place = recorder.place(recorder.thread_state(), _caller(recorder))
-                    recorder.origins.became(args[0], recorder.origins.mark_of(value, place).event)
+                    thread = recorder.thread_state()
+                    place = recorder.place(thread, _caller(recorder))
+                    recorder.origins.became(args[0], recorder.births.assigned(args[0], value, place, thread.module))
         except Exception:
             recorder.fail("a write of data")
     return out

@@ -397,6 +397,12 @@ def _is_trained(recorder: Recorder, value: Tensor) -> bool:
 
 
 def _changed(recorder: Recorder, witness: Witness, witnesses: tuple[Witness, ...], phase: str) -> bool:
-    """Whether a cast changed the tensor's dtype while others that were made from it still have the old one."""
+    """Whether a cast changed the tensor's dtype while others that were made from it, or an optimizer's state that was
+    loaded for it before, still have the old one."""
     before = recorder.origins.replaced.get(witness.event, set()) if phase in ("optimizer", "other") else set()
-    return any(other.event in before and other.dtype != witness.dtype for other in witnesses)
+    old = {dtype_name(recorder.origins.events[n].to) for n in before}
+
+    def kept(other: Witness) -> bool:
+        return other.event in before or other.holder == "state" and other.dtype in old and other.event < witness.event
+
+    return any(kept(other) and other.dtype != witness.dtype for other in witnesses)

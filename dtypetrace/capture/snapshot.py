@@ -87,7 +87,7 @@ def ending(recorder: Recorder, *, whole: bool = True, **meta: Any) -> Callable[[
             live.plans,
             live.precisions,
             live.compared,
-            unchanged=tuple(_unchanged(recorder, module)) if whole else (),
+            unchanged=tuple(_unchanged(recorder, module)),
             spot_checks=live.checked,
             text=text,
             module_calls=tuple(recorder.modules.calls),

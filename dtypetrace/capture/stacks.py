@@ -173,6 +173,16 @@ class Places:
             return None
         return first[0] if first[0] is second[0] else None
 
+    def within_call(self, one: int, other: int) -> bool:
+        """Whether the first place is in the function call that the second one is in, or in a call made from there."""
+        if one < 0 or other < 0:
+            return False
+        (outer, frames), (outside, around) = self._entries[one], self._entries[other]
+        tail = frames[len(frames) - len(around) :] if len(around) <= len(frames) else ()
+        if outer != outside or not tail or isinstance(tail[0], Frame) or isinstance(around[0], Frame):
+            return False
+        return tail[0][0] is around[0][0] and tail[1:] == around[1:]
+
     def is_at(self, number: int, code: CodeType, lasti: int) -> bool:
         """Whether the innermost frame of a place is on the line of an instruction."""
         frames = self._entries[number][1] if number >= 0 else ()

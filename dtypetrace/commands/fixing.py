@@ -19,6 +19,7 @@ from ..render import retraining as retraining_views
 from ..repair.compiled import as_compiled
 from ..repair.training import Learning, learning, not_learning
 from ..results import conclude
+from ..rules.training import FEW, in_few_steps
 from ..source.patch import Unpatchable
 from ..terminal import seen_lines
 from . import adapters_again, arguments
@@ -270,13 +271,16 @@ def _nothing(request: Request, healed: Outcome, *, learning: bool) -> bool:
     name = request.name
     if not learning:
         _say(f"dtypetrace: no dtype error to patch in {name}, but not all of its adapters learn")
+        if any(in_few_steps(healed.recording, f) for f in conclude(healed.recording).findings):
+            _say(FEW)
         return False
     if healed.error is None:
         left = [f for f in conclude(healed.recording).findings if f.severity in ("error", "warning")]
         if left:
             _say(f"dtypetrace: no patch: torch refuses no dtype in {name}, and fix knows no edit of this program for:")
             for f in left:
-                _say(f"  {f.severity}[{f.code}]: {f.title}")
+                few = f" ({FEW})" if in_few_steps(healed.recording, f) else ""
+                _say(f"  {f.severity}[{f.code}]: {f.title}{few}")
             _say(f"What to change: dtypetrace run {request.command}")
         else:
             _say(f"dtypetrace: nothing to fix: no dtype is refused in {name}")

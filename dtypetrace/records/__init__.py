@@ -67,6 +67,9 @@ class Read:
     """Index of the op that had made the tensor, -1 where that was not seen."""
     written: str = ""
     """The expression that it was read from, as the program writes it (``sample.dtype``); found by ``source.facts``."""
+    of_module: bool = False
+    """Whether a module was asked, and one of its parameters answered (``next(m.parameters()).dtype``); found by
+    ``source.facts``."""
 
 
 @dataclass(frozen=True, slots=True)

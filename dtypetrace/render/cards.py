@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Recording
-from ..tables.english import subject
+from ..tables.english import rival, subject
 from . import wording
 from .excerpt import joined
 from .layout import columns
@@ -174,7 +174,7 @@ def _links(windows: Sequence[Window], files: Sequence[str], anchor: str) -> dict
 def _labels(f: Finding) -> list[tuple[Frame, str]]:
     """The labels of the flow and, before the last one, where the operand that it meets got its dtype."""
     labels = wording.labels(f)
-    other = wording.other_operand(f)
+    other = rival(f)
     frame = other.origin.place.user_frame if other is not None else None
     if not labels or other is None or frame is None or not frame.user or frame in [shown for shown, _ in labels]:
         return labels

@@ -6,8 +6,7 @@ import os
 import re
 
 from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
-from ..tables.dtypes import FLOATING
-from ..tables.english import called, quoted, split_reason, subject
+from ..tables.english import called, quoted, rival, split_reason, subject
 from ..tables.operators import tagged
 
 
@@ -148,7 +147,11 @@ def _birth(f: Finding, step: FlowStep) -> str:
         else f"the call names {step.to}"
         if named
         else f"it is loaded as {step.to}",
-        "cast": f"cast from {step.source}" if step.source != step.to else f"a cast to {step.to}",
+        "cast": f"a {step.to} tensor is assigned to .data, which was {step.source}"
+        if step.op == "data"
+        else f"cast from {step.source}"
+        if step.source != step.to
+        else f"a cast to {step.to}",
         "autocast": f"{quoted(step.op)} runs under autocast",
         "worker": "it comes from a DataLoader worker",
         "reinterpret": f"its bits are viewed as {step.to}",
@@ -169,7 +172,7 @@ def _meeting(f: Finding) -> str:
     culprit = f.culprit
     if culprit is None:
         return f"{quoted(f.op)} is refused"
-    other = other_operand(f) if f.code not in _ALONE else None
+    other = rival(f) if f.code not in _ALONE else None
     mine = _operand(f, culprit)
     if other is None:
         if f.code == "DT111":
@@ -195,16 +198,6 @@ _ALONE = frozenset({"DT108", "DT109"})
 """Codes that are about one operand alone, not about a disagreement with others."""
 
 
-def other_operand(f: Finding) -> Operand | None:
-    """The operand that the culprit disagrees with. If the culprit is floating, the other one is too: an index among the
-    operands does not count."""
-    if f.culprit is None:
-        return None
-    floats = f.culprit.dtype in FLOATING or f.culprit.dtype.startswith("python")
-    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
-    return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
-
-
 UNSEEN_BIRTH = "created in a step that was not watched, or before tracing started"
 
 
@@ -214,7 +207,7 @@ def _unseen_birth(operand: Operand) -> str:
 
 def operand_notes(f: Finding) -> list[str]:
     """Where the other operand comes from: neither side is the expected one until the run shows it."""
-    other = other_operand(f)
+    other = rival(f)
     if other is None or not other.origin.place.stack or f.code in _ALONE:
         return []
     name = subject(other, f.op, f.phase, f.site)

@@ -13,6 +13,7 @@ from .. import graph, rules
 from ..records import Edit, Finding, Recording
 from ..rules import plans, wide_weights
 from ..rules.lost_steps import lost_steps
+from ..rules.training import in_few_steps
 from ..source import optimizers
 from ..source.patch import Change
 from . import steps
@@ -24,8 +25,6 @@ CODES = ("DT304", "DT303", "DT301")
 """What keeps weights from learning."""
 UNSCALED = ("DT404", "DT302")
 """What a loss scaler prevents: gradients that vanish in float16 on their way back."""
-ENOUGH_STEPS = 4
-"""In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,8 @@ class Learning:
 
 def not_learning(recording: Recording) -> Finding | None:
     """The first serious finding about weights in half that an optimizer's steps do not train."""
-    taken = max((u.steps for u in recording.updates), default=0)
-    severities = ("error", "warning") if taken >= ENOUGH_STEPS else ("error",)
-    found = (f for f in rules.find(recording) if f.code in CODES and f.severity in severities)
+    serious = (f for f in rules.find(recording) if f.code in CODES and f.severity != "note")
+    found = (f for f in serious if not in_few_steps(recording, f))
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan" and f.culprit is not None), None)
 
 

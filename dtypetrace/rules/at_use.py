@@ -306,7 +306,13 @@ _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
 
 
 def _ways_back(case: Case, widened: Place | None, wanted: str) -> Iterator[tuple[Place, tuple[Edit, ...], str]]:
-    """Where the result can be cast back: where it widens other tensors, else in the refused call."""
+    """Where the result can be cast back: where the function that cast its own argument returns it, as all its other
+    callers need it, too; where it widens other tensors; else in the refused call."""
+    running = {(frame.file, frame.function) for frame in case.site.stack}
+    left = bool(case.here.stack) and (case.here.stack[0].file, case.here.stack[0].function) not in running
+    if case.island and left and (back := editing.back_at_return(case.recording, case.here)) is not None:
+        line, edit = back
+        yield Place((line, *case.here.stack[1:])), (edit,), "where it is returned"
     if widened is not None:
         yield widened, one(editing.at_widening(case.recording, widened, wanted)), "where it is computed"
     if widened is None or case.passed:

@@ -168,7 +168,7 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
         return ""
     births = proposal.effect.change.births
     known = case.refused.model or case.recording.parameters
-    chosen = {p.dtype for p in known if p.trained and p.event not in births}
+    chosen = {p.dtype for p in known if p.trained and p.event not in births} | {u.dtype for u in case.recording.updates}
     for p in known:
         wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype
         if p.trained and narrower(wanted, p.dtype) and wanted not in chosen:

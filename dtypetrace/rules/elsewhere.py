@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..records import Edit, Fix, Place
+from ..records import Edit, Fix, Frame, Place
 from ..source import dictionaries, editing
 from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
@@ -55,6 +55,22 @@ def at_origin(case: Case) -> Iterator[Fix]:
     edit = editing.at_birth(case.recording, kind, place, dtype)
     why = f"make {quoted(case.culprit.shown)} {dtype} where it is born"
     yield Fix("dtype", place, one(edit), case.origin.kind not in SHARED, why)
+
+
+def where_it_widened(case: Case) -> Iterator[Fix]:
+    """The value is cast back on the line where the wanted dtype was last widened, if that is not the refused line: what
+    else is computed from the widened value would stay wide."""
+    wanted, here = target(case), case.site.stack[:1]
+    if wanted is None or case.writes_into or any(s.how in ("cast", "attribute") for s in case.flow[1:-1]):
+        return
+    widened = (s.place for s in case.flow[:-1] if s.how == "promotion" and wanted in s.source.split(" + "))
+    for place in reversed([p for p in widened if p.stack and p.stack[0].user and not _same_line(p.stack, here)]):
+        edit = editing.at_own_line(case.recording, place, wanted)
+        yield Fix("cast", place, one(edit), True, _cast(edit, place, wanted))
+
+
+def _same_line(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> bool:
+    return [(f.file, f.line) for f in one[:1]] == [(f.file, f.line) for f in other[:1]]
 
 
 def on_its_path(case: Case) -> Iterator[Fix]:

@@ -19,7 +19,7 @@ from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, Op, Precision
-from ..tables.dtypes import HALF, NARROW, REAL
+from ..tables.dtypes import HALF, NARROW, REAL, narrower
 from ..tables.operators import flops, is_cast, is_move, tagged
 from .run_facts import Run
 from .zeros import feeds_pole
@@ -45,6 +45,8 @@ _USUAL = 2.0**-10
 _OTHERS = 0.1
 """Share of choices that would be others: of a healthy router in bfloat16, and of a matcher in float32, under 1%; of the
 routers with a rounded bias in public reports, from 5% on."""
+_OTHERS_BY_CAST = 0.02
+"""The same where one cast of a wider number makes the difference, which would have been there to choose by."""
 _CALLS = 2
 """Once may be a coincidence."""
 _FOLLOWED_BACK = 64
@@ -335,11 +337,27 @@ class Losses:
         found = []
         for number, p in self.of.items():
             op = self.run.ops[number]
-            if p.others < _OTHERS or op.phase not in FORWARD:
+            if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
+                continue
+            if p.others < _OTHERS:
+                if not is_cast(op) and self._narrowed_before(number) and self._chosen(number):
+                    found.append(number)
                 continue
             if self._serves_as_index(number) if is_cast(op) else p.apart >= least and self._chosen(number):
                 found.append(number)
         return found
+
+    def _narrowed_before(self, number: int) -> bool:
+        """Whether what an op chooses by was computed in a wider dtype, and cast just before."""
+        op = self.run.ops[number]
+        while op.inputs and op.inputs[0].producer >= 0:
+            op = self.run.ops[op.inputs[0].producer]
+            if is_cast(op):
+                source = op.inputs[0]
+                return narrower(op.outputs[0], source.dtype) and self.run.computed(source)
+            if not is_move(op):
+                break
+        return False
 
     def _chosen(self, number: int) -> bool:
         """Whether the program goes on with the places that an op found, and not only with the numbers there."""

@@ -17,7 +17,7 @@ from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast
 from . import averages, masks, measured_tables, rounded_operands, titles
-from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, outgrows, unscaled
+from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
 from .infinities import scaled
 from .kept_wide import keep_wide, scale_loss, wide_here
@@ -221,6 +221,12 @@ def _at_op(
     itself = _to_blame_itself(losses, cause, blamed, made)
     if itself >= 0:
         step, culprit = -1, at_op(run, run.ops[itself], culprit)
+    given_up: tuple[FlowStep, ...] = ()
+    if itself < 0 and cause.how == "amplified" and _rounded_by_choice(run, blamed):
+        # whichever tensor's dtype it follows: here the wider numbers were given up
+        by = run.ops[blamed]
+        step, culprit = -1, replace(culprit, origin=Origin("cast", None, by.op, run.place(by), True))
+        given_up = (FlowStep(run.place(by), by.op, by.module, by.inputs[0].dtype, made, "cast"),)
     if (region := unscaled(losses.run, op, culprit)) is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
     rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
@@ -238,6 +244,7 @@ def _at_op(
             run,
             run.ops[blamed],
             step,
+            *given_up,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
         fix=rounded_operands.wide(run, cause.op, sorted(rounded), made)
@@ -272,6 +279,13 @@ def _to_blame_itself(losses: Losses, cause: Cause, blamed: int, made: str) -> in
     ranged = cause.how in ("infinite", "flushed") or left_to_program
     by_itself = made in op.outputs  # and not an operand that had been rounded before
     return blamed if ranged and by_itself and outgrows(run, blamed, made) else -1
+
+
+def _rounded_by_choice(run: Run, number: int) -> bool:
+    """Whether a line of the program casts what it had computed in a wider dtype."""
+    op = run.ops[number]
+    narrowed = is_cast(op) and bool(op.inputs) and op.inputs[0].dtype in REAL and narrows(op)
+    return narrowed and run.computed(op.inputs[0]) and graph.runs_own_line(run.recording, op)
 
 
 def _computed_wide(run: Run, number: int, made: str) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Event, Input, Op, Parameter, Witness
-from ..tables.dtypes import FLOATING, HALF, STORAGE_ONLY, bytes_of
+from ..records import Event, Input, Op, Parameter, Recording, Witness
+from ..tables.dtypes import FLOATING, HALF, INTEGERS, STORAGE_ONLY, bytes_of
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_destination, tagged
 from . import titles
@@ -126,15 +126,23 @@ def ran_before(case: Collision) -> Verdict | None:
     If all of them have changed (a model was cast after a first try), earlier calls show nothing.
     """
     refused, known = case.refused, _past_operands(case)
-    old = {w.dtype for w in case.sides if (w.dtype, w.event) in known}
+    old = {w.dtype for w in case.sides if (w.dtype, _decision(case.recording, w.event)) in known}
     if len(old) != 1:
         return None
     dtype = old.pop()
     return Verdict(dtype, f"but in earlier calls of this {quoted(refused.op)} both operands were {dtype}")
 
 
-def _past_operands(case: Collision) -> set[tuple[str, int]]:
-    """Dtype and step of each floating operand of earlier, successful runs of the refused call."""
+def _decision(recording: Recording, event: int) -> tuple[object, ...]:
+    """What decided a dtype, whoever called the function that it is in: a batch is made anew for each call."""
+    if event < 0:
+        return ()
+    decided = recording.events[event]
+    return decided.how, decided.op, decided.name, graph.place_of(recording, decided.place).stack[:1]
+
+
+def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
+    """Dtype and decision of each floating operand of earlier, successful runs of the refused call."""
     recording, refused = case.recording, case.refused
     site = graph.place_of(recording, refused.place).stack[:1]
     # a healed call runs after it was refused, so it is not an earlier call
@@ -142,13 +150,13 @@ def _past_operands(case: Collision) -> set[tuple[str, int]]:
     # nor are other calls that the same line makes inside torch, such as an attention's three projections
     while past and graph.place_of(recording, past[-1].place).stack[:1] == site:
         past.pop()
-    known: set[tuple[str, int]] = set()
+    known: set[tuple[str, tuple[object, ...]]] = set()
     for op in past:
         if (op.op, op.module, op.autocast) != (refused.op, refused.module, ""):
             continue
         if op.phase not in ("forward", "recompute"):
             continue
-        operands = [(i.dtype, i.event) for i in op.inputs if i.dtype in FLOATING]
+        operands = [(i.dtype, _decision(recording, i.event)) for i in op.inputs if i.dtype in FLOATING]
         # ops with one operand, such as a transpose, ran as a part of the refused call, too
         if len(operands) > 1 and graph.place_of(recording, op.place).stack[:1] == site:
             known.update(operands)
@@ -266,7 +274,13 @@ def default_yields(case: Collision) -> Verdict | None:
 
 
 def _by_default(case: Collision, parameter: Parameter, rival: str) -> bool:
-    """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype."""
+    """Whether a parameter has its dtype because nobody named one, and is not of the rival's dtype.
+
+    ``vae.to(torch.float32)`` names one, though it changes nothing.
+    """
+    recording = case.recording
+    if any(u.event == parameter.event and u.dtype == parameter.dtype and not u.reads for u in recording.unchanged):
+        return False
     line = graph.lineage(case.recording, parameter.event)
     return (
         parameter.dtype != rival
@@ -355,8 +369,10 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 def sum_of_widened(case: Collision) -> Verdict | None:
     """Outside any module: where values that were widened on purpose are added to a running total that has the dtype of
     a narrow tensor, the total is wrong.
+
+    An optimizer's state is none: it follows the weights on purpose.
     """
-    if case.refused.module or len(case.present) != 2:
+    if case.refused.module or case.refused.phase == "optimizer" or len(case.present) != 2:
         return None
     sums = [w for w in case.sides if is_destination(case.refused.op, w.argument, w.index)]
     values = [w for w in case.sides if w not in sums]
@@ -441,6 +457,13 @@ def each_operand_counted(case: Collision) -> Verdict | None:
     return Verdict(ranked[0][0], f"more operands are {ranked[0][0]} than any other dtype")
 
 
+def torch_integers(case: Collision) -> Verdict | None:
+    """Where integers of several widths meet, int64 is right: torch's indices, class numbers and sizes are int64."""
+    if not all(dtype in INTEGERS for dtype in case.present) or "int64" not in case.present:
+        return None
+    return Verdict("int64", "the other operand is int64, as torch's indices and class numbers are")
+
+
 def narrower(case: Collision) -> Verdict | None:
     """Last, of the dtypes with equally many operands, the narrowest is right: a stray wide tensor is the commonest
     mistake."""
@@ -473,6 +496,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     most_operands,
     chosen_on_purpose,
     each_operand_counted,
+    torch_integers,
     narrower,
 )
 """In the order in which they are tried."""

@@ -50,7 +50,8 @@ class _Cause:
     chosen: bool
     """Whether everything wide comes from an explicit cast of the stream itself, or from autocast."""
     kept: bool
-    """Whether everything wide comes from weights that are wide under autocast: then that stream is wide on purpose."""
+    """Whether the stream is wide on purpose under autocast: it comes from wide weights, or what it meets is narrow only
+    because autocast cast for one call."""
     calls: int = 0
     ran: dict[int, int] = field(default_factory=dict)
     """What ran wide because of it -> after how many calls of arithmetic, judged from first occurrences."""
@@ -165,12 +166,17 @@ class _Walk:
         origin = self.run.origin(operand.event, expected)
         key = origin.place.stack[:1] or (operand.event,), op.outputs[0]
         if key not in self.causes:
-            kept = bool(op.autocast) and origin.kind == "parameter"
+            kept = bool(op.autocast) and (origin.kind == "parameter" or self._narrowed_by_autocast(op))
             self.causes[key] = _Cause(number, index, expected, chosen or origin.kind == "autocast", kept)
         cause = self.causes[key]
         cause.calls += op.count
         cause.ran[number] = 0
         self.because.setdefault(number, {})[key] = 0, op.module
+
+    def _narrowed_by_autocast(self, op: Op) -> bool:
+        """Whether all narrow operands are autocast's: without it, everything would be as wide as the stream."""
+        low = [i for i in op.inputs if i.dtype in REAL and narrower(i.dtype, op.outputs[0])]
+        return bool(low) and all(self.run.origin(i.event, None).kind == "autocast" for i in low)
 
     def _stream(self, low: Input, held: list[_At]) -> bool:
         """Whether a narrow operand is data or a weight, not a constant that is combined with a wide table."""

@@ -17,7 +17,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
-from ..tables.operators import is_cast, tagged
+from ..tables.operators import is_cast, is_move, tagged
 from . import titles
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
@@ -180,11 +180,30 @@ def _first_bad(measured: Measured, first: Value) -> Iterator[Finding]:
             return
     if _narrow(op) and not _undefined(op, first):
         yield _overflow(measured, first, (does,) if does else (), does is not None)
+    elif does and _limits_added(run, op):
+        joined = "join the masks before they become numbers (with `|`), or clamp their sum to torch.finfo(dtype).min"
+        found = _overflow(measured, first, (does,), True)
+        yield replace(found, fix=Fix("dtype", run.place(op), (), False, joined))
 
 
 def _narrow(op: Op) -> bool:
     """Whether an op used a narrow dtype: it made float16, or cast to a narrower dtype."""
     return op.outputs[:1] == ("float16",) or narrows(op)
+
+
+def _limits_added(run: Run, op: Op) -> bool:
+    """Whether numbers near the dtype's limit are added, as two masks filled with the lowest number are: no dtype that
+    the limit was taken from holds their sum."""
+    largest = DTYPES[op.outputs[0]].largest if op.outputs[:1] and op.outputs[0] in REAL else inf
+    near = [i for i in op.inputs if run.peaks.get(_unmoved(run, i.producer), 0.0) >= largest / 2]
+    return tagged(op, "sum") and len(near) > 1
+
+
+def _unmoved(run: Run, number: int) -> int:
+    """The op that made the numbers which an op only moves: views have not been measured."""
+    while number >= 0 and is_move(run.ops[number]) and run.ops[number].inputs:
+        number = run.ops[number].inputs[0].producer
+    return number
 
 
 def _undefined(op: Op, first: Value) -> bool:

@@ -159,7 +159,9 @@ def _again(casts: _Casts, chances: int) -> Finding:
     made = casts.run.operand(casts.largest, 0, to).origin.place
     once = "after they are made" if len(casts.ops) > 1 else "after it is made"
     where = once if made.stack else "before these calls"
-    return casts.finding("warning", "cast", "", f"cast {weights} to {to} once, {where}", notes, once="")
+    # a small island in higher precision, such as a router, costs next to nothing
+    severity = "warning" if reach.bytes > casts.run.given(casts.largest.module) else "note"
+    return casts.finding(severity, "cast", "", f"cast {weights} to {to} once, {where}", notes, once="")
 
 
 def _uncached(run: Run) -> list[Finding]:

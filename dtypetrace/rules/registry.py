@@ -21,6 +21,7 @@ from . import (
     ranges,
     recasts,
     round_trips,
+    scaled_gradients,
     training,
     wide_models,
 )
@@ -70,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     Rule(("DT305",), _of(no_gradient.find)),
     Rule(("DT307",), averages.find, EVERY_CALL),
     Rule(("DT401", "DT402", "DT403", "DT404", "DT405", "DT501", "DT502", "DT503"), _of(plans.find)),
+    Rule(("DT504",), scaled_gradients.find),
     Rule(("DT201",), promotions.find),
     Rule(("DT201",), wide_models.find),
     Rule(("DT203",), downcasts.find),

@@ -117,7 +117,7 @@ def _best(case: Case) -> Fix | None:
 
 def _shown(case: Case) -> Iterator[Candidate]:
     """What a finding may show, the best first; what is cast in the refused call comes last."""
-    for strategy in (*STRATEGIES, elsewhere.like_the_other, elsewhere.at_call):
+    for strategy in (*STRATEGIES, elsewhere.where_it_widened, elsewhere.like_the_other, elsewhere.at_call):
         found: tuple[Fix, ...] = attempt(f"the remedy {name_of(strategy)!r}", partial(_proposed, strategy, case), ())
         for fix in found:
             yield Candidate(name_of(strategy), fix)

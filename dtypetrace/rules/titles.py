@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from ..records import Finding, Operand, Update
 from ..tables.codes import TITLES
-from ..tables.dtypes import FLOATING
-from ..tables.english import called, quoted
+from ..tables.english import called, quoted, rival
 
 _NAME = 48
 """Characters of an operand's expression in a title: for a longer one the argument's name is used."""
@@ -60,16 +59,6 @@ def _as_operand(f: Finding, o: Operand) -> str:
     return f"{_a(o.dtype)} {name}" if name.isalpha() and not o.written else f"{o.dtype} {_named(o)}"
 
 
-def _rival(f: Finding) -> Operand | None:
-    """The operand that the culprit disagrees with: a floating one where the culprit floats."""
-    if f.culprit is None:
-        return None
-    floats = f.culprit.dtype in FLOATING
-    floats = floats or f.culprit.dtype == "python float"
-    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
-    return next((o for o in others if (o.dtype in FLOATING) == floats), others[0] if others else None)
-
-
 def _like_it(f: Finding) -> str:
     """The operand, and how many others have the same problem: ``weight and 3 more``."""
     names = list(dict.fromkeys(_named(o) for o in f.operands))
@@ -89,7 +78,7 @@ def shared(names: list[str], number: int) -> str:
 
 def _disagree(f: Finding) -> str | None:
     """``linear_1 got a float32 input for its float16 weights``, else both operands by their names."""
-    culprit, other = f.culprit, _rival(f)
+    culprit, other = f.culprit, rival(f)
     if culprit is not None and f.principle == "fused path":
         return f"torch's fused path of {subject(f)}, whose weights are {culprit.dtype}, does not take this autocast"
     if culprit is None or other is None:
@@ -125,7 +114,7 @@ def _no_kernel(f: Finding) -> str | None:
 
 
 def _does_not_fit(f: Finding) -> str | None:
-    other = _rival(f)
+    other = rival(f)
     if f.culprit is None or other is None:
         return None
     return f"{_named(f.culprit)} does not fit into {other.dtype} {_named(other)}"
@@ -259,7 +248,7 @@ def _half_weights(f: Finding) -> str | None:
 
 
 def _other_gradient(f: Finding) -> str | None:
-    culprit, other = f.culprit, _rival(f)
+    culprit, other = f.culprit, rival(f)
     if culprit is None or other is None:
         return None
     return f"the gradient {_named(culprit)} is {culprit.dtype}, but its parameter is {other.dtype}"

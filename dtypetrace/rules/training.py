@@ -15,6 +15,10 @@ from .case import one
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS, Mechanism, lost_state, mechanism, vanishes
 
+ENOUGH_STEPS = 4
+"""In fewer steps, weights that hardly moved are no reason to change how a program trains; none that moved at all is."""
+FEW = f"these are few steps: fix changes how a program trains only if this is so after {ENOUGH_STEPS} steps"
+
 MOST_SHOWN = 8
 """Operands that a finding about many parameters lists."""
 _MUCH_SUBNORMAL = 0.1
@@ -32,10 +36,21 @@ class _Group:
     """How many other parameters of the optimizer get a gradient of zeros."""
     dead: bool = False
     """Whether no parameter of the optimizer moved at all."""
+    few: bool = False
+    """Whether it is seen in fewer than ``ENOUGH_STEPS`` steps, and some parameter moved."""
 
     @property
     def worst(self) -> tuple[Update, Mechanism]:
         return max(self.members, key=lambda pair: len(pair[1].facts))
+
+
+def in_few_steps(recording: Recording, finding: Finding) -> bool:
+    """Whether a finding says that weights hardly moved, and the run took fewer than ``ENOUGH_STEPS`` steps."""
+    return finding.code == "DT304" and finding.severity == "warning" and _few(recording)
+
+
+def _few(recording: Recording) -> bool:
+    return max((u.steps for u in recording.updates), default=0) < ENOUGH_STEPS
 
 
 def find(recording: Recording) -> Iterator[Finding]:
@@ -56,7 +71,8 @@ def find(recording: Recording) -> Iterator[Finding]:
             continue  # a LoRA's down matrix gets no gradient while its up matrix stays zero
         quiet = 0 if code == "DT305" else sum(m.name == "zero gradient" for _, m in same_place)
         dead = all(u.moved == 0 for u, _ in same_place)
-        yield _finding(recording, _Group(code, tuple(members), quiet, dead))
+        few = code == "DT304" and not dead and _few(recording)
+        yield _finding(recording, _Group(code, tuple(members), quiet, dead, few))
 
 
 _NEARLY_ALL = 0.9
@@ -171,6 +187,8 @@ def _notes(group: _Group) -> Iterator[str]:
         yield f"{group.quiet} {get} a gradient of zero: {why}"
     if worst.dtype in HALF and worst.subnormal > _MUCH_SUBNORMAL:
         yield f"{worst.subnormal:.0%} of the gradient is so small that float16 holds only some of its digits"
+    if group.few:
+        yield FEW
 
 
 def _settings(recording: Recording, u: Update, origin: Origin) -> tuple[str, ...]:

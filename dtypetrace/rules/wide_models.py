@@ -75,10 +75,12 @@ def _missed(run: Run) -> Iterator[Finding]:
         return
     # a model may compute in a wide dtype first, and be cast when it is trained: then its modules run in both
     reached = {op.module for op in run.ops if any(i.event in casts for i in op.inputs)}
+    models = {run.root(module) for module in reached}
     ran: list[Op] = []
     weights: dict[int, Input] = {}
     for op in run.ops if reached else ():
-        if op.module in reached:
+        # a model that no cast reached at all, such as a frozen VAE, was left wide as a whole
+        if op.module in reached or run.root(op.module) not in models:
             continue
         for i in op.inputs:
             made = i.event >= 0 and events[i.event].how == "parameter" and i.holder == "parameter" and i.dtype in REAL
@@ -121,7 +123,7 @@ def _of_modules(run: Run, op: Op, weight: Input, made: Place, ran: list[Op], nar
         op,
         place,
         culprit,
-        (FlowStep(made, "", op.module, weight.dtype, weight.dtype, "parameter"), end),
+        (FlowStep(made, "", op.module, weight.dtype, weight.dtype, "value"), end),
         ran,
         f"modules that are not registered in {root} compute in {weight.dtype}",
         "put them into a ModuleList or ModuleDict, so that casts and moves of the model reach them",

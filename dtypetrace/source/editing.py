@@ -51,6 +51,9 @@ def at_birth(recording: Recording, kind: str, place: Place, wanted: str) -> Edit
         return None
     if kind in ("promotion", "autocast"):
         return _cast(recording, spot, spot.node, wanted)
+    statement = spot.file.parents.get(spot.node)
+    if isinstance(statement, ast.Assign) and spot.node in statement.targets:  # weight.data = average
+        return _cast(recording, spot, statement.value, wanted)
     if not isinstance(spot.node, ast.Call):
         return None
     if kind in ("factory", "conversion", "worker", "parameter"):
@@ -314,6 +317,34 @@ def at_return(recording: Recording, place: Place, wanted: str) -> Edit | None:
     if spot is None or not isinstance(statement, ast.Return) or isinstance(statement.value, (ast.Tuple, type(None))):
         return None
     return _cast(recording, spot, statement.value, wanted)
+
+
+def back_at_return(recording: Recording, place: Place) -> tuple[Frame, Edit] | None:
+    """The edit that casts what a function returns back to the dtype of its own argument, which the expression at a
+    place cast, and the line of the ``return``: as ``return out.type_as(x)`` does. None where the function has several
+    returns, gives no single tensor, or has changed the argument by then."""
+    spot = spot_at(recording, place)
+    call = spot.node if spot is not None else None
+    if spot is None or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    function, argument = expressions.function_around(spot.file, call), call.func.value
+    if not isinstance(function, ast.FunctionDef) or not isinstance(argument, ast.Name):
+        return None
+    taken = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+    if argument.id not in taken or expressions.assignments_in(function, argument.id) or len(returns) != 1:
+        return None
+    value = returns[0].value
+    if (
+        value is None
+        or isinstance(value, (ast.Tuple, ast.Name))
+        or expressions.function_around(spot.file, value) is not function
+    ):
+        return None
+    edit = _append_cast(spot, value, f".to({argument.id}.dtype)")
+    begin, end = spot.file.start(value), spot.file.end(value)
+    line = Frame(spot.frame.file, begin[0], spot.frame.function, True, begin[1], *end)
+    return (line, edit) if edit is not None else None
 
 
 # ---------------------------------------------------------------- how a line uses a value

@@ -17,7 +17,16 @@ from ..records import Event, Frame, Place, Read, Recording
 from ..records.text import ProgramText
 from ..tables.dtypes import FLOATING
 from . import regions
-from .expressions import arguments, assignments, call_at, callee, dotted, dtype_argument, expression_at
+from .expressions import (
+    arguments,
+    assignments,
+    call_at,
+    callee,
+    dotted,
+    dtype_argument,
+    expression_at,
+    function_around,
+)
 
 _ASSIGNMENT = re.compile(r"\s*(?:self\.)?([\w.]+)\s*(?::[^=]+)?=(?!=)")
 _MOST_FRAMES = 6
@@ -94,7 +103,11 @@ class _Finder:
         if found is None:
             call = self._place(event.place)
             found = self.known.reads[event.place, event.reads] = tuple(
-                replace(read, written=_written(self.text, self._place(read.place), read.frames_up))
+                replace(
+                    read,
+                    written=_written(self.text, self._place(read.place), read.frames_up),
+                    of_module=_asks_module(self.text, self._place(read.place)),
+                )
                 for read in event.reads
                 if linked(self.text, call, self._place(read.place), read.frames_up)
             )
@@ -191,6 +204,27 @@ def _written(text: ProgramText, place: Place, frames_up: int) -> str:
         return ast.unparse(call.args[0]) if call is not None and call.args else ""
     node = expression_at(text, stack[frames_up])
     return dotted(node) or "" if node is not None else ""
+
+
+_HELD = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+"""Methods by which a module gives out its tensors in the order in which they were registered."""
+
+
+def _asks_module(text: ProgramText, place: Place) -> bool:
+    """Whether the tensor whose dtype was read is just one that a module gave out: ``next(m.parameters()).dtype``, or
+    the variable of a loop over them."""
+    frame = next(iter(place.stack), None)
+    file = text.parsed(frame.file) if frame is not None else None
+    node = expression_at(text, frame) if frame is not None and file is not None else None
+    if file is None or not isinstance(node, ast.Attribute):
+        return False
+    asked: list[ast.AST] = [node.value]
+    if isinstance(node.value, ast.Name):
+        name = node.value.id
+        loops = (n for n in ast.walk(function_around(file, node)) if isinstance(n, (ast.For, ast.comprehension)))
+        asked = [n.iter for n in loops if any(isinstance(t, ast.Name) and t.id == name for t in ast.walk(n.target))]
+    calls = (n.func for part in asked for n in ast.walk(part) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Attribute) and f.attr in _HELD for f in calls)
 
 
 # ---------------------------------------------------------------- names of tensors from outside

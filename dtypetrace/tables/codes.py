@@ -53,4 +53,5 @@ TITLES: dict[str, str] = {
     "DT501": "a loss scaler is used where nothing is float16",
     "DT502": "a loss scaler is used with float16 weights",
     "DT503": "trial steps with a copy of the optimizer break the weights or do not change them",
+    "DT504": "gradients are limited while they still carry the loss scale",
 }

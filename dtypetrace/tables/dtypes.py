@@ -123,6 +123,7 @@ REAL = frozenset(d.name for d in DTYPES.values() if d.kind == "float")
 COMPLEX = frozenset(d.name for d in DTYPES.values() if d.kind == "complex")
 FLOATING = REAL | COMPLEX
 """Dtypes with a significand and an exponent, complex ones included."""
+INTEGERS = frozenset(d.name for d in DTYPES.values() if d.kind == "integer")
 STORAGE_ONLY = frozenset(d.name for d in DTYPES.values() if d.storage_only)
 HALF = frozenset({"float16", "bfloat16"})
 """The 16 bit dtypes that models compute in."""

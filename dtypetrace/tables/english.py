@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..records import Operand, Place
+from ..records import Finding, Operand, Place
+from .dtypes import DTYPES, FLOATING
 
 
 def listed(names: Sequence[str]) -> str:
@@ -79,3 +80,18 @@ def subject(operand: Operand, op: str, phase: str, site: Place) -> str:
     """The same as the subject of a sentence."""
     name, owner = called(operand, op, phase, site)
     return f"{'the ' if name.isalpha() else ''}{name}{owner}"
+
+
+def rival(f: Finding) -> Operand | None:
+    """The operand that the culprit disagrees with, of the same kind if there is one: beside a number to be written, the
+    index does not count."""
+    if f.culprit is None:
+        return None
+    kind = _kind(f.culprit.dtype)
+    others = [o for o in f.operands if o.dtype != f.culprit.dtype and not o.dtype.startswith("python")]
+    return next((o for o in others if _kind(o.dtype) == kind), others[0] if others else None)
+
+
+def _kind(dtype: str) -> str:
+    name = dtype.removeprefix("python ")
+    return "float" if name in FLOATING else DTYPES[name].kind if name in DTYPES else name

@@ -181,10 +181,15 @@ def test_fix_changes_settings_that_cannot_work_together(code, cast, scaler, comp
     assert len(changed) == len(new) and all(part in line for part, line in zip(new, changed))
 
 
-@pytest.mark.parametrize(("steps", "moved", "counts"), [(2, 1, False), (4, 1, True), (2, 0, True)])
-def test_few_steps_are_no_reason_to_change_how_weights_train_that_moved_at_all(steps, moved, counts, monkeypatch):
-    severity = "warning" if moved else "error"
-    found = SimpleNamespace(code="DT304", severity=severity, fix=SimpleNamespace(kind="plan"), culprit="weight")
+@pytest.mark.parametrize(
+    ("severity", "steps", "counts"),
+    [("note", 4, False), ("warning", 4, True), ("error", 4, True), ("warning", 3, False), ("error", 3, True)],
+)
+def test_fix_tries_edits_for_what_run_reports_and_run_says_where_steps_are_too_few(
+    severity, steps, counts, monkeypatch
+):
+    plan = SimpleNamespace(kind="plan")
+    found = SimpleNamespace(code="DT304", severity=severity, fix=plan, culprit="weight")
     monkeypatch.setattr(training.rules, "find", lambda recording: (found,))
     recording = SimpleNamespace(updates=(SimpleNamespace(steps=steps),))
     assert (training.not_learning(recording) is found) == counts

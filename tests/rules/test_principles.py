@@ -292,6 +292,12 @@ def test_each_operand_counted():
     both_ways(b, "each operand counted", "float32", "float16")
 
 
+def test_torch_integers():
+    b = RecordingBuilder()
+    b.refused("index_put_", b.made("int64"), b.made("int32"))
+    both_ways(b, "torch integers", "int64", "int32")
+
+
 def test_narrower():
     b = RecordingBuilder()
     b.refused("matmul", b.made("float64"), b.made("float32"))

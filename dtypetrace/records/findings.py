@@ -144,11 +144,33 @@ class Fix:
     edits: tuple[Edit, ...]
     safe: bool
     why: str
+    """What to change, then the reason for it."""
     alternatives: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     """What was done to check the edits before they are shown; empty where there are none."""
     lines: tuple[str, ...] = ()
     """Changes to type by hand, where ``edits`` cannot hold them: each string names the place, then the change."""
+    change: str = ""
+    """The part of ``why`` before the reason; empty where there is no reason."""
+    named: Place = Place()
+    """The line that the words name, where they name one."""
+    by_hand: Edit | None = None
+    """The edit that the only one of ``lines`` says."""
+
+    @property
+    def instruction(self) -> str:
+        """What to change, without the reason."""
+        return self.change or self.why
+
+    @property
+    def reason(self) -> str:
+        """What follows the instruction in ``why``, with its punctuation; empty where there is no reason."""
+        return self.why[len(self.instruction) :]
+
+    @property
+    def shown_edits(self) -> tuple[Edit, ...]:
+        """The edits, or the one that the words say."""
+        return self.edits or ((self.by_hand,) if self.by_hand is not None else ())
 
     @property
     def words(self) -> str:

@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 
 from ..parts import attempt
 from ..records import Edit, Finding, Frame, Place, Recording
-from ..tables.english import capitalised, listed, split_reason
+from ..tables.english import capitalised, listed
 from . import coverage, wording
 from .cards import DiffBlock, changes_of, file_of
-from .worded_edits import edits_of
 
 _LONGEST_CODE = 60
 """Characters of an expression in the headline."""
 _LONGEST_MESSAGE = 300
 _DTYPE = re.compile(r"torch\.(\w*\d\w*)")
-_NAMED = re.compile(r"([^\s():`]+):(\d+)")
 _Piece = tuple[str, bool]
 """A piece of a headline, and whether it is code."""
 
@@ -108,20 +106,21 @@ def _goes_too(other: Finding, first: Finding) -> bool:
 def _more(recording: Recording, others: Sequence[Finding]) -> str:
     places = list(dict.fromkeys(filter(None, (_short(f.site) for f in others))))
     if len(others) == 1:
-        what, at = _change_of(recording, others[0])
+        what, at = _change_of(others[0])
         return f"1 more finding needs its own change: {what}{f' ({at})' if at else ''}"
     rest = [f"{len(places) - 2} more"] if len(places) > 2 else []
     at = f", at {listed([*places[:2], *rest])}" if places else ""
     return f"{len(others)} more findings need their own changes{at}" if others else ""
 
 
-def _change_of(recording: Recording, f: Finding) -> tuple[str, str]:
+def _change_of(f: Finding) -> tuple[str, str]:
     """What one of the other findings needs, and at which line; where it has no change, what it is."""
     if f.fix is None:
         return f.title, _short(f.site)
-    change, _ = split_reason(f.fix.why)
-    edit = next(iter(edits_of(recording, f)), None)
-    return change, f"{os.path.basename(edit.file)}:{edit.start[0]}" if edit is not None else _short(f.fix.place)
+    edit = next(iter(f.fix.shown_edits), None)
+    return f.fix.instruction, f"{os.path.basename(edit.file)}:{edit.start[0]}" if edit is not None else _short(
+        f.fix.place
+    )
 
 
 def _headline(
@@ -131,9 +130,8 @@ def _headline(
     title = sentence(f.title)
     if f.fix is None:
         return [(title, False)], [], []
-    change, why = split_reason(f.fix.why)
-    reason = [sentence(why.removeprefix(": "))] if why else []
-    if edits := edits_of(recording, f):
+    reason = [sentence(f.fix.reason.removeprefix(": "))] if f.fix.reason else []
+    if edits := f.fix.shown_edits:
         edit = edits[0]
         lead: list[_Piece] = [
             ("Change ", False), (wording.relative(edit.file), True), (f" {_lines(edits, changes)}: ", False)
@@ -147,8 +145,8 @@ def _headline(
                 [],
                 [sentence(f.fix.why), title, *_way(f)],
             )
-        return [*lead, (change, False)], [] if changes else list(f.fix.lines), [*reason, title, *_way(f)]
-    change = wording.with_place(f.fix, change)
+        return [*lead, (f.fix.instruction, False)], [] if changes else list(f.fix.lines), [*reason, title, *_way(f)]
+    change = wording.instruction(f.fix)
     return [(change[:1].upper() + change[1:], False)], list(f.fix.lines), [*reason, title]
 
 
@@ -252,22 +250,12 @@ def spot(frame: Frame | None) -> Spot | None:
     return Spot(frame.file, frame.line, frame.column or 1, f"{wording.relative(frame.file)}:{frame.line}")
 
 
-def _first_line(f: Finding, lines: Sequence[str]) -> Frame | None:
-    """The line that the first of several changes is about (``train.py:8: replace ...``), in a file that the finding
-    names whole."""
-    named = _NAMED.search(lines[0]) if lines else None
-    places = (f.site, *(step.place for step in f.flow), *(o.origin.place for o in f.operands))
-    files = {frame.file for place in places for frame in place.stack if frame.user}
-    file = next((file for file in sorted(files) if named and file.rpartition("/")[2] == named[1]), None)
-    return Frame(file, int(named[2]), "", True, 1) if named and file else None
-
-
 def _spot_of(f: Finding) -> Spot | None:
     if f.fix is not None and f.fix.edits:
         edit = f.fix.edits[0]
         return spot(Frame(edit.file, edit.start[0], "", True, edit.start[1]))
-    if f.fix is not None and (first := _first_line(f, f.fix.lines)) is not None:
-        return spot(first)
+    if f.fix is not None and f.fix.lines and f.fix.named.stack:  # the first of several changes
+        return spot(f.fix.named.user_frame)
     return spot((f.fix.place if f.fix is not None else f.site).user_frame) or spot(f.site.user_frame)
 
 

@@ -32,7 +32,7 @@ def _annotation(f: Finding) -> str:
         at = f"{wording.relative(frame.file)}:{frame.line}: " if marked is None or frame != marked[0] else ""
         text.append(at + label)
     if f.fix is not None:
-        text += [f"help: {wording.with_place(f.fix, f.fix.why)}", *f.fix.lines]
+        text += [f"help: {wording.help_for(f.fix)}", *f.fix.lines]
     properties = _place(marked[0]) if marked is not None else {}
     properties["title"] = f"dtypetrace {f.code}"
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())

@@ -16,7 +16,6 @@ from .excerpt import joined
 from .layout import columns
 from .pictures import Pictures
 from .svg import draw
-from .worded_edits import edits_of
 
 _AROUND = 2
 """Lines shown above and below a labelled one."""
@@ -186,7 +185,8 @@ def _labels(f: Finding) -> list[tuple[Frame, str]]:
 
 
 def changes_of(recording: Recording, f: Finding) -> list[DiffBlock]:
-    return [made for edit in joined(recording, edits_of(recording, f)) if (made := change(recording, edit))]
+    edits = f.fix.shown_edits if f.fix is not None else ()
+    return [made for edit in joined(recording, edits) if (made := change(recording, edit))]
 
 
 def _chain(f: Finding) -> list[tuple[str, str, str]]:

@@ -16,7 +16,6 @@ from ..terminal import seen, width
 from . import coverage, wording
 from .excerpt import Excerpt, Span, StyledLine, joined, styled
 from .layout import Display, columns
-from .worded_edits import named_line, worded_edit
 
 MOST_BLOCKS = 10
 """Findings that are printed: more would scroll the first ones off the screen."""
@@ -208,7 +207,7 @@ def _notes(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     if f.fix is None:
         return [(f"help: dtypetrace explain {f.code}", "green")]
-    shown = styled(excerpt.display.wrapped("help: ", wording.with_place(f.fix, f.fix.why)), "green")
+    shown = styled(excerpt.display.wrapped("help: ", wording.help_for(f.fix)), "green")
     for number, line in enumerate(f.fix.lines, 1):  # all of them are needed
         head = f"  {number}. " if len(f.fix.lines) > 1 else "  -> "
         shown += styled(excerpt.display.wrapped(head, line), "green")
@@ -222,11 +221,12 @@ def _help(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
 
 def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     """The source of a change that is only said in words, if it is one line and no label has shown it."""
-    named = named_line(f)
-    if named is None or named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
+    if f.fix is None or f.fix.edits or not f.fix.named.stack or len(f.fix.lines) > 1:
         return []
-    edit = worded_edit(excerpt.recording, f)
-    return excerpt.edited(edit) if edit is not None else excerpt.source(*named, "(as it is now)")
+    named = f.fix.named.file, f.fix.named.line
+    if named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
+        return []
+    return excerpt.edited(f.fix.by_hand) if f.fix.by_hand is not None else excerpt.source(*named, "(as it is now)")
 
 
 def _one_line(message: str) -> str:
@@ -299,5 +299,5 @@ def notes_for(finding: Finding) -> list[str]:
 
 def _with_help(finding: Finding, notes: list[str]) -> list[str]:
     if finding.fix is not None:
-        notes.append(f"dtypetrace help: {wording.with_place(finding.fix, finding.fix.words)}")
+        notes.append(f"dtypetrace help: {finding.fix.words if finding.fix.lines else wording.help_for(finding.fix)}")
     return [seen(note) for note in notes]

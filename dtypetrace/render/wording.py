@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 
 from ..records import UNWATCHED, Finding, Fix, FlowStep, Frame, Operand, Origin, Place
-from ..tables.english import called, quoted, rival, split_reason, subject
+from ..tables.english import called, quoted, rival, subject
 from ..tables.operators import tagged
 
 
@@ -87,12 +86,12 @@ def _change(f: Finding, step: FlowStep) -> str:
 
 def fix_at(fix: Fix) -> str:
     """The place to show beside the words of a fix: one of the user's own, and only where neither the words nor the
-    changes name another line themselves; else empty."""
+    changes name a line themselves; else empty."""
     user = fix.place.user_frame
     if not fix.place.stack or fix.lines:
         return ""
     if not fix.edits:
-        return "" if _NAMES_A_LINE.search(fix.why) or not fix.place.stack[0].user else at(fix.place)
+        return "" if fix.named.stack or not fix.place.stack[0].user else at(fix.place)
     lines_up = user is None or any(e.file == user.file and e.start[0] <= user.line <= e.end[0] for e in fix.edits)
     return at(fix.place) if lines_up else ""
 
@@ -105,14 +104,15 @@ def decided_by(origin: Origin) -> str:
     return f"{origin.kind}{by}{'' if origin.explicit or origin.kind != 'factory' else ', without a dtype'}"
 
 
-def with_place(fix: Fix, words: str) -> str:
-    """The words of a fix with its place, which follows what to do and stands before the reason for it."""
+def instruction(fix: Fix) -> str:
+    """What to change, with the place."""
     at = fix_at(fix)
-    change, reason = split_reason(words)
-    return f"{change} ({at}){reason}" if at else words
+    return f"{fix.instruction} ({at})" if at else fix.instruction
 
 
-_NAMES_A_LINE = re.compile(r"\w\.\w+:\d+|In \[\d+\]:\d+")
+def help_for(fix: Fix) -> str:
+    """What to change, with the place, and the reason for it."""
+    return instruction(fix) + fix.reason
 
 
 def inside(place: Place) -> str:

@@ -17,7 +17,7 @@ from ..rules import checks, consequences, elsewhere, remedies
 from ..rules.case import SHARED, Case, short
 from ..source import optimizers
 from ..source.patch import Change, Patch
-from ..tables.english import listed, split_reason
+from ..tables.english import listed
 from ..tables.operators import tagged
 
 BEST = "remedy"
@@ -117,11 +117,9 @@ class Problem:
     def described(self, name: str) -> str:
         """What a candidate does, and on which line; of the chosen one, which other lines later findings need."""
         fix = self.fixes[name]
-        place = short(fix.place)
-        change, reason = split_reason(fix.why)
-        if place and place not in change:
-            change = f"{change} ({place})"
-        return f"{change}{reason}{self._too() if name == self.chosen else ''}"
+        place = short(fix.place) if fix.place != fix.named else ""
+        at = f" ({place})" if place else ""
+        return f"{fix.instruction}{at}{fix.reason}{self._too() if name == self.chosen else ''}"
 
     def _too(self) -> str:
         first, later = self.chosen_changes[: self._first], self.chosen_changes[self._first :]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .. import graph, rules
-from ..records import Edit, Finding, Recording
+from ..records import Finding, Recording
 from ..rules import plans, wide_weights
 from ..rules.lost_steps import lost_steps
 from ..rules.training import in_few_steps
@@ -117,21 +117,18 @@ def _scaled(recording: Recording, finding: Finding) -> list[wide_weights.Trainin
 
 
 def _without_scaler(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
-    return _one(optimizers.without_scaler(recording.text, finding.site))
+    edit = optimizers.without_scaler(recording.text, finding.site)
+    return [wide_weights.TrainingEdits.of(edit)] if edit is not None else []
 
 
 def _in_one_half(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
     weights = finding.culprit.dtype if finding.culprit is not None else ""
     edits = plans.computing_in(recording, finding.site, weights) if weights else ()
-    return [wide_weights.TrainingEdits("; ".join(map(optimizers.in_words, edits)), edits)] if edits else []
+    return [wide_weights.TrainingEdits.of(*edits)] if edits else []
 
 
 def _nothing(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
     return []
-
-
-def _one(edit: Edit | None) -> list[wide_weights.TrainingEdits]:
-    return [wide_weights.TrainingEdits(optimizers.in_words(edit), (edit,))] if edit is not None else []
 
 
 Trouble = Callable[[Recording], Finding | None]

@@ -9,15 +9,16 @@ from ..records import Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
 from . import options, ways, wide_weights
+from .advice import advise
 from .at_use import birth_words
-from .case import SHORT, Case, cast_words, one, short, spell
+from .case import SHORT, Case, cast_words, short, spell
 
 
 def unknown(case: Case) -> Iterator[Fix]:
     """Where the run shows no dtype that would work, the words say so."""
     if not case.disagrees:
-        why = f"{quoted(case.refused.op)} refuses {case.culprit.dtype}: choose another dtype here"
-        yield Fix("dtype", case.here, (), False, why, options.others(case))
+        refuses = f"{quoted(case.refused.op)} refuses {case.culprit.dtype}"
+        yield advise(case.here, "choose another dtype here", refuses, others=options.others(case))
 
 
 def leaves_autocast(case: Case) -> Iterator[Fix]:
@@ -29,11 +30,18 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
     edit = editing.at_birth(case.recording, "autocast", body, case.born) if own else None
     at_call = case.cast_at_call(case.born) if edit is None and case.passed and not case.writes_into else ()
     if at_call:
-        made = f"autocast made {quoted(case.culprit.shown)} {case.culprit.dtype} at {short(case.here)}"
-        why = f"{made}: cast it to {case.born} here"
-        yield Fix("cast", case.site, at_call, True, why, (birth_words(case.culprit, case.born),))
+        name = quoted(case.culprit.shown)
+        made = f"autocast made {name} {case.culprit.dtype} at {short(case.here)}"
+        yield advise(
+            case.site,
+            f"cast {name} to {case.born} here",
+            made,
+            edits=at_call,
+            kind="cast",
+            others=(birth_words(case.culprit, case.born),),
+        )
         return
-    yield Fix("dtype", body, one(edit), True, birth_words(case.culprit, case.born), options.others(case))
+    yield advise(body, birth_words(case.culprit, case.born), edits=edit, safe=True, others=options.others(case))
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
@@ -50,11 +58,17 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         taken, dtype = short(made.place) if made else "this line", case.culprit.dtype
         words = f"{short(case.here)} set the default dtype to {dtype}, and it was still {dtype} at {taken}"
         back = f"set the default dtype back to {case.born} before {taken}"
-        why = f"cast {quoted(case.culprit.shown)} to {case.born} here: {words}"
-        yield Fix("cast", case.site, edits, True, why, (back, *alone))
+        yield advise(
+            case.site,
+            f"cast {quoted(case.culprit.shown)} to {case.born} here",
+            words,
+            edits=edits,
+            kind="cast",
+            others=(back, *alone),
+        )
     yield from _set_back(case, made.place if made else case.site, alone)
     if not edits:
-        yield Fix("dtype", case.here, (), False, why, (*alone, *options.others(case)))
+        yield advise(case.here, why, others=(*alone, *options.others(case)))
 
 
 def _skipped(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
@@ -63,12 +77,10 @@ def _skipped(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator
         return
     found = defaults.skipped(case.recording.text, case.here, case.born)
     if found is not None and found.edits:
-        why = (
-            f"put line {found.line} into a `finally`: an error ended {found.function}() before that line, so the "
-            f"default dtype stayed {case.culprit.dtype}"
-        )
+        why = f"an error ended {found.function}() before that line, so the default dtype stayed {case.culprit.dtype}"
         cast = f"cast {quoted(case.culprit.shown)} to {case.born} at the call ({short(case.site)})"
-        yield Fix("dtype", case.here, found.edits, True, why, (*alternatives, cast))
+        change = f"put line {found.line} into a `finally`"
+        yield advise(case.here, change, why, edits=found.edits, others=(*alternatives, cast))
 
 
 def _has_ended(setting: Place, used: Place) -> bool:
@@ -83,11 +95,9 @@ def _set_back(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterato
         return
     found = defaults.leak(case.recording.text, case.here, case.born)
     if found is not None:
-        why = (
-            f"{found.function}() sets the default dtype to {case.culprit.dtype} at {short(case.here)} and ends at line "
-            f"{found.line} without setting it back: set it back there"
-        )
-        yield Fix("dtype", case.here, found.edits, True, why, alternatives)
+        change = f"set the default dtype back at line {found.line}, where {found.function}() ends"
+        why = f"it sets the default dtype to {case.culprit.dtype} at {short(case.here)}"
+        yield advise(case.here, change, why, edits=found.edits, others=alternatives)
 
 
 def library_value(case: Case) -> Iterator[Fix]:
@@ -103,12 +113,12 @@ def library_value(case: Case) -> Iterator[Fix]:
         return
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
         # the library only passed on the cast that the program made
-        yield Fix("dtype", own, (edit,), True, birth_words(case.culprit, wanted), options.others(case))
+        yield advise(own, birth_words(case.culprit, wanted), edits=edit, others=options.others(case))
         return
     if case.origin.op == "from_pretrained":
         edit = editing.dtype_keyword(case.recording, own, wanted)
         why = f"load it as {wanted}, by the dtype argument of {called}(), or cast it after loading"
-        yield Fix("dtype", own, one(edit), edit is not None, why, options.others(case))
+        yield advise(own, why, edits=edit, others=options.others(case))
         return
     a_class = called.rpartition(".")[2][:1].isupper()  # it makes the module, or an object that holds the tensor
     if case.origin.kind == "parameter":
@@ -120,7 +130,7 @@ def library_value(case: Case) -> Iterator[Fix]:
     why = f"cast {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"
-    yield Fix("dtype", own, one(edit), edit is not None, why, options.others(case))
+    yield advise(own, why, edits=edit, others=options.others(case))
 
 
 def _inside_running(case: Case, own: Place, called: str) -> Iterator[Fix]:
@@ -129,9 +139,9 @@ def _inside_running(case: Case, own: Place, called: str) -> Iterator[Fix]:
     made = f"{called}() itself makes it {case.culprit.dtype} and did not return"
     if not half or case.refused.autocast:
         return
-    edits = one(wide_weights.region_around(case.recording, own.stack[0], half))
-    why = f"call {called}() under autocast, which casts where operands must agree: {made}"
-    yield Fix("autocast", own, edits, True, why, options.others(case))
+    edits = wide_weights.region_around(case.recording, own.stack[0], half)
+    change = f"call {called}() under autocast, which casts where operands must agree"
+    yield advise(own, change, made, edits=edits, kind="autocast", others=options.others(case))
 
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
@@ -161,8 +171,8 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     cast = (p.event for p in refused.model or recording.parameters if p.event >= 0)
     if not any(graph.place_of(recording, recording.events[event].place) == case.here for event in cast):
         return
-    why = "leave this cast out, or cast before the optimizer is made: its state keeps the dtype that the weights had"
-    yield Fix("dtype", case.here, (), False, why)
+    change = "leave this cast out, or cast before the optimizer is made"
+    yield advise(case.here, change, "its state keeps the dtype that the weights had")
 
 
 def ready_table(case: Case) -> Iterator[Fix]:
@@ -175,7 +185,7 @@ def ready_table(case: Case) -> Iterator[Fix]:
     if edits:
         narrow = f"compute in {case.born} from {short(case.here)} on, if its range and precision are enough"
         place = graph.place_of(case.recording, case.recording.ops[ready[0]].place)
-        yield Fix("cast", place, edits, True, cast_words(edits, case.born), (narrow,))
+        yield advise(place, cast_words(edits, case.born), edits=edits, kind="cast", others=(narrow,))
 
 
 def birth(case: Case) -> Iterator[Fix]:
@@ -196,7 +206,7 @@ def birth(case: Case) -> Iterator[Fix]:
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
     others = (*options.uncast(case), *options.others(case))
-    yield Fix("dtype", case.here, one(edit), True, words, others)
+    yield advise(case.here, words, edits=edit, safe=True, others=others)
 
 
 def _loaded_state(case: Case) -> Iterator[Fix]:
@@ -208,13 +218,8 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
     by_itself = "with the optimizer's load_state_dict() instead, they would need no cast"
     if edit is not None:
         at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
-        yield Fix(
-            "dtype",
-            case.here,
-            (edit,),
-            True,
-            f"{loaded} where they are stored, {at}; {by_itself}",
-            options.others(case),
+        yield advise(
+            case.here, f"{loaded} where they are stored, {at}; {by_itself}", edits=edit, others=options.others(case)
         )
     why = f"{loaded} before they are given to the optimizer; {by_itself}"
-    yield Fix("dtype", case.here, (), False, why, options.others(case))
+    yield advise(case.here, why, others=options.others(case))

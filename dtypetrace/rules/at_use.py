@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from .. import graph
 from ..records import Edit, Fix, Op, Operand, Place
 from ..source import dictionaries, editing, expressions, operands, regions
+from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
 from . import options, wide_weights
+from .advice import advise
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
 
@@ -26,10 +28,10 @@ def half_gradients(case: Case) -> Iterator[Fix]:
     if edit is None and case.origin.kind == "cast" and any(op.autocast for op in case.recording.ops):
         edit = editing.uncast(case.recording, case.here)
         keeps = "remove this cast: the weights stay in float32 (your autocast still computes in 16 bits)"
-    why, lines = keeps, tuple[str, ...]()
+    change, lines = keeps, tuple[ByHand, ...]()
     if edit is None:
-        why, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
-    yield Fix("plan", case.here, one(edit), True, why, lines=lines)
+        change, lines = wide_weights.advice(case.recording, case.origin, case.witness.dtype, case.site)
+    yield advise(case.here, change, edits=edit, kind="plan", lines=lines)
 
 
 def autocast_was_on(case: Case) -> Iterator[Fix]:
@@ -37,13 +39,13 @@ def autocast_was_on(case: Case) -> Iterator[Fix]:
     off, ran = case.off, case.ran_under
     others = options.at_site(case)
     if off is not None and off.change:
-        yield Fix("autocast", off.region, one(off.edit), True, f"{off.change}: {off.why}", others)
+        yield advise(off.region, off.change, off.why, edits=off.edit, kind="autocast", others=others)
     elif off is None and ran is not None:
         device, _, dtype = ran.autocast.partition(":")
         region = f'torch.autocast("{device}", dtype={spell(dtype)})'
         like = f", as {short(case.in_region)} does" if case.in_region is not None else ""
         edits = one(wide_weights.under(case.recording, _outside(case, ran), region))
-        yield Fix("autocast", case.site, edits, True, f"run this under {region}{like}", others)
+        yield advise(case.site, f"run this under {region}{like}", edits=edits, kind="autocast", others=others)
 
 
 def _outside(case: Case, ran: Op) -> Place:
@@ -73,22 +75,24 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
     region_words = next(iter(options.autocast(case)), "")
     if not region_words or not case.witness.trained:
         return
+    reason = ""
     if case.witness.dtype in HALF:
         edits: tuple[Edit, ...] = ()
         if case.born == "float32":
             edits = one(editing.at_birth(case.recording, case.origin.kind, case.here, "float32"))
         words = f"{birth_words(case.culprit, case.born)}, {short(case.here)}" if case.born else ""
-        place, why = case.here, region_words
+        place, change = case.here, region_words
     else:
         place, edits, words = case.site, _at_boundary(case), ""
-        cast = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}: cast the other operand here, or "
-        why = cast + region_words if edits else region_words
-        region = one(wide_weights.region_at(case.recording, place, case.half)) if not edits else ()
-        if region:
-            yield Fix("autocast", place, region, True, why, options.at_site(case))
+        change = region_words
+        if edits:
+            change = f"cast the other operand here, or {region_words}"
+            reason = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}"
+        elif region := wide_weights.region_at(case.recording, place, case.half):
+            yield advise(place, change, edits=region, kind="autocast", others=options.at_site(case))
             return
     alternatives = (*filter(None, (words,)), *options.at_site(case))
-    yield Fix("cast" if edits else "plan", place, edits, bool(edits), why, alternatives)
+    yield advise(place, change, reason, edits=edits, kind="cast" if edits else "plan", others=alternatives)
 
 
 def _at_boundary(case: Case) -> tuple[Edit, ...]:
@@ -109,8 +113,8 @@ def integer_parameter(case: Case) -> Iterator[Fix]:
     if not case.passed or case.refused.pattern != "grad.requires_grad_int" or not case.origin.explicit:
         return
     shown = quoted(case.culprit.shown)
-    why = f"{case.culprit.dtype} cannot be trained: keep {shown} out of training with requires_grad=False"
-    yield Fix("plan", case.site, (), True, why)
+    change = f"keep {shown} out of training with requires_grad=False"
+    yield advise(case.site, change, f"{case.culprit.dtype} cannot be trained", kind="plan")
 
 
 def leaves_torch(case: Case) -> Iterator[Fix]:
@@ -157,7 +161,7 @@ def _cast_here(case: Case, dtype: str, why: str) -> Fix:
     # the birth of some dtypes leaves no choice: integers that a call always gives, parameters that are to be integers
     free = not tagged(case.origin.op or "", "indices") and (case.origin.kind != "parameter" or dtype in FLOATING)
     elsewhere = (f"use {dtype} instead of {case.culprit.dtype} at {short(case.origin.place)}",) if free else ()
-    return Fix("cast", case.site, case.cast_at_call(dtype), True, why, elsewhere)
+    return advise(case.site, why, edits=case.cast_at_call(dtype), kind="cast", others=elsewhere)
 
 
 def scalar_limit(case: Case) -> Iterator[Fix]:
@@ -167,7 +171,7 @@ def scalar_limit(case: Case) -> Iterator[Fix]:
     edit = editing.scalar(case.recording, case.site, case.culprit.name)
     limit = edit.after if edit else _limit(case, case.culprit)
     place = case.here if edit is None and case.here.stack else case.site  # where the number is written
-    yield Fix("scalar", place, one(edit), True, f"use a value that the dtype can hold, such as {limit}")
+    yield advise(place, f"use a value that the dtype can hold, such as {limit}", edits=edit, kind="scalar")
 
 
 def _limit(case: Case, number: Operand) -> str:
@@ -190,38 +194,38 @@ def no_kernel(case: Case) -> Iterator[Fix]:
     """
     if case.refused.wants != "kernel":
         return
-    why, number = _without_kernel(case)
+    change, why, number = _without_kernel(case)
     edits = case.cast_at_call(number) if case.passed and number else ()
     if case.passed and not number and case.culprit.dtype in HALF:
         given = case.witness.passed, case.witness.position
         edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, "float32", given)
         if len(edits) == 1:
             later = f"cast its results if later code needs {case.culprit.dtype}"
-            why = f"compute {quoted(case.refused.op)} in float32; {later}"
+            change = f"compute {quoted(case.refused.op)} in float32; {later}"
     elsewhere = f"use a dtype other than {case.culprit.dtype} at {short(case.here)}"
     own_call = case.passed and not edits
     called = expressions.callee(case.recording.text, case.site.stack[0]) if own_call else None
     if called and not case.refused.op.endswith(called.rpartition(".")[2]):
-        why = f"{elsewhere}: {quoted(case.refused.op)} runs inside {called}(), which the program cannot change"
-        yield Fix("dtype", case.here, (), False, why)
+        why = f"{quoted(case.refused.op)} runs inside {called}(), which the program cannot change"
+        yield advise(case.here, elsewhere, why, named=case.here)
         return
-    yield Fix("cast", case.site, edits, True, why, (elsewhere,))
+    yield advise(case.site, change, why, edits=edits, kind="cast", others=(elsewhere,))
 
 
-def _without_kernel(case: Case) -> tuple[str, str]:
-    """The words, and the dtype to cast to in the call if that is enough."""
+def _without_kernel(case: Case) -> tuple[str, str, str]:
+    """The change and its reason in words, and the dtype to cast to in the call if that is enough."""
     found, op, expected = case.culprit.dtype, case.refused.op, case.verdict.expected
     shown = quoted(case.culprit.shown)
     if found in COMPLEX:
-        return f"{quoted(op)} takes real numbers: pass it .real, .imag or .abs() of {shown}", ""
+        return f"pass .real, .imag or .abs() of {shown}", f"{quoted(op)} takes real numbers", ""
     if found in FLOATING and found not in HALF | STORAGE_ONLY:
-        return f"{quoted(op)} takes integers or booleans: cast {shown} to int64 or bool at the call", ""
+        return f"cast {shown} to int64 or bool at the call", f"{quoted(op)} takes integers or booleans", ""
     if found in FLOATING:
-        return f"compute {quoted(op)} in float32 and cast its result back", ""
+        return f"compute {quoted(op)} in float32 and cast its result back", "", ""
     number = "int64" if found == "bool" or found in STORAGE_ONLY else "float32"
     number = expected if expected in FLOATING and expected else number
     invert = ", or invert a mask with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
-    return f"cast {shown} to {number} at the call{invert}", number
+    return f"cast {shown} to {number} at the call{invert}", "", number
 
 
 def leaves_part(case: Case) -> Iterator[Fix]:
@@ -241,9 +245,9 @@ def leaves_part(case: Case) -> Iterator[Fix]:
     widened = _widened(case)
     if widened is not None and (edits := one(editing.at_widening(case.recording, widened, wanted))):
         what = cast_what(edits) or "the result"
-        yield Fix("cast", widened, edits, True, f"cast {what} back to {wanted} here: {made}", (whole,))
-    why = f"cast {quoted(case.culprit.shown)} back to {wanted} here: {made}"
-    yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, (whole,))
+        yield advise(widened, f"cast {what} back to {wanted} here", made, edits=edits, kind="cast", others=(whole,))
+    change = f"cast {quoted(case.culprit.shown)} back to {wanted} here"
+    yield advise(case.site, change, made, edits=case.cast_at_call(wanted), kind="cast", others=(whole,))
 
 
 def _of_another_model(case: Case) -> bool:
@@ -274,8 +278,8 @@ def wide_island(case: Case) -> Iterator[Fix]:
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
         edits = one(editing.at_return(case.recording, case.here, wanted))
         on_purpose = f"the {case.culprit.dtype} of {short(case.here)} is there on purpose"
-        why = f"cast only the returned value to {wanted}: {on_purpose}"
-        yield Fix("cast", case.here, edits, True, why, (f"compute in {wanted} there",))
+        change = f"cast only the returned value to {wanted}"
+        yield advise(case.here, change, on_purpose, edits=edits, kind="cast", others=(f"compute in {wanted} there",))
         return
     if widened is None and case.handed_dtype:
         return  # the island's numbers are elsewhere: only its dtype came here
@@ -290,8 +294,8 @@ def wide_island(case: Case) -> Iterator[Fix]:
                 what = cast_what(edits) or f"{what} and what goes with it"
                 where = where.replace("it is", "they are")
             reason = purpose.format(dtype=case.culprit.dtype, at=short(case.here))
-            why = f"cast only {what} back to {wanted} {where}: {reason}"
-            yield Fix("cast", place, edits, True, why, (narrow,) if case.island else ())
+            change = f"cast only {what} back to {wanted} {where}"
+            yield advise(place, change, reason, edits=edits, kind="cast", others=(narrow,) if case.island else ())
 
 
 _PURPOSES: tuple[tuple[Callable[[Case], bool], str], ...] = (
@@ -330,8 +334,8 @@ def kept_wide(case: Case) -> Iterator[Fix]:
         return
     place, edit = dictionaries.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     chosen = f"it is updated in {case.culprit.dtype} on purpose ({short(case.here)})"
-    why = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}: {chosen}"
-    yield Fix("cast", place, one(edit), edit is not None, why, options.others(case))
+    change = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}"
+    yield advise(place, change, chosen, named=case.here, edits=edit, kind="cast", others=options.others(case))
 
 
 def handed_weights(case: Case) -> Iterator[Fix]:
@@ -341,8 +345,8 @@ def handed_weights(case: Case) -> Iterator[Fix]:
     found = dictionaries.at_functional_call(case.recording, case.site, case.wanted)
     if found is not None:
         is_now = f"{quoted(case.culprit.shown)} is {case.culprit.dtype}"
-        why = f"{is_now}: cast all weights to {case.wanted} as they are handed over"
-        yield Fix("cast", found[0], (found[1],), True, why, options.others(case))
+        change = f"cast all weights to {case.wanted} as they are handed over"
+        yield advise(found[0], change, is_now, edits=found[1], kind="cast", others=options.others(case))
 
 
 def frozen_half(case: Case) -> Iterator[Fix]:
@@ -358,11 +362,9 @@ def frozen_half(case: Case) -> Iterator[Fix]:
     if graph.frozen_island(case.recording, case.witness.producer, culprit.dtype):
         edits = case.cast_at_call(wanted)
     if edits:
-        why = (
-            f"{quoted(culprit.shown)} comes from weights that are kept in {culprit.dtype} and not trained: "
-            f"cast it to {wanted} here"
-        )
-        yield Fix("cast", case.site, edits, True, why, (f"compute in {wanted} from {short(case.here)} on",))
+        name, later = quoted(culprit.shown), f"compute in {wanted} from {short(case.here)} on"
+        why = f"it comes from weights that are kept in {culprit.dtype} and not trained"
+        yield advise(case.site, f"cast {name} to {wanted} here", why, edits=edits, kind="cast", others=(later,))
 
 
 def birth_words(culprit: Operand, wanted: str | None) -> str:

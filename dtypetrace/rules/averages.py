@@ -11,7 +11,7 @@ from ..tables.dtypes import DTYPES, HALF
 from ..tables.english import quoted
 from ..tables.operators import name_of
 from . import wide_weights
-from .case import one
+from .advice import advise
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
@@ -141,13 +141,13 @@ def _fix_of_merge(run: Run, op: Op) -> Fix:
     """In words: the weights' dtype is right for all else that they do."""
     dtype = op.inputs[0].dtype
     why = f"merge into float32 weights, and cast to {dtype} only what is saved"
-    return Fix("dtype", run.place(op), (), False, why, ("do not merge: add the adapter's result to the layer's",))
+    return advise(run.place(op), why, others=("do not merge: add the adapter's result to the layer's",))
 
 
 def _fix_of_gradient(run: Run, op: Op) -> Fix:
     """In words: the dtype of the weights decides that of their gradients."""
-    why = "keep a float32 sum of the gradients: after each backward, add .grad to it and set .grad to None"
-    return Fix("dtype", run.place(op), (), False, why, ("keep the trained weights in float32, under autocast",))
+    change, how = "keep a float32 sum of the gradients", "after each backward, add .grad to it and set .grad to None"
+    return advise(run.place(op), change, how, others=("keep the trained weights in float32, under autocast",))
 
 
 def _kept(run: Run, op: Op, target: Input) -> str:
@@ -163,17 +163,17 @@ def _kept(run: Run, op: Op, target: Input) -> str:
 
 def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
     """The tensor is made wide where its dtype was decided, if that decides no weight that is trained."""
-    origin, why = culprit.origin, _advice(culprit)
+    origin, (change, why) = culprit.origin, _advice(culprit)
     made = graph.made_at(run.recording, target.event, origin)
     trained = any(p.trained and p.event == target.event for p in run.recording.parameters)
     if trained and target.dtype in HALF:
         return _fix_of_weights(run, culprit)
     if made_like or trained or target.dtype == _COUNTER or not made.stack:
-        return Fix("dtype", made, (), False, why, ())
+        return advise(made, change, why)
     edit = editing.at_birth(run.recording, origin.kind, made, "float32")
     if edit is None and copies.would_share(run.recording, made, "float32"):
-        why = why.replace(" in float32:", " in float32, as a copy of its own:")
-    fix = Fix("dtype", made, one(edit), edit is not None, why, ())
+        change += ", as a copy of its own"
+    fix = advise(made, change, why, edits=edit)
     return born_otherwise(run.recording, fix, {target.event: "float32"})
 
 
@@ -181,14 +181,14 @@ def _fix_of_weights(run: Run, kept: Operand) -> Fix:
     """For what took its dtype from the trained weights, or is one of them."""
     step = next((graph.place_of(run.recording, u.place) for u in run.recording.updates), None)
     change, lines = wide_weights.advice(run.recording, kept.origin, kept.dtype, step)
-    takes = "" if kept.holder == "parameter" else f": {_called(kept)} has the dtype of these weights"
-    return Fix("plan", kept.origin.place, (), False, f"{change}{takes}", (), lines=lines)
+    takes = "" if kept.holder == "parameter" else f"{_called(kept)} has the dtype of these weights"
+    return advise(kept.origin.place, change, takes, kind="plan", lines=lines)
 
 
-def _advice(kept: Operand) -> str:
+def _advice(kept: Operand) -> tuple[str, str]:
     if kept.dtype == _COUNTER:
-        return f"count in torch.int64, or keep {_called(kept)} in float64"
-    return f"keep {_called(kept)} in float32: it is changed a little at a time"
+        return f"count in torch.int64, or keep {_called(kept)} in float64", ""
+    return f"keep {_called(kept)} in float32", "it is changed a little at a time"
 
 
 def _called(kept: Operand) -> str:

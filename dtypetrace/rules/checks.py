@@ -24,6 +24,7 @@ from ..tables.dtypes import narrower, wider
 from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
 from . import coded, effects
+from .advice import advise
 from .case import Case, short
 
 MOST_OPS = 50_000
@@ -300,7 +301,7 @@ def objection(case: Case, fix: Fix) -> str:
 
 def objection_to(case: Case, effect: effects.Effect) -> str:
     """Why a change must not be advised, with whatever edits; empty where it may be."""
-    proposal = Proposal(case, Fix("dtype", case.here, (), False, ""), effect)
+    proposal = Proposal(case, advise(case.here, ""), effect)
     return next((why for check in OF_DTYPES if (why := check(proposal))), "")
 
 

@@ -16,6 +16,7 @@ from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged
+from .advice import advise
 from .case import Case, one, short
 
 
@@ -80,17 +81,17 @@ def codes(case: Case) -> Iterator[Fix]:
     found = module_call(case.recording.text, case.site) if case.passed else None
     if found is not None:
         owner, edit = found
-        yield Fix("call", case.site, one(edit), True, f"call {owner}(), which decodes its weight: {packed}")
+        yield advise(case.site, f"call {owner}(), which decodes its weight", packed, edits=edit, kind="call")
         return
     if scaled >= 0:
         op = case.recording.ops[scaled]
         at, (does, undoes) = short(place_of(case.recording, op.place)), _WAYS[name_of(op)]
-        why = (
-            f"{undoes} {shown} by its scale again after the cast: {at} {does} the numbers by it before they were stored"
-        )
+        change = f"{undoes} {shown} by its scale again after the cast"
+        why = f"{at} {does} the numbers by it before they were stored"
+        here = place_of(case.recording, op.place)
         edits = one(_decoded(case, op)) if case.passed and op.shape == case.witness.shape else ()
-        yield Fix("call", case.site, edits, bool(edits), why)
+        yield advise(case.site, change, why, named=here, edits=edits, kind="call")
         return
     owner = case.culprit.shown.rpartition(".")[0]
     way = f"call the module, {owner}()," if owner and owner != "self" else "call the module that holds it,"
-    yield Fix("call", case.site, (), False, f"{way} or decode {shown} with its scale first: {packed}")
+    yield advise(case.site, f"{way} or decode {shown} with its scale first", packed, kind="call")

@@ -18,7 +18,8 @@ from ..tables.dtypes import HALF
 from ..tables.english import listed, quoted
 from ..tables.operators import base, tagged
 from . import compiled_dtypes
-from .case import one, short
+from .advice import advise
+from .case import short
 from .compiled_flow import At, Flow
 from .making import At as Call
 from .making import silent_finding
@@ -217,9 +218,9 @@ class _Judged:
         files = [f.file for p in recording.places for f in p.stack if f.user]
         edit = compiling.emulating(recording.text, files, self.region.name)
         wider = f"cast the value to float32 at {short(born)}, where it is made, so that no copy of it is rounded"
-        why = f"{_ADVICE}: its kernels then round to {dtype} where eager does"
+        why = f"its kernels then round to {dtype} where eager does"
         others = () if kind == "elided-cast" else (wider,)
-        return Fix("compile", born, one(edit) if edit is not None else (), edit is not None, why, others)
+        return advise(born, _ADVICE, why, edits=edit, kind="compile", others=others)
 
 
 _LINES = 4

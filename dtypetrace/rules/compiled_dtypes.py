@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Operand, Origin, Place
+from ..records import Finding, FlowStep, Operand, Origin, Place
 from ..records.compiled import Node, Region, Step
 from ..tables.dtypes import HALF, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import base, tagged
+from .advice import advise
 from .making import At as Call
 from .making import silent_finding
 from .run_facts import Run
@@ -38,7 +39,7 @@ def _accepted(run: Run, region: Region) -> Iterator[Finding]:
             severity="note",
             operands=tuple(_operand(n, "operand", dtype, step.op, place) for n, dtype in enumerate(mixed)),
             flow=(FlowStep(place, step.op, step.module, mixed[0], step.dtype, "value", said=said),),
-            fix=Fix("cast", place, (), False, "cast one of them, so that the program also runs without torch.compile"),
+            fix=advise(place, "cast one of them, so that the program also runs without torch.compile", kind="cast"),
             title=f"{quoted(step.op)} of {both} runs only because it is compiled: eager refuses it",
         )
 
@@ -55,7 +56,7 @@ def _other(run: Run, region: Region) -> Iterator[Finding]:
             severity="warning",
             operands=(_operand(0, f"result of {step.op}", computed, step.op, place),),
             flow=(FlowStep(place, step.op, step.module, step.dtype, computed, "value", said=said),),
-            fix=Fix("cast", place, (), False, f"cast the operands of {name} to {step.dtype} before it"),
+            fix=advise(place, f"cast the operands of {name} to {step.dtype} before it", kind="cast"),
             title=f"compiled {name} gives {computed} where eager gives {step.dtype}",
         )
 
@@ -76,7 +77,7 @@ def _fake_kernels(run: Run, region: Region) -> Iterator[Finding]:
             severity="warning",
             operands=(_operand(0, f"result of {step.op}", step.real, step.op, place),),
             flow=(FlowStep(place, step.op, step.module, step.real, step.dtype, "value", said=said),),
-            fix=Fix("cast", place, (), False, change),
+            fix=advise(place, change, kind="cast"),
             title=f"compiled code takes the {step.real} result of {name} for {step.dtype}",
         )
 
@@ -126,7 +127,7 @@ def _narrowed(run: Run, region: Region, wide: Node, narrow: Node) -> Finding:
             FlowStep(place, name, wide.module, wide.dtype, wide.dtype, "value", said=kept),
             FlowStep(place, name, wide.module, wide.dtype, narrow.dtype, "autocast", said=cast),
         ),
-        fix=Fix("compile", place, (), False, _BACKWARD_OFF, ("open the autocast inside the compiled function",)),
+        fix=advise(place, _BACKWARD_OFF, kind="compile", others=("open the autocast inside the compiled function",)),
         title=f"the compiled backward of {quoted(name)} computes in {narrow.dtype}, its forward in {wide.dtype}",
     )
 

@@ -20,6 +20,7 @@ from ..tables.dtypes import FLOATING, HALF, REAL, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, result_bytes, tagged, writes
 from . import averages
+from .advice import advise
 from .case import short
 from .making import At, silent_finding
 from .run_facts import Run
@@ -144,7 +145,7 @@ def _by_the_engine(run: Run) -> list[Finding]:
             severity="note",
             operands=(gradient,),
             flow=(*graph.flow(run.recording, op.inputs[0].event, made), ends),
-            fix=Fix("cast", at, (), False, f"give the gradient in {made}", ()),
+            fix=advise(at, f"give the gradient in {made}", kind="cast"),
             count=count,
             notes=notes,
             reach=Reach(count, 0, sum(result_bytes(o) * o.count for o in casts)),
@@ -257,4 +258,4 @@ def _fix(run: Run, target: Operand, event: int, wanted: str, place: Place) -> Fi
         else f"make {quoted(target.shown)} {wanted} where its dtype is decided"
     )
     openly = f"if {target.dtype} is intended, write the cast explicitly ({short(place)})"
-    return Fix("dtype", at, (edit,) if edit else (), edit is not None, why, (openly,))
+    return advise(at, why, edits=edit, others=(openly,))

@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..graph import NOWHERE
 from ..records import Edit, Fix, Frame, Place
 from ..source import dictionaries, editing
 from ..tables.dtypes import DTYPES, FLOATING, HALF
 from ..tables.english import quoted
 from ..tables.operators import tagged
-from .case import SHARED, SHORT, Case, one, short
+from .advice import advise
+from .case import SHARED, SHORT, Case, short
 
 MOST_FRAMES = 4
 """How many of the program's own calls around a library's value are tried: further out, the value is only a part of
@@ -42,7 +44,8 @@ def computed_in_float32(case: Case) -> Iterator[Fix]:
         return
     given = case.witness.passed, case.witness.position
     edits = editing.in_fallback(case.recording, *case.call, case.culprit.dtype, wanted, given)
-    yield Fix("cast", case.site, edits, True, f"compute {quoted(case.refused.op)} in {wanted} and cast its result back")
+    change = f"compute {quoted(case.refused.op)} in {wanted} and cast its result back"
+    yield advise(case.site, change, edits=edits, kind="cast")
 
 
 def at_origin(case: Case) -> Iterator[Fix]:
@@ -54,7 +57,7 @@ def at_origin(case: Case) -> Iterator[Fix]:
     kind = "cast" if case.origin.op == "set_default_dtype" else case.origin.kind
     edit = editing.at_birth(case.recording, kind, place, dtype)
     why = f"make {quoted(case.culprit.shown)} {dtype} where it is born"
-    yield Fix("dtype", place, one(edit), case.origin.kind not in SHARED, why)
+    yield advise(place, why, edits=edit, safe=case.origin.kind not in SHARED)
 
 
 def where_it_widened(case: Case) -> Iterator[Fix]:
@@ -66,7 +69,7 @@ def where_it_widened(case: Case) -> Iterator[Fix]:
     widened = (s.place for s in case.flow[:-1] if s.how == "promotion" and wanted in s.source.split(" + "))
     for place in reversed([p for p in widened if p.stack and p.stack[0].user and not _same_line(p.stack, here)]):
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("cast", place, one(edit), True, _cast(edit, place, wanted))
+        yield _cast(edit, place, wanted, kind="cast")
 
 
 def _same_line(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> bool:
@@ -81,7 +84,7 @@ def on_its_path(case: Case) -> Iterator[Fix]:
     steps = [s.place for s in case.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
     for place in reversed(steps):
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("cast", place, one(edit), True, _cast(edit, place, wanted))
+        yield advise(place, _cast(edit, place, wanted), edits=edit, kind="cast")
 
 
 def written_value(case: Case) -> Iterator[Fix]:
@@ -95,9 +98,8 @@ def written_value(case: Case) -> Iterator[Fix]:
         if w.dtype in FLOATING and w.dtype != dtype and dtype in FLOATING
     ]
     found = tuple(edit for edit in edits if edit is not None)
-    yield Fix(
-        "cast", case.site, found, True, f"cast what is written into {quoted(case.culprit.shown)} to {dtype} at the call"
-    )
+    change = f"cast what is written into {quoted(case.culprit.shown)} to {dtype} at the call"
+    yield advise(case.site, change, edits=found, kind="cast")
 
 
 def at_call(case: Case) -> Iterator[Fix]:
@@ -105,8 +107,9 @@ def at_call(case: Case) -> Iterator[Fix]:
     wanted = target(case)
     if wanted is not None and not case.writes_into:
         reason, others = _uncast_integers(case, wanted)
-        why = f"cast {quoted(case.culprit.shown)} to {wanted} at the call{reason}"
-        yield Fix("cast", case.site, case.cast_at_call(wanted), True, why, others)
+        change = f"cast {quoted(case.culprit.shown)} to {wanted} at the call"
+        edits, named = case.cast_at_call(wanted), case.here if reason else NOWHERE
+        yield advise(case.site, change, reason, edits=edits, kind="cast", named=named, others=others)
 
 
 def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
@@ -121,7 +124,7 @@ def _uncast_integers(case: Case, wanted: str) -> tuple[str, tuple[str, ...]]:
     # an index is smaller than what it picks from is long
     if tagged(case.refused.op, "picks") and 0 < longest <= largest:
         below = f"all are below {longest:,}, and {made} holds every integer up to {largest:,}"
-        kept = f": this is safe, because the cast at {short(case.here)} changed no index ({below})"
+        kept = f"this is safe, because the cast at {short(case.here)} changed no index ({below})"
         return kept, (f"leave integers out of the cast at {short(case.here)}",)
     instead = (
         f"if there can be numbers above {largest:,}, leave integers out of the cast at {short(case.here)} instead, "
@@ -140,7 +143,7 @@ def like_the_other(case: Case) -> Iterator[Fix]:
     named = re.findall(r"[\w.]+\.dtype\b", edits[0].after) if edits else []
     like = named[-1] if named else "the dtype of the other operand"
     why = f"cast {quoted(case.culprit.shown)} to {like} at the call"
-    yield Fix("cast", case.site, edits, True, why)
+    yield advise(case.site, why, edits=edits, kind="cast")
 
 
 def at_callers(case: Case) -> Iterator[Fix]:
@@ -150,7 +153,7 @@ def at_callers(case: Case) -> Iterator[Fix]:
         return
     given = case.witness.passed, case.witness.position
     for place, edit in editing.at_callers(case.recording, *case.call, wanted, given):
-        yield Fix("cast", place, (edit,), True, f"cast {edit.before} to {wanted} where it is passed on")
+        yield advise(place, f"cast {edit.before} to {wanted} where it is passed on", edits=edit, kind="cast")
 
 
 def loaded_values(case: Case) -> Iterator[Fix]:
@@ -159,7 +162,7 @@ def loaded_values(case: Case) -> Iterator[Fix]:
     if wanted is None or case.origin.kind != "load":
         return
     edit = dictionaries.at_load(case.recording, case.origin.place, wanted)
-    yield Fix("dtype", case.origin.place, one(edit), False, f"cast what is loaded to {wanted}")
+    yield advise(case.origin.place, f"cast what is loaded to {wanted}", edits=edit, safe=False)
 
 
 def own_lines(case: Case) -> Iterator[Fix]:
@@ -171,7 +174,7 @@ def own_lines(case: Case) -> Iterator[Fix]:
     places = [Place(stack[i:]) for i, frame in enumerate(stack) if frame.user][:MOST_FRAMES]
     for place in places:
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield Fix("dtype", place, one(edit), False, _cast(edit, place, wanted))
+        yield advise(place, _cast(edit, place, wanted), edits=edit, safe=False)
 
 
 def _cast(edit: Edit | None, place: Place, wanted: str) -> str:

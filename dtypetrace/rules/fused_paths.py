@@ -13,6 +13,7 @@ from ..records import Edit, Fix
 from ..source.expressions import last_part
 from ..tables.dtypes import HALF
 from . import plans
+from .advice import advise
 from .case import Case
 
 _OFF = "torch.backends.mha.set_fastpath_enabled(False)"
@@ -26,13 +27,13 @@ def fused_path(case: Case) -> Iterator[Fix]:
     weights, computes = case.culprit.dtype, case.verdict.expected
     if weights in HALF:
         edits = plans.computing_in(case.recording, case.site, weights)
-        yield Fix("plan", case.site, edits, True, f"let autocast compute in {weights}, as the weights are", ())
+        yield advise(case.site, f"let autocast compute in {weights}, as the weights are", edits=edits, kind="plan")
         return
     nested = _without_nesting(case)
-    edits = (nested,) if nested is not None else ()
-    why = f"make the encoder with {_NESTS}=False: nested tensors, which a padding mask leads to, go with no autocast"
+    change = f"make the encoder with {_NESTS}=False"
+    why = "nested tensors, which a padding mask leads to, go with no autocast"
     model = f"compute with a copy of the model in {computes}, without autocast"
-    yield Fix("call", case.site, edits, True, why, (f"turn the fused path off: {_OFF}", model))
+    yield advise(case.site, change, why, edits=nested, kind="call", others=(f"turn the fused path off: {_OFF}", model))
 
 
 def _without_nesting(case: Case) -> Edit | None:

@@ -18,10 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
+from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged
+from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run
 
@@ -133,7 +134,7 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
         severity="warning",
         operands=(culprit,),
         flow=(FlowStep(place, op.op, op.module, source, made, "value", said=said),),
-        fix=Fix("dtype", place, (), False, why, ()),
+        fix=advise(place, why),
         count=op.count,
     )
 
@@ -154,14 +155,7 @@ def _cut_off(run: Run, v: Value, op: Op) -> Finding:
         severity="warning",
         operands=(written,),
         flow=(*graph.flow(run.recording, target.event, None), ends),
-        fix=Fix(
-            "dtype",
-            written.origin.place,
-            (),
-            False,
-            f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made",
-            (),
-        ),
+        fix=advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made"),
         count=op.count,
     )
 
@@ -205,7 +199,7 @@ def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowS
         severity="warning",
         operands=(culprit,),
         flow=(*flow, ends),
-        fix=Fix("dtype", culprit.origin.place, (), False, told.change, (told.alternative,)),
+        fix=advise(culprit.origin.place, told.change, others=(told.alternative,)),
         count=op.count,
         title=told.title,
         notes=(told.limit,),

@@ -24,6 +24,7 @@ from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, tagged, writes
 from ..tables.rule_language import Gives
 from . import checks, effects, wide_weights
+from .advice import advise
 from .case import one, short
 from .run_facts import Run, argument_of
 from .silent_checks import CHECKED, objection_of_text
@@ -40,9 +41,9 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
     scale = ("scale them down before they are cast",) if cast else ()
     if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):
         half = ("keep them in bfloat16, whose range is as wide as float32's",) if same_range else ()
-        return Fix("dtype", born, edits, True, why, (*half, *scale), CHECKED)
+        return advise(born, why, edits=edits, others=(*half, *scale), checked=CHECKED)
     half_too = ", or in bfloat16, whose range is as wide as float32's" if same_range else ""
-    return Fix("dtype", born, (), False, f"{why}{half_too}", scale)
+    return advise(born, f"{why}{half_too}", others=scale)
 
 
 def wide_here(run: Run, number: int, site: Place) -> Fix:
@@ -50,32 +51,31 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
     proposed = list(_of_operands(run, number))
     edits, made = _shown(run, number, proposed, far=True), run.ops[number].outputs[0]
     op = quoted(run.ops[number].op)
-    why = f"compute {op} in float32 here" if edits else _in_words(run, number)
+    change, why = (f"compute {op} in float32 here", "") if edits else _in_words(run, number)
     if not edits and (clipping := clipped_in_float32(run.recording.text, site)) is not None:
-        edits, why = (
-            (clipping,),
-            f"compute the norm of the gradients in float32: only they fit {made}",
-        )
+        edits, change = (clipping,), "compute the norm of the gradients in float32"
+        why = f"only they fit {made}"
     instead = "let the model compute in bfloat16, whose range is as wide as float32's"
     if made == "bfloat16":
         instead = "keep these values in float32 from where they are made"
     if not edits and (edits := _cast_back(run, number, proposed)):
-        why = f"compute {op} in float32 here, and cast back to {made} when the numbers are small again"
+        change, why = f"compute {op} in float32 here, and cast back to {made} when the numbers are small again", ""
     elif not edits and made == "float16" and (again := _made_narrow_again(run, number)):
         alone = f"computing {op} in float32 ({short(site)}) is not enough"
-        return _in_bfloat16(run, number, f"{instead}: {alone}, because {again} to {made}, where it overflows")
+        return _in_bfloat16(run, number, instead, f"{alone}, because {again} to {made}, where it overflows", named=site)
     elif not edits and run.ops[number].autocast and made == "float16":
         region = _in_bfloat16(run, number, instead)
-        return replace(region, alternatives=(why,)) if region.edits else Fix("dtype", site, (), False, why, (instead,))
-    return Fix("dtype", site, edits, bool(edits), why, (instead,), CHECKED if edits else ())
+        fix = advise(site, change, why, others=(instead,))
+        return replace(region, alternatives=(fix.why,)) if region.edits else fix
+    return advise(site, change, why, edits=edits, others=(instead,), checked=CHECKED if edits else ())
 
 
-def _in_words(run: Run, number: int) -> str:
+def _in_words(run: Run, number: int) -> tuple[str, str]:
     """How to compute an op in float32 where no edit is known. Under autocast, casting its operands changes nothing."""
     op = quoted(run.ops[number].op)
     if _under_autocast(run.ops[number], ("float32",)) != ("float32",):
-        return f"compute {op} in float32 here, outside autocast: it casts float32 operands back"
-    return f"cast the operands of {op} to float32 here"
+        return f"compute {op} in float32 here, outside autocast", "it casts float32 operands back"
+    return f"cast the operands of {op} to float32 here", ""
 
 
 def _under_autocast(op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -84,17 +84,17 @@ def _under_autocast(op: Op, given: tuple[str, ...]) -> tuple[str, ...]:
     return autocast.cast(autocast.policy(op.op, name_of(op), device), given, region) if region else given
 
 
-def _in_bfloat16(run: Run, number: int, why: str) -> Fix:
+def _in_bfloat16(run: Run, number: int, change: str, why: str = "", named: Place = graph.NOWHERE) -> Fix:
     """The model in bfloat16, where autocast or a line of the program decided for float16. Weights that are trained
     keep their dtype: bfloat16 has fewer digits."""
     origin = run.operand(run.ops[number], 0, None).origin
     region = regions.statement(run.recording.text, origin.place) if origin.kind == "autocast" else None
     if region is None:
         edits = () if run.recording.meta.get("trains") else _all_in_bfloat16(run, origin.place)
-        return Fix("dtype", origin.place, edits, bool(edits), why, (), CHECKED if edits else ())
+        return advise(origin.place, change, why, named=named, edits=edits, checked=CHECKED if edits else ())
     edits = one(editing.dtype_keyword(run.recording, region, "bfloat16"))
     refused = checks.refused_in(Replay(run.recording, DtypeChange(autocast="bfloat16")))
-    return Fix("dtype", region, () if refused else edits, not refused, why)
+    return advise(region, change, why, named=named, edits=() if refused else edits)
 
 
 def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
@@ -105,15 +105,15 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     kept = used or run.operand(op, 0, None).shown if casts and op.inputs else ""
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
-        return Fix("dtype", site, edits, True, f"{this} in float32", alternatives, CHECKED)
+        return advise(site, f"{this} in float32", edits=edits, others=alternatives, checked=CHECKED)
     if not casts and (edits := _cast_back(run, number, list(_of_operands(run, number)), _is_divided)):
         why = f"{this} in float32, and cast back to {op.outputs[0]} behind what is computed from it"
-        return Fix("dtype", site, edits, True, why, alternatives, CHECKED)
+        return advise(site, why, edits=edits, others=alternatives, checked=CHECKED)
     if used and (larger := _made_larger(run, number, used)):
         return larger
     scaled = f", or scale {'it' if used else 'these values'} up before the cast"
     back = scaled if casts else ", and cast back only what is divided by it"
-    return Fix("dtype", site, (), False, f"{this} in float32{back}", alternatives)
+    return advise(site, f"{this} in float32{back}", others=alternatives)
 
 
 def cast_wide(run: Run, number: int) -> Fix:
@@ -122,10 +122,10 @@ def cast_wide(run: Run, number: int) -> Fix:
     what, them = (quoted(kept), "it") if kept else ("these values", "them")
     scale = f"scale {them} up before the cast"
     if edits := _shown(run, number, [_of_cast(run, number)], far=True):
-        return Fix("dtype", site, edits, True, f"keep {what} in float32", (scale,), CHECKED)
+        return advise(site, f"keep {what} in float32", edits=edits, others=(scale,), checked=CHECKED)
     if kept and (larger := _made_larger(run, number, kept)):
         return larger
-    return Fix("dtype", site, (), False, f"keep {what} in float32, or {scale}")
+    return advise(site, f"keep {what} in float32, or {scale}")
 
 
 def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
@@ -142,12 +142,13 @@ def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
     here = run.place(run.ops[made]) if made >= 0 else graph.NOWHERE
     where = f"at {short(here)}, where they are made" if here.user_frame is not None else "before this cast"
     least = f"the smallest {dtype} is {smallest:.0e}, so use {enough} or more"
-    why = f"make the numbers of {quoted(kept)} larger {where}: {least}"
+    change = f"make the numbers of {quoted(kept)} larger {where}"
     user = next((short(run.place(run.ops[n])) for n in run.users[number]), "")
     back = f"cast its result to {dtype} before {quoted(refusing.op)} ({at})"
     then = f"then {user} computes in float32: {back}" if user else f"then cast to {dtype} before {quoted(refusing.op)}"
     wide = f"keep {quoted(kept)} in float32, out of the cast at {short(run.place(op))}; {then}"
-    return Fix("dtype", here if here.user_frame is not None else run.place(op), (), False, why, (wide,))
+    named = here if here.user_frame is not None else graph.NOWHERE
+    return advise(named if named.stack else run.place(op), change, least, named=named, others=(wide,))
 
 
 _LARGER = 16
@@ -163,9 +164,11 @@ def scale_loss(run: Run, site: Place, culprit: Operand) -> Fix:
     step = next((u.place for u in run.recording.updates if u.place >= 0), -1)
     lines = wide_weights.scaling_lines(run.recording, graph.place_of(run.recording, step)) if step >= 0 else ()
     if lines:
-        return Fix("plan", site, (), False, "scale the loss, so that its gradients fit float16", instead, lines=lines)
+        return advise(
+            site, "scale the loss, so that its gradients fit float16", kind="plan", others=instead, lines=lines
+        )
     scaled = "scale the loss (torch.amp.GradScaler), so that its gradients fit float16"
-    return Fix("plan", site, (), False, scaled, instead)
+    return advise(site, scaled, kind="plan", others=instead)
 
 
 _SCALE = 14
@@ -186,14 +189,14 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
         lines = dict.fromkeys(f"{os.path.basename(e.file)}:{e.start[0]}" for e in edits)
         others = " and ".join(line for line in lines if line != short(place))
         too = f"; change {others}, too" if others else ""
-        why = f"use bfloat16 instead of float16: its range is as wide as float32's{too}"
-        return Fix("dtype", place, edits, True, why, (scaled,), CHECKED)
+        why = f"its range is as wide as float32's{too}"
+        return advise(place, "use bfloat16 instead of float16", why, edits=edits, others=(scaled,), checked=CHECKED)
     if not born.stack:
-        return Fix("plan", site, (), False, "compute this part in bfloat16 or float32", (scaled,))
+        return advise(site, "compute this part in bfloat16 or float32", kind="plan", others=(scaled,))
     why = f"use bfloat16 or float32 instead of float16 at {short(born)}"
     if born.stack[:1] != site.stack[:1]:
         why += f", and cast the inputs at {short(site)} to the same dtype"
-    return Fix("plan", born, (), False, why, (scaled,))
+    return advise(born, why, kind="plan", named=born, others=(scaled,))
 
 
 # ---------------------------------------------------------------- the edits
@@ -268,7 +271,7 @@ def _all_in_bfloat16(run: Run, place: Place) -> tuple[Edit, ...]:
         if edit is None or not effects.inside(edit, born.stack[0]):
             return ()
         edits[born] = edit
-    fix = Fix("dtype", place, tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start))), True, "")
+    fix = advise(place, "", edits=tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start))))
     if not edits or len(run.ops) > checks.MOST_OPS or objection_of_text(recording, fix):
         return ()
     replay = Replay(recording, DtypeChange(births=dict.fromkeys(roots, "bfloat16")))
@@ -318,7 +321,7 @@ def _cast_back(
         return ()
     edits = editing.at_results(run.recording, back, narrow)
     found = (given + edits for given in proposed if edits)
-    sound = (f for f in found if not objection_of_text(run.recording, Fix("dtype", graph.NOWHERE, f, True, "")))
+    sound = (f for f in found if not objection_of_text(run.recording, advise(graph.NOWHERE, "", edits=f)))
     return next(sound, ())
 
 
@@ -382,7 +385,7 @@ def _objection(run: Run, number: int, edits: tuple[Edit, ...], far: bool) -> str
         return "the run is too long to be followed"
     if all(edit.before == edit.after for edit in edits):
         return "nothing would change"
-    fix = Fix("dtype", run.place(run.ops[number]), edits, True, "")
+    fix = advise(run.place(run.ops[number]), "", edits=edits)
     if why := objection_of_text(run.recording, fix):
         return why
     replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))

@@ -17,6 +17,7 @@ from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import quoted
 from ..tables.operators import is_cast
 from . import averages, masks, measured_tables, rounded_operands, titles
+from .advice import advise
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
 from .infinities import scaled
@@ -298,9 +299,7 @@ def _wide_here(run: Run, number: int, site: Place, made: str) -> Fix:
     if wider("float32", made):
         return wide_here(run, number, site)
     instead = "compute it with another formula, such as (a - b)**2 instead of a**2 - 2*a*b + b**2"
-    return Fix(
-        "dtype", site, (), False, f"cast the operands of {quoted(run.ops[number].op)} to float64 here", (instead,)
-    )
+    return advise(site, f"cast the operands of {quoted(run.ops[number].op)} to float64 here", others=(instead,))
 
 
 def _blamed(losses: Losses, number: int) -> tuple[str, int, Operand]:
@@ -359,14 +358,11 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
     ):
         wide, used = op.inputs[0].dtype, run.used_as(number)
         if used and sum(o.place == op.place and is_cast(o) for o in run.ops) > 1:
-            return Fix("dtype", site, (), False, f"keep {quoted(used)} in {wide}: this line casts all of its module")
+            return advise(site, f"keep {quoted(used)} in {wide}", "this line casts all of its module")
         given = run.operand(op, 0, None).shown
-        return Fix("dtype", site, (), False, f"leave this cast out: keep {quoted(given)} in {wide}")
-    return Fix(
-        "dtype",
+        return advise(site, "leave this cast out", f"keep {quoted(given)} in {wide}")
+    return advise(
         site,
-        (),
-        False,
         f"compute {quoted(op.op)} and what uses its result in float32, and cast back afterwards",
-        ("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
+        others=("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
     )

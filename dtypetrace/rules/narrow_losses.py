@@ -16,6 +16,7 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import NAMED_CASTS, is_cast, name_of
+from .advice import advise
 from .blame import event_of_output
 from .making import At, silent_finding
 from .run_facts import Run
@@ -103,7 +104,5 @@ def _fix(run: Run, casts: list[int]) -> Fix:
     places = [run.place(run.ops[n]) for n in casts]
     edits = [editing.at_birth(run.recording, "cast", place, "float32") for place in places]
     found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
-    fix = Fix(
-        "dtype", places[0], found, None not in edits, "compute the loss in float32: cast to that here, or not at all"
-    )
+    fix = advise(places[0], "compute the loss in float32", "cast to that here, or not at all", edits=found)
     return born_otherwise(run.recording, fix, {event_of_output(run, n): "float32" for n in casts})

@@ -24,6 +24,7 @@ from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import quoted
 from ..tables.operators import is_cast, is_move, name_of, tagged
 from . import checks, ways
+from .advice import advise
 from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run
@@ -254,15 +255,16 @@ def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -
     shared = any(i.holder == "parameter" and i.event == event for o in run.ops for i in o.inputs)
     at = origin.place if origin.place.stack and not shared else taken
     if narrow.back:  # the same cast may be right for the other values
-        why = f"leave the integers out of the cast: it rounds them, and {short(taken)} needs integers again"
-        return Fix("dtype", at, (), False, why, ())
+        why = f"it rounds them, and {short(taken)} needs integers again"
+        return advise(at, "leave the integers out of the cast", why, named=taken)
     if shared:
         return _made_again(run, narrow, culprit, event)
     edit = editing.at_birth(run.recording, origin.kind, origin.place, "float32") if origin.place.stack else None
     what = quoted(culprit.written) if culprit.written else "the table"
     here = f" ({short(at)})" if edit is None else ""  # an edit is shown with its place
     why = f"make {what} float32{here}, and cast only the finished table"
-    fix = born_otherwise(run.recording, Fix("dtype", at, one(edit), edit is not None, why, ()), {event: "float32"})
+    named = graph.NOWHERE if edit is not None else at
+    fix = born_otherwise(run.recording, advise(at, why, named=named, edits=edit), {event: "float32"})
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
 
 
@@ -276,16 +278,17 @@ def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> Fix:
     made = next(iter(places.values())) if len(places) == 1 else graph.NOWHERE
     of = f" of {quoted(op.module)}" if culprit.shown.startswith("self.") and op.module else ""
     like = f", as in {short(made)}" if made.stack else ""
-    reason = f"that cast is right for the weights, but rounds {shown}, too"
-    why = f"compute {shown}{of} again in float32{like}, after the cast at {short(cast)}: {reason}"
+    right = f"cast is right for the weights, but rounds {shown}, too"
+    change = f"compute {shown}{of} again in float32{like}, after the cast at {short(cast)}"
     plain = f"at {short(made)}, assign {shown} as a plain attribute: a cast changes only parameters and buffers"
     registered = made.stack and "register_buffer(" in run.recording.text.line(made.file, made.line)
     attribute = (f"{plain}; then `.to(device)` does not move it, either",) if registered else ()
     edits = _kept_out(run, narrow, culprit)
     if edits:
-        why = f"keep {shown}{of} as it is in float32: the cast is right for the weights, but rounds {shown}, too"
-        return Fix("dtype", cast, edits, True, why, attribute, CHECKED)
-    return Fix("dtype", made if made.stack else cast, (), False, why, attribute)
+        change, reason = f"keep {shown}{of} as it is in float32", f"the {right}"
+        return advise(cast, change, reason, edits=edits, others=attribute, checked=CHECKED)
+    named = made if made.stack else cast
+    return advise(named, change, f"that {right}", named=named, others=attribute)
 
 
 def _kept_out(run: Run, narrow: Narrow, culprit: Operand) -> tuple[Edit, ...]:
@@ -299,7 +302,7 @@ def _kept_out(run: Run, narrow: Narrow, culprit: Operand) -> tuple[Edit, ...]:
     owner = op.module.removeprefix(root).removeprefix(".")
     edits = one(models.kept_out(run.recording.text, culprit.origin.place, root, owner, name))
     change = DtypeChange(modules={f"{op.module}.{name}": "float32"})
-    fix = Fix("dtype", culprit.origin.place, edits, True, "")
+    fix = advise(culprit.origin.place, "", edits=edits)
     refused = not edits or objection_of_text(run.recording, fix) or checks.refusing(Replay(run.recording, change))
     return () if refused else edits
 
@@ -352,7 +355,7 @@ def _cast_when_ready(run: Run, culprit: Operand, event: int, edit: Edit) -> Fix 
 def _shown(run: Run, place: Place, edits: tuple[Edit, ...], change: DtypeChange, dtype: str) -> Fix | None:
     """The fix with these edits; None where something objects."""
     why = f"make the table in float32, and cast it to {dtype} when it is ready"
-    fix = Fix("dtype", place, edits, True, why, (), CHECKED)
+    fix = advise(place, why, edits=edits, checked=CHECKED)
     if objection_of_text(run.recording, fix) or checks.refusing(Replay(run.recording, change)) is not None:
         return None
     return fix

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import graph
-from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Origin, Recording, Update
+from ..records import Finding, FlowStep, Frame, Op, Operand, Origin, Recording, Update
 from ..tables.dtypes import FLOATING
 from ..tables.english import quoted
 from ..tables.operators import tagged
 from . import titles
+from .advice import advise
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
 from .training import MOST_SHOWN, born
@@ -149,7 +150,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
     if cut.how == "dtype" and op is not None:
         return _cast_away(op, at, parameters, absent, len(members))
     words = {"op": quoted(op.op) if op else "", "named": named, "them": them}
-    leave = f"nothing to change, if {named} {is_not} to be trained: the optimizer skips {them}"
+    leave = f"nothing to change, if {named} {is_not} to be trained"
     to_train = f"to train {them}, {_TO_TRAIN[cut.how].format(**words)}"
     return silent_finding(
         "DT305",
@@ -158,7 +159,7 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
         severity="note",
         operands=parameters,
         flow=(FlowStep(site, at.op, at.module, u.dtype, u.dtype, "value", said=_REASONS[cut.how].format(**words)),),
-        fix=Fix("gradient", graph.NOWHERE, (), False, leave, (to_train,)),
+        fix=advise(graph.NOWHERE, leave, f"the optimizer skips {them}", kind="gradient", others=(to_train,)),
         count=len(members),
         notes=(absent,),
     )
@@ -169,10 +170,8 @@ def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, cou
     source, to = next(i.dtype for i in op.inputs if i.dtype in FLOATING), op.outputs[0]
     culprit = Operand(0, f"result of {op.op}", to, (), "", None, Origin("cast", None, op.op, at.site, True))
     said = f"{source} becomes {to}, and no gradient passes through {to}"
-    through = (
-        f"round with torch.round instead of a cast to {to}, and let the gradient pass: for the value `v` that is cast "
-        "here, compute `v + (v.round() - v).detach()`"
-    )
+    through = f"round with torch.round instead of a cast to {to}, and let the gradient pass"
+    how = "for the value `v` that is cast here, compute `v + (v.round() - v).detach()`"
     return silent_finding(
         "DT305",
         "zero-gradient",
@@ -180,7 +179,7 @@ def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, cou
         severity="warning",
         operands=(culprit, *parameters),
         flow=(FlowStep(at.site, op.op, op.module, source, to, "cast", said=said),),
-        fix=Fix("gradient", at.site, (), False, through),
+        fix=advise(at.site, through, how, kind="gradient"),
         count=count,
         notes=(absent,),
     )

@@ -10,6 +10,7 @@ from ..records import Fix
 from ..source import editing
 from ..tables.english import quoted
 from . import autocast_off, checks, effects
+from .advice import advise
 from .case import Case, one, short, spell
 
 
@@ -30,7 +31,7 @@ def at_site(case: Case) -> tuple[str, ...]:
     if not named and not edits:
         return ()  # a container passes it on: the line shows no such operand
     effect = effects.Effect(DtypeChange(), {case.witness.index: case.wanted})
-    if checks.objection(case, Fix("cast", case.site, edits, True, "")) or checks.objection_to(case, effect):
+    if checks.objection(case, advise(case.site, "", edits=edits, kind="cast")) or checks.objection_to(case, effect):
         return ()
     return tuple(filter(None, (_at_site(case),)))
 
@@ -69,8 +70,8 @@ def needless(case: Case) -> Iterator[Fix]:
         return
     edits = one(editing.uncast(case.recording, case.here))
     cast = next((edit.after for edit in edits if edit.after), case.culprit.shown)
-    why = f"leave this cast out: without it, {quoted(cast)} stays {before}"
-    yield Fix("dtype", case.here, edits, True, why, others(case))
+    why = f"without it, {quoted(cast)} stays {before}"
+    yield advise(case.here, "leave this cast out", why, edits=edits, safe=True, others=others(case))
 
 
 def _without_cast(case: Case) -> str:

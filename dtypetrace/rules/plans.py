@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
+from ..records import Edit, Finding, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
 from ..source import optimizers, regions
+from ..source.optimizers import ByHand
 from ..tables.codes import TITLES
 from ..tables.english import quoted
 from ..tables.operators import SCALER_CHECKS, name_of
 from . import titles, wide_weights
+from .advice import advise
 from .training import MOST_SHOWN
 
 BULK = 0.5
@@ -25,12 +27,15 @@ MANY = 0.1
 MOST_SHAPES = 3
 """Shapes of an optimizer's stale parameters that the text names."""
 OTHER_HALF = {"float16": "bfloat16", "bfloat16": "float16"}
-_NO_SCALER = "turn the loss scaler off: it is for float16, and bfloat16 has float32's range"
+_Words = tuple[str, str]
+"""What to change, and why or how."""
+_NO_SCALER = "turn the loss scaler off", "it is for float16, and bfloat16 has float32's range"
 _SCALE_LOSS = (
-    "scale the loss: scaler = torch.amp.GradScaler(device), scaler.scale(loss).backward(), "
-    "scaler.step(optimizer), scaler.update(); or let autocast compute in bfloat16"
+    "scale the loss",
+    "scaler = torch.amp.GradScaler(device), scaler.scale(loss).backward(), "
+    "scaler.step(optimizer), scaler.update(); or let autocast compute in bfloat16",
 )
-_WIDE_WEIGHTS = "keep the trained weights in float32, and let autocast compute in float16"
+_WIDE_WEIGHTS = "keep the trained weights in float32, and let autocast compute in float16", ""
 _CANNOT_HOLD = {
     "float16": "values above 65504 overflow float16",
     "bfloat16": "float16 weights lose three bits in bfloat16",
@@ -86,13 +91,13 @@ def _quantised(recording: Recording, plan: Plan, trained: list[Parameter]) -> It
     )  # fmt: skip
 
 
-def _adapters(recording: Recording, plan: Plan) -> tuple[str, ...]:
+def _adapters(recording: Recording, plan: Plan) -> tuple[ByHand, ...]:
     """The line that puts adapters on the quantised modules."""
     layers = sorted({part for name in plan.quantised if (part := name.rpartition(".")[2])})
     model = optimizers.given_first(recording.text, graph.place_of(recording, plan.place)) or "model"
     shown = ", ".join(f'"{layer}"' for layer in layers)
     made = f"{model} = peft.get_peft_model({model}, peft.LoraConfig(target_modules=[{shown}]))"
-    return (f"before the line that makes the optimizer: add `{made}`",) if layers else ()
+    return (ByHand(f"before the line that makes the optimizer: add `{made}`"),) if layers else ()
 
 
 def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -111,7 +116,7 @@ def _stale(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterat
         )  # fmt: skip
 
 
-def _below_the_new(recording: Recording, plan: Plan, new: Parameter) -> tuple[str, ...]:
+def _below_the_new(recording: Recording, plan: Plan, new: Parameter) -> tuple[ByHand, ...]:
     """The line that makes the optimizer and where it belongs, if both lines are in one function."""
     place = graph.place_of(recording, plan.place)
     made = optimizers.training(recording.text, place)
@@ -122,7 +127,8 @@ def _below_the_new(recording: Recording, plan: Plan, new: Parameter) -> tuple[st
     if (replaced.file, replaced.function) != (step.file, step.function):
         return ()
     line = f"the line that makes {quoted(made.optimizer)} ({made.at(made.made.line)})"
-    return (f"move {line} below {optimizers.short(replaced.file, replaced.line)}",)
+    below = optimizers.short(replaced.file, replaced.line)
+    return (ByHand(f"move {line} below {below}", made.made.file, made.made.line),)
 
 
 def _scaled(recording: Recording, plan: Plan, trained: list[Parameter]) -> Iterator[Finding]:
@@ -266,12 +272,12 @@ def _autocast(recording: Recording, plan: Plan, chosen: list[Parameter], compute
         weights = "the weights are" if every else f"{len(chosen)} of {len(plan.parameters)} weights are"
         title = f"autocast computes in {computes}, and {weights} {dtype}"
         case = _Case("DT401", "warning", tuple(chosen), (_CANNOT_HOLD[computes],), title)
-        lines = tuple(map(optimizers.in_words, computing_in(recording, graph.place_of(recording, plan.place), dtype)))
-        change, other = f"let autocast compute in {dtype}", "keep the weights in float32"
+        lines = tuple(map(optimizers.by_hand, computing_in(recording, graph.place_of(recording, plan.place), dtype)))
+        change, why, other = f"let autocast compute in {dtype}", "", "keep the weights in float32"
         if graph.has_scaler(recording):
-            change += ": then the loss scaler is not needed" if dtype == "bfloat16" else ""
+            why = "then the loss scaler is not needed" if dtype == "bfloat16" else ""
             other += ": then autocast and the loss scaler can stay as they are"
-        yield _finding(recording, plan, case, said, change, lines, other)
+        yield _finding(recording, plan, case, said, (change, why), lines, other)
 
 
 def computing_in(recording: Recording, place: Place, dtype: str) -> tuple[Edit, ...]:
@@ -392,8 +398,8 @@ def _finding(
     plan: Plan,
     case: _Case,
     said: str,
-    change: str,
-    lines: tuple[str, ...] = (),
+    change: str | _Words,
+    lines: tuple[ByHand, ...] = (),
     other: str = "",
 ) -> Finding:
     """``change`` is to be made where the first parameter got its dtype; what is no matter of weights, where the plan
@@ -410,7 +416,7 @@ def _finding(
     ends = FlowStep(site, "", "", first.dtype if first is not None else "", "", "value", said=said)
     no_scaler = change is _NO_SCALER
     if no_scaler and (edit := optimizers.without_scaler(recording.text, site)):
-        lines = (optimizers.in_words(edit),)
+        lines = (optimizers.by_hand(edit),)
     if change is _WIDE_WEIGHTS and first is not None:
         change, lines = wide_weights.advice(recording, origin, first.dtype, site)
     at_birth = origin.place.stack and case.at_birth and not no_scaler
@@ -431,7 +437,13 @@ def _finding(
         operands=operands,
         culprit=operands[0] if operands else None,
         flow=(*born, ends),
-        fix=Fix("plan", place, (), False, change, (other,) if other else (), lines=lines),
+        fix=advise(
+            place,
+            *([change] if isinstance(change, str) else change),
+            kind="plan",
+            others=(other,) if other else (),
+            lines=lines,
+        ),
         exception=None,
         notes=case.facts,
     )

@@ -23,6 +23,7 @@ from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
 from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, result_bytes, writes
 from . import ways
+from .advice import advise
 from .at_use import birth_words
 from .case import cast_words, short
 from .making import At, silent_finding
@@ -307,12 +308,15 @@ def _fix(recording: Recording, culprit: Operand, expected: str, place: Place) ->
     origin = culprit.origin
     ready = ways.tables(recording, origin.place, culprit.dtype)
     if edits := editing.at_results(recording, ready, expected):
-        return Fix(
-            "cast", graph.place_of(recording, recording.ops[ready[0]].place), edits, True, cast_words(edits, expected)
+        return advise(
+            graph.place_of(recording, recording.ops[ready[0]].place),
+            cast_words(edits, expected),
+            edits=edits,
+            kind="cast",
         )
     at_use = f"cast {quoted(culprit.shown)} to {expected} where it is used ({short(place)})"
     own = bool(origin.place.stack) and origin.place.stack[0].user
     if own and (edit := editing.at_birth(recording, origin.kind, origin.place, expected)) is not None:
-        return Fix("dtype", origin.place, (edit,), True, birth_words(culprit, expected), (at_use,))
+        return advise(origin.place, birth_words(culprit, expected), edits=edit, others=(at_use,))
     at = origin.place if origin.place.stack else place
-    return Fix("dtype", at, (), False, f"make {quoted(culprit.shown)} {expected} where it is made", (at_use,))
+    return advise(at, f"make {quoted(culprit.shown)} {expected} where it is made", others=(at_use,))

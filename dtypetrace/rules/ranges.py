@@ -14,11 +14,12 @@ from dataclasses import replace
 from math import inf, prod
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Op, Operand, Origin, Value
+from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, is_move, tagged
 from . import titles
+from .advice import advise
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
 from .infinities import MANY_CALLS, Measured, harm
@@ -121,7 +122,7 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
             severity="warning",
             operands=(culprit,),
             flow=flow_to(run, op, event, ends),
-            fix=Fix("dtype", culprit.origin.place, (), False, "keep the optimizer's state in float32, or in bfloat16"),
+            fix=advise(culprit.origin.place, "keep the optimizer's state in float32, or in bfloat16"),
             count=op.count,
         )
         found.setdefault((culprit.origin.place.stack[:1], site.stack[:1]), finding)
@@ -183,7 +184,7 @@ def _first_bad(measured: Measured, first: Value) -> Iterator[Finding]:
     elif does and _limits_added(run, op):
         joined = "join the masks before they become numbers (with `|`), or clamp their sum to torch.finfo(dtype).min"
         found = _overflow(measured, first, (does,), True)
-        yield replace(found, fix=Fix("dtype", run.place(op), (), False, joined))
+        yield replace(found, fix=advise(run.place(op), joined))
 
 
 def _narrow(op: Op) -> bool:

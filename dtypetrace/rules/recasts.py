@@ -11,7 +11,8 @@ from ..tables.dtypes import REAL
 from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, result_bytes
 from . import checks, titles
-from .case import one, short
+from .advice import advise
+from .case import short
 from .making import At, silent_finding
 from .run_facts import Run, quantity
 from .silent_checks import born_otherwise
@@ -71,21 +72,22 @@ class _Casts:
         severity: str,
         how: str,
         said: str,
-        change: str,
+        change: tuple[str, str],
         notes: tuple[str, ...],
         *,
         once: str | None = None,
         kind: str = "dtype",
+        named: Place = graph.NOWHERE,
     ) -> Finding:
-        """``change``: what to do, in words; ``once``: what else to do where an edit casts the weights once, None for no
-        edit; ``kind``: that of the fix without an edit."""
+        """``change``: what to do, and why; ``once``: what else to do where an edit casts the weights once, None for no
+        edit; ``kind``, ``named``: those of the fix without an edit."""
         run, op = self.run, self.largest
         to, place = op.outputs[0], run.place(op)
         weight = run.operand(op, 0, to)
         source = weight.dtype if how == "autocast" else to
         where = weight.origin.place if weight.origin.place.stack else place
         ends = FlowStep(place, op.op, op.module, source, to, how, said=said)
-        named = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
+        weights = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
         return silent_finding(
             "DT205",
             "round-trip",
@@ -93,8 +95,9 @@ class _Casts:
             severity=severity,
             operands=(weight,),
             flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
-            fix=(_cast_once(self, once) if once is not None else None) or Fix(kind, where, (), False, change, ()),
-            title=f"{named} cast to {to} again at each call, to the same numbers",
+            fix=(_cast_once(self, once) if once is not None else None)
+            or advise(where, *change, kind=kind, named=named),
+            title=f"{weights} cast to {to} again at each call, to the same numbers",
             count=self.reach.ops,
             notes=(*notes, *self.kept),
             reach=self.reach,
@@ -154,14 +157,14 @@ def _again(casts: _Casts, chances: int) -> Finding:
         wide = casts.largest.inputs[0].dtype
         made = casts.run.operand(casts.largest, 0, to).origin.place
         where = f" ({short(made)})" if made.stack else ""
-        change = f"nothing to change: the optimizer trains {weights}{where}, so keep the dtype {wide}"
-        return casts.finding("note", "cast", "", change, notes, kind=NO_CHANGE)
+        why = f"the optimizer trains {weights}{where}, so keep the dtype {wide}"
+        return casts.finding("note", "cast", "", ("nothing to change", why), notes, kind=NO_CHANGE, named=made)
     made = casts.run.operand(casts.largest, 0, to).origin.place
     once = "after they are made" if len(casts.ops) > 1 else "after it is made"
     where = once if made.stack else "before these calls"
     # a small island in higher precision, such as a router, costs next to nothing
     severity = "warning" if reach.bytes > casts.run.given(casts.largest.module) else "note"
-    return casts.finding(severity, "cast", "", f"cast {weights} to {to} once, {where}", notes, once="")
+    return casts.finding(severity, "cast", "", (f"cast {weights} to {to} once, {where}", ""), notes, once="")
 
 
 def _uncached(run: Run) -> list[Finding]:
@@ -199,23 +202,23 @@ def _by_autocast(casts: _Casts, steps: int) -> Finding:
     made = run.operand(op, 0, to).origin.place
     once = f"after {short(made)}" if made.stack else "before these calls"
     what = f"cast {_parameters(casts) or parameters} to {to} once"
-    change = f"{what}, {once}, and leave autocast on"
+    change, why = f"{what}, {once}, and leave autocast on", ""
     if not casts.alone:
-        change = f"nothing to change: other modules take {parameters} in {weight.dtype}, too"
+        change, why = "nothing to change", f"other modules take {parameters} in {weight.dtype}, too"
     if trained:
-        change = (
-            f"it is trained, so it stays {weight.dtype}: for a long evaluation, cast a copy of the model to {to} once"
-        )
+        change = f"for a long evaluation, cast a copy of the model to {to} once"
+        why = f"it is trained, so it stays {weight.dtype}"
     name = run.operand(op, 0, to).name
     said = f"autocast casts {quoted(name)} to {to} here, {op.count:,} times"
     return casts.finding(
         "warning" if serious else "note",
         "autocast",
         said,
-        change,
+        (change, why),
         notes,
         once=None if trained else ", and leave autocast on",
         kind="dtype" if trained or casts.alone else NO_CHANGE,
+        named=graph.NOWHERE if trained or not casts.alone else made,
     )
 
 
@@ -240,7 +243,7 @@ def _cast_once(casts: _Casts, besides: str) -> Fix | None:
     edit = models.cast_after(run.recording.text, made, ends, to)
     what = _parameters(casts) or "these weights" if ends else quoted(made.expression)
     why = f"cast {what} to {to} once{besides}"
-    fix = born_otherwise(run.recording, Fix("dtype", here, one(edit), True, why, ()), births)
+    fix = born_otherwise(run.recording, advise(here, why, edits=edit), births)
     return fix if fix.edits else None
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from ..parts import attempt
 from ..records import Fix
 from . import at_birth, at_use, checks, coded, elsewhere, fused_paths, library_ways, options
+from .advice import without_diff
 from .case import Case
 from .case import short as short
 
@@ -111,8 +112,7 @@ def _best(case: Case) -> Fix | None:
                 break  # words on purpose
     if best is None or not doubt:
         return best
-    why = f"{best.why}. No diff is shown, because with this change alone {doubt}"
-    return replace(best, edits=(), safe=False, why=why)
+    return without_diff(best, doubt)
 
 
 def _shown(case: Case) -> Iterator[Candidate]:

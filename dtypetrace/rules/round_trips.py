@@ -15,6 +15,7 @@ from ..source import editing
 from ..tables.dtypes import REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, is_cast, is_move, name_of, result_bytes, writes
+from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run, quantity
 
@@ -181,18 +182,18 @@ def _leave_out(run: Run, first: list[Op], end: Op, culprit: Operand, here: Place
         edits = ()
     theirs = not writes(begin) and bool(here.stack) and not here.stack[0].user
     if len(edits) > 1:
-        why = f"leave these casts out: then the values stay {low}, and the later casts to {low} do nothing"
+        change, why = "leave these casts out", f"then the values stay {low}, and the later casts to {low} do nothing"
     elif edits and not writes(begin):
-        why = f"leave this cast out: then the value stays {low}, and the later cast to {low} does nothing"
+        change, why = "leave this cast out", f"then the value stays {low}, and the later cast to {low} does nothing"
     else:
-        why = f"leave the value in {low}: neither cast is needed"
+        change, why = f"leave the value in {low}", "neither cast is needed"
         if writes(begin):
-            why = f"make this tensor {low}: then nothing is cast when it is written, nor when it is read"
+            change, why = f"make this tensor {low}", "then nothing is cast when it is written, nor when it is read"
         if theirs:
             automatic = end.op not in NAMED_CASTS
             back = "autocast casts back" if automatic else f"back; it may have an option for {low}"
-            why = f"nothing to change in your code: {_package(here)} casts to {wide}, and {back}"
-    return Fix(NO_CHANGE if theirs and not edits else "cast", here, edits, True, why, ())
+            change, why = "nothing to change in your code", f"{_package(here)} casts to {wide}, and {back}"
+    return advise(here, change, why, edits=edits, kind=NO_CHANGE if theirs and not edits else "cast")
 
 
 def _package(place: Place) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..records import Fix
 from ..tables.dtypes import wider
 from ..tables.english import listed, quoted
+from .advice import advise
 from .case import short
 from .losses import Losses
 from .run_facts import Run
@@ -32,5 +33,5 @@ def wide(run: Run, number: int, rounded: list[int], made: str) -> Fix:
     """Several operands of an op were rounded: it does not help to compute one of them in a wider dtype."""
     wide = "float32" if wider("float32", made) else "float64"
     op, ops = run.ops[number], listed([_named(run, n) for n in rounded])
-    why = f"compute {ops} in {wide}: {quoted(op.op)} takes what {'both' if len(rounded) == 2 else 'all of them'} make"
-    return Fix("dtype", run.place(op), (), False, why)
+    why = f"{quoted(op.op)} takes what {'both' if len(rounded) == 2 else 'all of them'} make"
+    return advise(run.place(op), f"compute {ops} in {wide}", why, named=run.place(run.ops[rounded[0]]))

@@ -11,11 +11,11 @@ import ast
 from collections.abc import Iterator
 
 from .. import graph
-from ..records import Edit, Finding, Fix, FlowStep, Op, Operand, Origin, Place
+from ..records import Edit, Finding, FlowStep, Op, Operand, Origin, Place
 from ..records.text import ProgramText
 from ..source.expressions import call_at, function_around
 from ..tables.operators import SCALER_CHECKS, tagged
-from .case import one
+from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run
 
@@ -51,8 +51,8 @@ def _limits(run: Run, op: Op, scaled: set[int]) -> bool:
 def _finding(run: Run, op: Op, dtype: str, checked: Place) -> Finding:
     site = run.place(op)
     edit = _unscaled_before(run.recording.text, site, checked)
-    words = "take the scale from the gradients before they are limited"
-    why = f"{words}: call {edit.after.split()[0]} first" if edit is not None else f"{words}: call unscale_() first"
+    change = "take the scale from the gradients before they are limited"
+    how = f"call {edit.after.split()[0] if edit is not None else 'unscale_()'} first"
     said = "the gradients still carry the loss scale here"
     return silent_finding(
         "DT504",
@@ -61,7 +61,7 @@ def _finding(run: Run, op: Op, dtype: str, checked: Place) -> Finding:
         severity="warning",
         operands=(Operand(0, "the gradients", dtype, (), op.device, "gradient", Origin("factory", None, op.op, site)),),
         flow=(FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said),),
-        fix=Fix("plan", site, one(edit), edit is not None, why),
+        fix=advise(site, change, how, edits=edit, kind="plan"),
         count=op.count,
         notes=("the scaler divides them by its scale afterwards, so each step is too small by that factor",),
     )

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from .. import graph
 from ..foresight import DtypeChange, Replay
 from ..records import Finding, Fix, Recording
-from ..tables.english import quoted, split_reason
+from ..tables.english import quoted
 from . import checks
+from .advice import without_diff
 from .case import short
 
 CHECKED = ("text", "dtype rules: nothing else is refused")
@@ -40,7 +41,7 @@ def shown_if_it_fits(recording: Recording, found: Finding) -> Finding:
     if fix is None or not fix.edits or fix.checked:
         return found
     why = objection_of_text(recording, fix)
-    return replace(found, fix=_in_words(fix, why) if why else replace(fix, checked=("text",)))
+    return replace(found, fix=without_diff(fix, why) if why else replace(fix, checked=("text",)))
 
 
 def born_otherwise(recording: Recording, fix: Fix, births: Mapping[int, str]) -> Fix:
@@ -48,15 +49,11 @@ def born_otherwise(recording: Recording, fix: Fix, births: Mapping[int, str]) ->
     if not fix.edits or min(births, default=-1) < 0 or len(recording.ops) > checks.MOST_OPS:
         return fix
     if why := objection_of_text(recording, fix):
-        return _in_words(fix, why)
+        return without_diff(fix, why)
     refused = checks.refusing(Replay(recording, DtypeChange(births=births)))
     if refused is None:
         return replace(fix, checked=CHECKED)
-    at, (change, reason) = short(graph.place_of(recording, refused.place)), split_reason(fix.why)
-    too = f"{at} then needs a change, too, because {quoted(refused.op)} there would refuse two dtypes"
-    why = f"{change} ({short(fix.place)}){reason}; {too}"
-    return replace(fix, edits=(), safe=False, why=why)
-
-
-def _in_words(fix: Fix, why: str) -> Fix:
-    return replace(fix, edits=(), safe=False, why=f"{fix.why}. No diff is shown, because with this change alone {why}")
+    place = graph.place_of(recording, refused.place)
+    too = f"{short(place)} then needs a change, too, because {quoted(refused.op)} there would refuse two dtypes"
+    change = f"{fix.instruction} ({short(fix.place)})"
+    return replace(fix, edits=(), safe=False, why=f"{change}{fix.reason}; {too}", change=change, named=fix.place)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Operand, Origin, Recording, Update
+from ..records import FORWARD, Finding, FlowStep, Operand, Origin, Recording, Update
 from ..source import editing
 from ..source.switches import switch
 from ..tables.dtypes import DTYPES, HALF, REAL
 from . import titles, wide_weights
-from .case import one
+from .advice import advise
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS, Mechanism, lost_state, mechanism, vanishes
 
@@ -149,13 +149,11 @@ def _finding(recording: Recording, group: _Group) -> Finding:
         operands=operands,
         culprit=culprit or Operand(0, worst.name, worst.dtype, worst.shape, "", "parameter", origin),
         flow=(*birth(recording, worst.event, origin, made), ends),
-        fix=Fix(
-            "plan",
+        fix=advise(
             origin.place,
-            (),
-            False,
             change,
-            (*_settings(recording, worst, origin), *_others(worst, m)),
+            kind="plan",
+            others=(*_settings(recording, worst, origin), *_others(worst, m)),
             lines=lines,
         ),
         count=sum(u.steps or u.zero for u in updates),
@@ -246,11 +244,11 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         said = f"{u.optimizer}'s step takes {u.gradient_dtype} gradients of {u.dtype} weights"
         ends = FlowStep(site, "step", "", u.gradient_dtype, u.dtype, "value", said=said)
         many = titles.shared([u.name], len(members))
-        change = "leave the gradient in its parameter's dtype"
+        change, why = "leave the gradient in its parameter's dtype", ""
         edit = None
         if gradient.origin.kind == "cast":
             edit = editing.uncast(recording, gradient.origin.place)
-            change = f"leave this cast out: without it, the gradient stays {u.dtype}, as its weight is"
+            change, why = "leave this cast out", f"without it, the gradient stays {u.dtype}, as its weight is"
         instead = f"keep the weights in float32, and let autocast compute in {u.dtype}"
         yield silent_finding(
             "DT306",
@@ -259,7 +257,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
             severity="warning",
             operands=(gradient, parameter),
             flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
-            fix=Fix("dtype", gradient.origin.place, one(edit), True, change, (instead,) if u.dtype in HALF else ()),
+            fix=advise(gradient.origin.place, change, why, edits=edit, others=(instead,) if u.dtype in HALF else ()),
             count=len(members),
             notes=(
                 f"{many}: the step casts the gradient to {u.dtype} again; "

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import graph
-from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Origin, Place, Reach
+from ..records import FORWARD, Finding, FlowStep, Input, Op, Operand, Origin, Place, Reach
 from ..tables.dtypes import HALF, REAL, wider
 from ..tables.operators import flops, result_bytes
+from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run, quantity
 
@@ -148,7 +149,7 @@ def _finding(
         severity="warning",
         operands=(culprit,),
         flow=flow,
-        fix=Fix("dtype", culprit.origin.place, (), False, why, ()),
+        fix=advise(culprit.origin.place, why),
         count=op.count,
         title=title,
         notes=(note, f"{reach.ops:,} ops{work} and {quantity(reach.bytes, 'B')} of results ran in {culprit.dtype}"),

@@ -13,13 +13,16 @@ from .. import graph
 from ..records import Edit, Frame, Origin, Place, Recording
 from ..source import editing, models, optimizers
 from ..source.expressions import call_at
+from ..source.optimizers import ByHand
 from ..tables.dtypes import HALF
 from ..tables.english import quoted
 
 _FORWARD = ("forward", "recompute")
 
 
-def advice(recording: Recording, origin: Origin, dtype: str, step: Place | None = None) -> tuple[str, tuple[str, ...]]:
+def advice(
+    recording: Recording, origin: Origin, dtype: str, step: Place | None = None
+) -> tuple[str, tuple[ByHand, ...]]:
     """What to change, and the lines to type as far as the recording and the text show them.
 
     ``dtype``: that of the weights. ``step``: the place of the optimizer's step, where it is known.
@@ -42,10 +45,18 @@ def in_autocast(recording: Recording) -> bool:
 class TrainingEdits:
     """Edits that may let the weights learn."""
 
-    done: str
+    by_hand: ByHand
     edits: tuple[Edit, ...]
     region: bool = False
     """Whether it also puts the call of the model under autocast."""
+
+    @property
+    def done(self) -> str:
+        return self.by_hand.text
+
+    @classmethod
+    def of(cls, *edits: Edit) -> TrainingEdits:
+        return cls(ByHand("; ".join(map(optimizers.in_words, edits))), edits)
 
 
 def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) -> list[TrainingEdits]:
@@ -59,22 +70,23 @@ def candidates(recording: Recording, origin: Origin, dtype: str, step: Place) ->
     region = _region(recording, dtype)
     if region is not None:
         done, under = region
-        found += [TrainingEdits(f"{c.done}; {done}", (*c.edits, under), region=True) for c in found]
+        found += [TrainingEdits(ByHand(f"{c.done}; {done.text}"), (*c.edits, under), region=True) for c in found]
     return found
 
 
 def _keeping_wide(recording: Recording, origin: Origin, training: optimizers.Training | None) -> list[TrainingEdits]:
     """The edits that keep or make the trained weights float32, the best first: the program's own line that made them
     half, then a new line where they are half already and not yet stepped."""
-    found = [TrainingEdits(optimizers.in_words(edit), (edit,)) for edit in _where_made(recording, origin)]
+    found = [TrainingEdits(optimizers.by_hand(edit), (edit,)) for edit in _where_made(recording, origin)]
     line = _line(recording, origin, training)
     if line is not None:
         made, widened = line
-        place = f"{widened.side} the line that makes {quoted(made.optimizer)} ({made.at(made.made.line)})"
-        found.append(TrainingEdits(f"{place}: add `{widened.line}`", (widened.edit,)))
+        where = f"{widened.side} the line that makes {quoted(made.optimizer)} ({made.at(made.made.line)})"
+        typed = ByHand(f"{where}: add `{widened.line}`", made.made.file, made.made.line)
+        found.append(TrainingEdits(typed, (widened.edit,)))
     behind = models.widened_after(recording.text, origin.place, _is_model(recording))
     if behind is not None:
-        found.append(TrainingEdits(optimizers.in_words(behind), (behind,)))
+        found.append(TrainingEdits(optimizers.by_hand(behind), (behind,)))
     return found
 
 
@@ -132,10 +144,10 @@ def scaling(recording: Recording, step: Place) -> list[TrainingEdits]:
         return []
     edits = optimizers.scaled(recording.text, step, _device(recording))
     words = f"scale the loss with {edits[0].after.partition(chr(10))[0]}" if edits else ""
-    return [TrainingEdits(words, edits)] if edits else []
+    return [TrainingEdits(ByHand(words), edits)] if edits else []
 
 
-def scaling_lines(recording: Recording, step: Place) -> tuple[str, ...]:
+def scaling_lines(recording: Recording, step: Place) -> tuple[ByHand, ...]:
     """The lines to type that scale the loss; none where it is scaled already, or the text does not show the training
     step."""
     training = _training(recording, step)
@@ -145,7 +157,7 @@ def scaling_lines(recording: Recording, step: Place) -> tuple[str, ...]:
     return (*made_scaler, *scaled)
 
 
-def _region(recording: Recording, dtype: str) -> tuple[str, Edit] | None:
+def _region(recording: Recording, dtype: str) -> tuple[ByHand, Edit] | None:
     """The edit that puts the call of the model under autocast, and what it does."""
     call = _model_call(recording)
     if call is None or in_autocast(recording):
@@ -214,10 +226,10 @@ def _at_birth(recording: Recording, origin: Origin) -> Edit | None:
     return editing.at_birth(recording, origin.kind, origin.place, "float32") if origin.place.stack else None
 
 
-def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[str]:
-    ways = [way.done for way in _keeping_wide(recording, origin, training)]
+def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizers.Training | None) -> list[ByHand]:
+    ways = [way.by_hand for way in _keeping_wide(recording, origin, training)]
     if not ways and (made := _at_birth(recording, origin)) is not None:
-        ways = [optimizers.in_words(made)]
+        ways = [optimizers.by_hand(made)]
     found = ways[:1]
     forward = [op for op in recording.ops if op.phase in _FORWARD]
     if not forward:
@@ -231,33 +243,35 @@ def _lines(recording: Recording, origin: Origin, dtype: str, training: optimizer
     return [*found, *made_scaler, *under, *scaled]
 
 
-def _in_one_line(recording: Recording, training: optimizers.Training, dtype: str) -> str:
+def _in_one_line(recording: Recording, training: optimizers.Training, dtype: str) -> ByHand:
     """What to write where one line calls the model and ``backward()``: autocast is for the call alone."""
     called = f"with {_autocast(recording, dtype)}: loss = {training.loss}"
     line = f"`{training.loss}.backward()` with two lines, `{called}` and `scaler.scale(loss).backward()`"
-    return f"{training.at(training.loss_line)}: replace {line}"
+    return _at(training, training.loss_line, f"replace {line}")
+
+
+def _at(training: optimizers.Training, line: int, text: str) -> ByHand:
+    return ByHand(f"{training.at(line)}: {text}", training.made.file, line)
 
 
 def _has_scaler(recording: Recording) -> bool:
     return graph.has_scaler(recording) or any(r.code == "DT116" for r in recording.refused)
 
 
-def _scaling(device: str, training: optimizers.Training | None) -> tuple[list[str], list[str]]:
+def _scaling(device: str, training: optimizers.Training | None) -> tuple[list[ByHand], list[ByHand]]:
     """The line that makes a loss scaler, beside the optimizer's, and those that use it, in the program's order."""
     made = f'torch.amp.GradScaler("{device}")'
     if training is None or not training.loss:
-        return [], [f"scale the loss by {made}"]
+        return [], [ByHand(f"scale the loss by {made}")]
     makes = f"the line that makes {quoted(training.optimizer)} ({training.at(training.made.line)})"
-    found = [
-        f"{training.at(training.loss_line)}: replace `{training.loss}.backward()` "
-        f"with `scaler.scale({training.loss}).backward()`"
-    ]
+    scaled = f"replace `{training.loss}.backward()` with `scaler.scale({training.loss}).backward()`"
+    found = [_at(training, training.loss_line, scaled)]
     if training.clip_line:
-        at = training.at(training.clip_line)
-        found.append(f"before the line that clips gradients ({at}): add `scaler.unscale_({training.optimizer})`")
+        clips = f"before the line that clips gradients ({training.at(training.clip_line)})"
+        found.append(ByHand(f"{clips}: add `scaler.unscale_({training.optimizer})`"))
     stepped = f"scaler.step({training.optimizer}); scaler.update()"
-    found.append(f"{training.at(training.step_line)}: replace `{training.step}` with `{stepped}`")
-    return [f"after {makes}: add `scaler = {made}`"], found
+    found.append(_at(training, training.step_line, f"replace `{training.step}` with `{stepped}`"))
+    return [ByHand(f"after {makes}: add `scaler = {made}`", training.made.file, training.made.line)], found
 
 
 def _model_call(recording: Recording) -> Frame | None:
@@ -274,11 +288,12 @@ def _call_of_model(recording: Recording, stack: tuple[Frame, ...]) -> Frame | No
     return caller if caller is not None and call_at(recording.text, caller) is not None else None
 
 
-def _under(recording: Recording, caller: Frame | None, dtype: str) -> str:
+def _under(recording: Recording, caller: Frame | None, dtype: str) -> ByHand:
     """What to put under autocast: the call of the model, if the text shows it."""
     region = _autocast(recording, dtype)
     if caller is None:
-        return f"run the forward under `{region}`"
+        return ByHand(f"run the forward under `{region}`")
     call, file = call_at(recording.text, caller), recording.text.parsed(caller.file)
     name = file.segment(call.func) if call is not None and file is not None else "the model"
-    return f"{optimizers.short(caller.file, caller.line)}: call `{name}(...)` under `{region}`"
+    at = optimizers.short(caller.file, caller.line)
+    return ByHand(f"{at}: call `{name}(...)` under `{region}`", caller.file, caller.line)

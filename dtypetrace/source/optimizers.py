@@ -327,6 +327,24 @@ def computing_in(text: ProgramText, region: Place, dtype: str) -> Edit | None:
     return Edit(frame.file, file.start(named), file.end(named), name, f"torch.{dtype}")
 
 
+@dataclass(frozen=True)
+class ByHand:
+    """A change to type by hand, in words."""
+
+    text: str
+    file: str = ""
+    line: int = 0
+    """The line that the words name, where they name one."""
+    edit: Edit | None = None
+    """The edit that they say, where that replaces a part of the line."""
+
+
+def by_hand(edit: Edit) -> ByHand:
+    """An edit as a change to type."""
+    replaces = edit.before and edit.after not in ("", "pass") and "\n" not in edit.before + edit.after
+    return ByHand(in_words(edit), edit.file, edit.start[0], edit if replaces else None)
+
+
 def in_words(edit: Edit) -> str:
     """What to type for an edit: train.py:12: replace `torch.bfloat16` with `torch.float16`."""
     at = short(edit.file, edit.start[0])

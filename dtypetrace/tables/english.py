@@ -28,19 +28,6 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
-def split_reason(why: str) -> tuple[str, str]:
-    """A change and its reason, which follows a colon outside backticks; the reason begins with that colon, or is empty.
-
-    >>> split_reason("cast `x[: 2]` to float16: y is float16"), split_reason("cast x")
-    (('cast `x[: 2]` to float16', ': y is float16'), ('cast x', ''))
-    """
-    found = _REASON.match(why)
-    return (found[1], found[2]) if found else (why, "")
-
-
-_REASON = re.compile(r"((?:[^`:]|`[^`]*`|:(?! ))*)(: .*)", re.S)
-
-
 def quoted(name: str) -> str:
     """A name or an expression of the program's as it stands in a sentence: in backticks where it could be read as words
     or a number of it.

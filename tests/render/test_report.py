@@ -388,7 +388,7 @@ def test_a_new_line_is_shown_with_the_one_it_stands_before(tmp_path):
             "finally:\n    torch.set_default_dtype(torch.float32)",
         )
     )
-    assert shown.partition("help:")[2].splitlines()[3:6] == [
+    assert shown.partition("help:")[2].splitlines()[2:5] == [
         "4 |     torch.set_default_dtype(torch.float32)",
         "  |     ++++++++++++++++++++++++++++++++++++++",
         "5 |     return 1",

@@ -425,7 +425,7 @@ def test_autocast_is_reported_with_the_line_that_has_it(tmp_path):
         ("mask = torch.ones(4) > 0\n1 - mask  #!", "or invert a mask with ~", "mask.to(torch.int64)"),
         (
             "y = torch.ones(4)\ny.bitwise_and(y)  #!",
-            "bitwise_and takes integers or booleans: cast `y` to int64 or bool",
+            "cast `y` to int64 or bool at the call: bitwise_and takes integers or booleans",
             None,
         ),
         (

@@ -27,7 +27,7 @@ def program(half: str, *, autocast: str = "", scaler: bool = False) -> tuple[Rec
 def advised(half: str, **more) -> str:
     b, weight = program(half, **more)
     _, lines = advice(b.recording, graph.origin(b.recording, weight.event, half), half)
-    return "; ".join(lines)
+    return "; ".join(line.text for line in lines)
 
 
 def test_without_autocast_the_region_is_a_line_of_its_own():
@@ -54,7 +54,7 @@ def test_the_lines_name_the_programs_own_optimizer_loss_and_model():
     place = b.line("«opt.step()»")
     origin = graph.origin(b.recording, weight.event, "float16")
     _, said = advice(b.recording, origin, "float16", b.recording.places[place])
-    assert said == (
+    assert tuple(line.text for line in said) == (
         "train.py:2: remove `net = net.to(dtype)`",
         'after the line that makes `opt` (train.py:3): add `scaler = torch.amp.GradScaler("cpu")`',
         'train.py:5: call `net(...)` under `torch.autocast("cpu", dtype=torch.float16)`',

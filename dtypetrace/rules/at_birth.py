@@ -219,7 +219,11 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
     if edit is not None:
         at = f"{short(case.here).rpartition(':')[0]}:{edit.start[0]}"
         yield advise(
-            case.here, f"{loaded} where they are stored, {at}; {by_itself}", edits=edit, others=options.others(case)
+            case.here,
+            f"{loaded} where they are stored, {at}; {by_itself}",
+            named=case.here,
+            edits=edit,
+            others=options.others(case),
         )
     why = f"{loaded} before they are given to the optimizer; {by_itself}"
-    yield advise(case.here, why, others=options.others(case))
+    yield advise(case.here, why, named=case.here, others=options.others(case))

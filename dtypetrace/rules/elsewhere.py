@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from ..graph import NOWHERE
 from ..records import Edit, Fix, Frame, Place
@@ -84,7 +85,7 @@ def on_its_path(case: Case) -> Iterator[Fix]:
     steps = [s.place for s in case.flow[:-1] if s.how in ("promotion", "cast", "attribute") and s.place.stack]
     for place in reversed(steps):
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield advise(place, _cast(edit, place, wanted), edits=edit, kind="cast")
+        yield _cast(edit, place, wanted, kind="cast")
 
 
 def written_value(case: Case) -> Iterator[Fix]:
@@ -174,11 +175,11 @@ def own_lines(case: Case) -> Iterator[Fix]:
     places = [Place(stack[i:]) for i, frame in enumerate(stack) if frame.user][:MOST_FRAMES]
     for place in places:
         edit = editing.at_own_line(case.recording, place, wanted)
-        yield advise(place, _cast(edit, place, wanted), edits=edit, safe=False)
+        yield _cast(edit, place, wanted, safe=False)
 
 
-def _cast(edit: Edit | None, place: Place, wanted: str) -> str:
+def _cast(edit: Edit | None, place: Place, wanted: str, **how: Any) -> Fix:
     """What an edit casts: its text where that is short, else its line's result."""
     if edit is not None and 0 < len(edit.before) <= SHORT:
-        return f"cast {quoted(edit.before)} to {wanted}"
-    return f"at {short(place)}, cast the result to {wanted}"
+        return advise(place, f"cast {quoted(edit.before)} to {wanted}", edits=edit, **how)
+    return advise(place, f"at {short(place)}, cast the result to {wanted}", named=place, edits=edit, **how)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -169,6 +170,15 @@ def writable(option: str, file: Path) -> Path:
     if not os.access(folder, os.W_OK):
         raise UsageError(f"{option} {file}: no permission to write into {folder}. Choose another folder")
     return file
+
+
+@contextmanager
+def writing(named: str) -> Iterator[None]:
+    """A block that writes a file. Raises UsageError where it cannot be written."""
+    try:
+        yield
+    except OSError as failure:
+        raise UsageError(f"{named} could not be written: {failure}") from None
 
 
 def saved_trace(file: Path) -> View:

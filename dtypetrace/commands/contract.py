@@ -59,11 +59,9 @@ class ContractCommand:
         if written is None:
             from .. import report
 
-            try:
+            with arguments.writing(str(options.file)):
                 text = contract.text(found) + contracts.regions(autocast_regions.regions(recording))
                 report.write_atomically(file, text)
-            except OSError as failure:
-                raise UsageError(f"{options.file} could not be written: {failure}") from None
             print(f"dtypetrace contract: wrote {options.file}")
             return SystemExit(0)
         sections, autocast_lines = written

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..errors import UsageError
 from . import arguments
 
 
@@ -37,8 +36,6 @@ class DiffCommand:
         found = compare(one.recording, other.recording, (one.findings, other.findings))
         print(differences.text(found, names))
         if page:
-            try:
+            with arguments.writing(str(page)):
                 report.write_atomically(page, differences.html(found, names))
-            except OSError as failure:
-                raise UsageError(f"{page} could not be written: {failure}") from None
         return SystemExit(int(options.exit_code and not found.same))

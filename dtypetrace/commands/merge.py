@@ -45,19 +45,15 @@ class MergeCommand:
             trace = SavedTrace(merge(parts, options.world or 0))
         except ValueError as error:
             raise UsageError(f"{error}. Give one trace of each rank") from None
+        asked = (("html", trace.report), ("json", trace.to_json), ("save", trace.save))
+        asked = (("html", trace.report), ("json", trace.to_json), ("save", trace.save))
         outputs = [
-            (option, arguments.writable(option, file), write)
-            for option, file, write in (
-                ("--html", options.html, trace.report),
-                ("--json", options.json, trace.to_json),
-                ("--save", options.save, trace.save),
-            )
-            if file is not None
+            (f"--{name}", arguments.writable(f"--{name}", file), write)
+            for name, write in asked
+            if (file := getattr(options, name)) is not None
         ]
         report.console(trace, file=sys.stdout)
         for option, file, write in outputs:
-            try:
+            with arguments.writing(f"{option} {file}"):
                 write(file)
-            except OSError as failure:
-                raise UsageError(f"{option} {file} could not be written: {failure}") from None
         return SystemExit(int(arguments.reaches(trace.findings, options.fail_on)))

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import isfinite
 from typing import Any
 
@@ -174,55 +175,35 @@ def _result(op: Op) -> str:
     return next((d for d in op.outputs if d in FLOATING), "")
 
 
-@dataclass
-class _Streams:
-    """What passes from module to module in forward."""
-
-    recording: Recording
-    known: dict[str, Module]
-    around: dict[str, tuple[str, ...]]
-
-    def passed(self, operand: Input | Witness, own: tuple[str, ...]) -> None:
-        """An operand of an op in these modules came in from where it was made."""
-        if operand.dtype not in FLOATING or operand.holder is not None or self.stays(operand):
-            return
-        made = self.maker(operand)
-        there = self.around.get(made.module, ()) if made else ()
-        shared = _common(own, there)
-        for full in own[: len(own) - shared]:
-            self.known[full].takes.add(operand.dtype)
-        for full in there[: len(there) - shared]:
-            self.known[full].gives.add(operand.dtype)
-
-    def stays(self, operand: Input | Witness) -> bool:
-        """Whether a module has an operand of its own: a statistic that a norm saves for its backward pass, or a buffer
-        from its constructor."""
-        made = self.maker(operand)
-        if made is None or not made.outputs:
-            return False
-        events = self.recording.events
-        born = events[operand.event].how if 0 <= operand.event < len(events) else ""
-        return operand.dtype != _result(made) or made.phase == "other" and born == "parameter"
-
-    def maker(self, operand: Input | Witness) -> Op | None:
-        """The op that made an operand."""
-        ops = self.recording.ops
-        return ops[operand.producer] if 0 <= operand.producer < len(ops) else None
-
-
 def _fill_streams(recording: Recording, known: dict[str, Module], around: dict[str, tuple[str, ...]]) -> None:
     """Adds the floating dtypes that came into and went out of each module in forward: what its forward returned, or,
     where only modules inside it were called, what others used."""
-    streams = _Streams(recording, known, around)
-    refused = [r for r in recording.refused if not r.healed]
     inputs: list[tuple[str, Sequence[Input | Witness]]]
     inputs = [(op.module, op.inputs) for op in recording.ops if op.phase in ("forward", "other")]
-    inputs += [(r.module, r.witnesses) for r in refused]
+    inputs += [(r.module, r.witnesses) for r in recording.refused if not r.healed]
     for name, operands in inputs:
+        own = around.get(name, ())
         for operand in operands:
-            streams.passed(operand, around.get(name, ()))
+            made = recording.ops[operand.producer] if 0 <= operand.producer < len(recording.ops) else None
+            if operand.dtype not in FLOATING or operand.holder is not None or _stays(recording, operand, made):
+                continue
+            there = around.get(made.module, ()) if made else ()
+            shared = _common(own, there)
+            for full in own[: len(own) - shared]:
+                known[full].takes.add(operand.dtype)
+            for full in there[: len(there) - shared]:
+                known[full].gives.add(operand.dtype)
     for full, dtypes in listings.module_results(recording).items():
         known[full].gives = dtypes
+
+
+def _stays(recording: Recording, operand: Input | Witness, made: Op | None) -> bool:
+    """Whether a module has an operand of its own: a statistic that a norm saves for its backward pass, or a buffer
+    from its constructor."""
+    if made is None or not made.outputs:
+        return False
+    born = recording.events[operand.event].how if 0 <= operand.event < len(recording.events) else ""
+    return operand.dtype != _result(made) or made.phase == "other" and born == "parameter"
 
 
 def _module_of(name: str, known: dict[str, Module]) -> Module | None:
@@ -235,10 +216,7 @@ def _module_of(name: str, known: dict[str, Module]) -> Module | None:
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """How many outermost names two chains share."""
-    shared = 0
-    while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
-        shared += 1
-    return shared
+    return sum(takewhile(bool, (a == b for a, b in zip(one[::-1], other[::-1]))))
 
 
 def _drop_unused(module: Module) -> None:

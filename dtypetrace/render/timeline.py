@@ -154,6 +154,17 @@ class _Bars:
         return "".join(f'<path class="s {name or "none"}" d="{"".join(p)}"/>' for name, p in self.paths.items())
 
 
+def _stacked(amounts: Counter[str], height: int, whole: int) -> dict[str, tuple[int, int]]:
+    """Where each family begins and how tall it is in a stack, if the whole amount has this height."""
+    top, before, standing = 0, 0, {}
+    for name in NAMES:
+        if amounts[name]:
+            before += amounts[name]
+            standing[name] = (top, round(height * before / whole) - top)
+            top += standing[name][1]
+    return standing
+
+
 def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str) -> str:
     """The drawing of the ops of one phase on an axis of so many ops."""
     bars = _Bars()
@@ -165,15 +176,7 @@ def _lane(phase: str, rows: Sequence[OpRow], ops: int, words: str) -> str:
         while at < len(rows) and rows[at].number < (column + 1) * ops // columns:
             at += 1
         own = rows[begin:at]
-        counted = Counter(map(_family, own))
-        top, before, standing = 0, 0, {}
-        for name in NAMES:
-            if counted[name]:
-                before += counted[name]
-                tall = round(_HEIGHT * before / len(own)) - top
-                standing[name] = (top, tall)
-                top += tall
-        bars.column(column, standing)
+        bars.column(column, _stacked(Counter(map(_family, own)), _HEIGHT, len(own)))
         if any(r.change for r in own):
             casts.append(column)
     ticks = "".join(f"M{c} {_HEIGHT + 3}h{columns / 400:.3g}v5h-{columns / 400:.3g}z" for c in casts)
@@ -263,14 +266,8 @@ def _live(recording: Recording, columns: int) -> tuple[str, str]:
         return "", ""
     bars = _Bars()
     for column, counted in enumerate(most):
-        bottom, before, standing = 0, 0, {}
-        for name in NAMES:
-            if counted[name]:
-                before += counted[name]
-                tall = round(_PEAK * before / peak) - bottom
-                bottom += tall
-                standing[name] = (_PEAK - bottom, tall)
-        bars.column(column, {name: bar for name, bar in standing.items() if bar[1]})
+        standing = _stacked(counted, _PEAK, peak)
+        bars.column(column, {name: (_PEAK - top - tall, tall) for name, (top, tall) in standing.items() if tall})
     highest = max(range(columns), key=lambda n: sum(most[n].values()))
     parts = [f"{size(n)} {NAMES[name]}" for name, n in most[highest].most_common() if n]
     total = parts[0] if len(parts) == 1 else f"{size(peak)} ({', '.join(parts)})"

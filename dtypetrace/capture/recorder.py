@@ -105,6 +105,16 @@ class Recorder:
         self.threads: dict[int, Thread] = {}
         self.nodes = Nodes()
 
+    def unfollowed(self, done: Reference, then: Reference | None = None) -> bool:
+        """Detaches what computes in higher precision, if it is ``done``; ``then``: the checks that are made from now
+        on, if values are measured. Returns whether it was attached."""
+        if self.reference is not done:
+            return False
+        self.reference = None
+        if then is not None and self.values is not None:
+            self.checks = then
+        return True
+
     def begin(self) -> None:
         """Starts watching the calling thread."""
         self.thread = get_ident()

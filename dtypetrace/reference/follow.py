@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ..capture import private
 from ..capture.calls import FROM_NUMBERS, given_numbers, readable
+from ..capture.recorder import Recorder
 from ..records import Compared, Precision
 from .adjoints import Adjoints
 from .compared import Comparisons
-from .engine import Engine, Followed, Written
-from .errors import Errors
+from .engine import Followed
+from .follower import Follower
 from .keeping import NarrowModel, WideModules, keep_wide
-from .spot_checks import Recorder, SpotChecks
+from .spot_checks import SpotChecks
 
 Tensor = torch.Tensor
 STEPS = 10
 """Optimizer steps that are followed unless the program asks for another number: damage shows in the first few."""
-_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
 
 
-class Names(Recorder, Protocol):
-    """The parts of the recorder that are used here."""
-
-    broken: bool
-    values: Any
-    checks: Any
-
-    def parameter_names(self) -> dict[int, str]: ...
-
-    @property
-    def origins(self) -> Any: ...
-
-
-class Reference:
+class Reference(Follower):
     """Follows one run.
 
     recorder: its ops are followed. steps: after this many optimizer steps it ends, and the run goes on without it.
@@ -49,21 +36,17 @@ class Reference:
 
     def __init__(
         self,
-        recorder: Names,
+        recorder: Recorder,
         *,
         steps: int = STEPS,
         everywhere: bool = False,
         keep: Iterable[str] = (),
         narrow: torch.dtype | None = None,
     ) -> None:
-        self._recorder = recorder
+        super().__init__(recorder, everywhere=everywhere)
         self._steps = steps
-        self._errors = Errors()
-        self._engine = Engine(self._saw, self._errors.chose, everywhere=everywhere)
-        self._comparisons = Comparisons(self._engine.shadows, recorder.parameter_names, self._made)
-        self._written: Written | None = None
-        self._adjoints = Adjoints(self._errors, self._engine.shadows)
-        self.on = True
+        self._comparisons = Comparisons(self._shadows, recorder.parameter_names, self._made)
+        self._adjoints = Adjoints(self._errors, self._shadows)
         self.most_bytes = 0
         self._done = 0
         self._keep = tuple(keep)
@@ -75,30 +58,8 @@ class Reference:
 
     # ------------------------------------------------------------ every operator
 
-    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel, with the work to do before it."""
-        if not self.on or self._recorder.broken:
-            return kernel
-
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            self._written = None
-            try:
-                self._written = self._engine.before(func, args, kwargs)
-            except Exception as error:
-                self._fail(error)
-            try:
-                return kernel(*args, **kwargs)
-            except BaseException:
-                self._spoil()
-                raise
-
-        return followed
-
-    def _spoil(self) -> None:
-        """A call that writes has raised, so nobody knows how much it wrote."""
-        written, self._written = self._written, None
-        for t in written.tensors if written is not None else ():
-            self._engine.shadows.forget(t)
+    def _writes(self, func: Any) -> bool:
+        return not self._recorder.broken
 
     def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
         """After a call that was recorded under op ``number``."""
@@ -114,18 +75,10 @@ class Reference:
         except Exception as error:
             self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
-        """An error of ours ends the reference, not the run."""
-        self._recorder.not_seen[f"references, after an internal error: {type(error).__name__}: {error}"] = None
-        self.stop()
-
     def stop(self) -> None:
-        """Stops following; drops every tensor."""
-        self.on = False
-        self._engine.shadows.clear()
+        super().stop()
         self._adjoints.clear()
         self._comparisons.forget()
-        self._written = None
 
     def close(self) -> None:
         """The trace ends: removes everything from the program's modules."""
@@ -152,7 +105,7 @@ class Reference:
     # ------------------------------------------------------------ errors, and the gradients they are multiplied by
 
     def _saw(self, number: int, followed: list[Followed]) -> None:
-        self._errors.saw(number, followed)
+        super()._saw(number, followed)
         self._adjoints.saw(number, followed[0])
 
     def _made(self, tensor: Tensor) -> tuple[int, int]:
@@ -163,22 +116,17 @@ class Reference:
     # ------------------------------------------------------------ tensors that share their numbers with code outside
     # torch
 
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """After a torch function: numbers that were passed to a narrow tensor become its reference; memory that is
-        shared with code outside torch has none."""
-        if not self.on:
-            return
-        if func in _EXPORTS:
-            if readable(args[0]):
-                self._engine.shadows.export(args[0])
-        elif func in FROM_NUMBERS and isinstance(out, Tensor):
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """The same, and numbers that were passed to a narrow tensor become its reference."""
+        super().called(func, args, kwargs, out)
+        if self.on and func in FROM_NUMBERS and isinstance(out, Tensor):
             try:
                 self._given(given_numbers(func, args, kwargs), out)
             except Exception as error:
                 self._fail(error)
 
     def _given(self, data: Any, out: Tensor) -> None:
-        shadows = self._engine.shadows
+        shadows = self._shadows
         if data is None or not shadows.follows(out) or out.dtype is torch.float64 or not readable(out):
             return
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowInplaceOrView():
@@ -197,23 +145,17 @@ class Reference:
         """After the step: compares its updates and its state, and resets every reference."""
         if not self.on:
             return
-        self.most_bytes = max(self.most_bytes, self._engine.shadows.nbytes)
+        self.most_bytes = max(self.most_bytes, self._shadows.nbytes)
         self._guarded(lambda: self._comparisons.ends(optimizer))
-        self._engine.shadows.clear()
+        self._shadows.clear()
         self._adjoints.clear()
         self._steps -= 1
         self._done += 1
         self._engine.measuring = self._done < _MEASURED_STEPS or self._done % _ONE_IN == 0
         if self._steps <= 0:
             self.stop()
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        """Spot checks take the place of a reference whose steps are over, for what first runs from then on: a model
-        that is cast after training, say."""
-        recorder = self._recorder
-        if recorder.reference is self and recorder.values is not None and not self._keep and self._narrow is None:
-            recorder.reference, recorder.checks = None, SpotChecks(recorder, first=len(recorder.ops))
+            if not self._keep and self._narrow is None:  # spot checks see what first runs from then on
+                self._recorder.unfollowed(self, SpotChecks(self._recorder, first=len(self._recorder.ops)))
 
     def _guarded(self, what: Callable[[], None]) -> None:
         try:
@@ -233,7 +175,7 @@ class Reference:
         for name in self._unknown:
             why = "it had no effect, because no model that was called has a module of this name"
             self._recorder.not_seen[f"--keep-wide {name}: {why}"] = None
-        return self._errors.read(self._engine.above), self._comparisons.read()
+        return super().read()[0], self._comparisons.read()
 
 
 _MEASURED_STEPS, _ONE_IN = 2, 4

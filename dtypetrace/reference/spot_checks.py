@@ -12,21 +12,19 @@ in float32 was tried by many.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ..capture import private
 from ..capture.calls import NARROW_FLOATS, readable
 from ..capture.ops import is_narrow
-from ..records import FORWARD, Compared, Precision
+from ..capture.recorder import Recorder
+from ..records import FORWARD
 from .calls import tensors_of
-from .engine import Engine, Followed, Written
-from .errors import Errors
+from .follower import Follower
 from .operators import VIEW
-from .shadows import floating
 
 Tensor = torch.Tensor
 STEPS = 2
@@ -51,40 +49,22 @@ LARGEST_PRODUCT = 1 << 23
 _PRODUCTS = ("mm", "matmul", "linear", "conv", "attention", "einsum", "bilinear")
 MOST_BYTES = 1 << 26
 """Memory of all references."""
-_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
 
 
-class Recorder(Protocol):
-    """The parts of the recorder that are used here."""
-
-    not_seen: dict[str, None]
-    reference: Any
-    places: Any
-    user: Any
-    running_steps: Any
-
-    @property
-    def ops(self) -> list[Any]: ...
-
-
-class SpotChecks:
+class SpotChecks(Follower):
     """Checks the small ops of one run. recorder: its ops are checked, from number ``first`` on."""
 
-    whole = False
+    called_in_report = "spot checks"
 
     def __init__(self, recorder: Recorder, *, first: int = 0) -> None:
-        self._recorder = recorder
+        super().__init__(recorder)
         self._first = first
-        self._errors = Errors()
-        self._engine = Engine(self._saw, self._errors.chose)
-        self._shadows = self._engine.shadows
         self._of: dict[int, int] = {}
         """By op: ``_NARROW``, ``_OWN`` or ``_OTHER``."""
         self.narrow = False
         """Whether an op in 16 bits has run."""
-        self._writes: dict[int, bool] = {}
+        self._writing: dict[int, bool] = {}
         self._calls: dict[int, int] = {}
-        self._written: Written | None = None
         self._left, self._large_left, self._large_writes = CALLS, LARGE_CALLS, LARGE_CALLS
         self._wide_left, self._wide_passed = CALLS_IN_FLOAT32, PASSED_IN_FLOAT32
         self._bytes = 0
@@ -92,7 +72,6 @@ class SpotChecks:
         self._steps = self._wide_steps = 0
         self._met = self._wide_met = False
         """Whether an op of this step was checked, in 16 bits and in float32."""
-        self.on = True
 
     def begins_with(self, op: Any) -> bool:
         """Whether an op is the first to check."""
@@ -100,30 +79,15 @@ class SpotChecks:
 
     # ------------------------------------------------------------ every operator
 
-    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel, with what must be known before a call that writes."""
-        writes = self._writes.get(id(func))  # by id: hashing an operator runs Python code
+    def _writes(self, func: Any) -> bool:
+        writes = self._writing.get(id(func))  # by id: hashing an operator runs Python code
         if writes is None:
-            writes = self._writes[id(func)] = bool(self._engine.kind(func).written)
-        if not writes or not self.on or private.current_graph_task_id() != -1:
-            return kernel
+            writes = self._writing[id(func)] = bool(self._engine.kind(func).written)
+        return writes and private.current_graph_task_id() == -1
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            self._written = None
-            try:
-                wide = not self.narrow and self._wide() and not self._recorder.running_steps
-                if (wide or self._concerned((args, kwargs))) and self._fits_to_write((args, kwargs)):
-                    self._written = self._engine.before(func, args, kwargs)
-            except Exception as error:
-                self._fail(error)
-            try:
-                return kernel(*args, **kwargs)
-            except BaseException:
-                for t in self._written.tensors if self._written is not None else ():
-                    self._shadows.forget(t)
-                raise
-
-        return checked
+    def _wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        wide = not self.narrow and self._wide() and not self._recorder.running_steps
+        return (wide or self._concerned((args, kwargs))) and self._fits_to_write((args, kwargs))
 
     def after(self, number: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
         """After a call that was recorded under op ``number``."""
@@ -191,8 +155,7 @@ class SpotChecks:
 
     def _rest(self) -> None:
         """Detaches the checks of a program in float32 until its first op in 16 bits, if they are done."""
-        if not self.narrow and not self._wide() and self._recorder.reference is self:
-            self._recorder.reference = None
+        if not self.narrow and not self._wide() and self._recorder.unfollowed(self):
             self._shadows.clear()
 
     def _concerned(self, value: Any) -> bool:
@@ -236,23 +199,7 @@ class SpotChecks:
             self._bytes = self._shadows.nbytes
         return self._bytes > MOST_BYTES
 
-    def _saw(self, number: int, followed: list[Followed]) -> None:
-        self._errors.saw(number, followed)
-
-    def _fail(self, error: Exception) -> None:
-        """An error of ours ends the checks, not the run."""
-        self._recorder.not_seen[f"spot checks, after an internal error: {type(error).__name__}: {error}"] = None
-        self.stop()
-
-    # ------------------------------------------------------------ the rest of what the hooks call
-
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
-        """After a torch function: memory that is shared with code outside torch has no reference."""
-        if self.on and func in _EXPORTS and floating(args[0].dtype) and readable(args[0]):
-            self._shadows.export(args[0])
-
-    def outermost(self, module: torch.nn.Module) -> None:
-        """Nothing is done to modules."""
+    # ------------------------------------------------------------ steps
 
     def step_begins(self, optimizer: Any, place: int) -> None:
         """What the step changes is not followed."""
@@ -269,20 +216,8 @@ class SpotChecks:
         self._rest()
 
     def stop(self) -> None:
-        """Ends the checks; drops every tensor."""
-        self.on = False
-        if self._recorder.reference is self:
-            self._recorder.reference = None
-        self._shadows.clear()
-        self._written = None
-
-    def close(self) -> None:
-        """The trace ends."""
-        self.stop()
-
-    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
-        """The errors, by op. This waits for the device."""
-        return self._errors.read(self._engine.above), ()
+        super().stop()
+        self._recorder.unfollowed(self)
 
 
 def _work(func: Any, args: tuple[Any, ...], out: Any) -> int:

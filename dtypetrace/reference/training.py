@@ -9,19 +9,14 @@ program without ops in 16 bits, or without an optimizer, pays for nothing more t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from ..capture.recorder import Recorder
 from ..records import Compared, Precision
-from .follow import Names, Reference
+from .follow import Reference
 from .spot_checks import SpotChecks
-
-
-class Training(Names, Protocol):
-    """The parts of the recorder that are used here."""
-
-    trains: bool
 
 
 class TrainingReference:
@@ -29,7 +24,7 @@ class TrainingReference:
 
     whole = False
 
-    def __init__(self, recorder: Training, *, steps: int) -> None:
+    def __init__(self, recorder: Recorder, *, steps: int) -> None:
         self._recorder = recorder
         self._steps = steps
         self._checks = SpotChecks(recorder)

@@ -1,0 +1,104 @@
+"""What repeats a program's operators in higher precision: a whole reference (:mod:`.follow`) or spot checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..capture.calls import readable
+from ..capture.recorder import Recorder
+from ..records import Compared, Precision
+from .engine import Engine, Followed, Written
+from .errors import Errors
+from .shadows import floating
+
+Tensor = torch.Tensor
+_EXPORTS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.share_memory_})
+
+
+class Follower:
+    """Follows the ops of a recorder. ``everywhere``: use float64 for every reference."""
+
+    whole = False
+    called_in_report = "references"
+
+    def __init__(self, recorder: Recorder, *, everywhere: bool = False) -> None:
+        self._recorder = recorder
+        self._errors = Errors()
+        self._engine = Engine(self._saw, self._errors.chose, everywhere=everywhere)
+        self._shadows = self._engine.shadows
+        self._written: Written | None = None
+        self.on = True
+
+    # ------------------------------------------------------------ what differs
+
+    def _writes(self, func: Any) -> bool:
+        """Whether something must be known before calls of an operator."""
+        raise NotImplementedError
+
+    def _wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call of such an operator is followed."""
+        return True
+
+    def _saw(self, number: int, followed: list[Followed]) -> None:
+        self._errors.saw(number, followed)
+
+    def begins_with(self, op: Any) -> bool:
+        """See :class:`~dtypetrace.capture.protocols.Reference`, also for what follows."""
+        return False
+
+    def outermost(self, module: torch.nn.Module) -> None:
+        """Nothing is done to modules."""
+
+    # ------------------------------------------------------------ every operator
+
+    def around(self, func: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel, with what must be known before a call that writes."""
+        if not self.on or not self._writes(func):
+            return kernel
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            self._written = None
+            try:
+                if self._wanted(args, kwargs):
+                    self._written = self._engine.before(func, args, kwargs)
+            except Exception as error:
+                self._fail(error)
+            try:
+                return kernel(*args, **kwargs)
+            except BaseException:  # nobody knows how much it wrote
+                written, self._written = self._written, None
+                for t in written.tensors if written is not None else ():
+                    self._shadows.forget(t)
+                raise
+
+        return followed
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> None:
+        """After a torch function: memory that is shared with code outside torch has no reference."""
+        if self.on and func in _EXPORTS and floating(args[0].dtype) and readable(args[0]):
+            self._shadows.export(args[0])
+
+    def _fail(self, error: Exception) -> None:
+        """An error of ours ends the references, not the run."""
+        failed = f"{self.called_in_report}, after an internal error: {type(error).__name__}: {error}"
+        self._recorder.not_seen[failed] = None
+        self.stop()
+
+    # ------------------------------------------------------------ the end
+
+    def stop(self) -> None:
+        """Stops following; drops every tensor."""
+        self.on = False
+        self._shadows.clear()
+        self._written = None
+
+    def close(self) -> None:
+        """The trace ends."""
+        self.stop()
+
+    def read(self) -> tuple[tuple[Precision, ...], tuple[Compared, ...]]:
+        """The errors, by op. This waits for the device."""
+        return self._errors.read(self._engine.above), ()

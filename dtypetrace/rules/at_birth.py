@@ -164,15 +164,21 @@ def _names(case: Case) -> list[str]:
 
 
 def before_optimizer(case: Case) -> Iterator[Fix]:
-    """Weights that were cast after their optimizer's state was made: the order of the two must change; in words."""
+    """Weights that were cast after their optimizer's state was made: the cast is left out where everything else runs
+    without it, else the order of the two must change; in words."""
     refused, recording = case.refused, case.recording
     if refused.phase != "optimizer" or refused.wants != "agree" or case.origin.kind != "cast" or not case.disagrees:
         return
     cast = (p.event for p in refused.model or recording.parameters if p.event >= 0)
     if not any(graph.place_of(recording, recording.events[event].place) == case.here for event in cast):
         return
-    change = "leave this cast out, or cast before the optimizer is made"
-    yield advise(case.here, change, "its state keeps the dtype that the weights had")
+    change, reason = (
+        "leave this cast out, or cast before the optimizer is made",
+        "its state keeps the dtype that the weights had",
+    )
+    if (edit := editing.uncast(recording, case.here)) is not None:
+        yield advise(case.here, change, reason, edits=edit)
+    yield advise(case.here, change, reason)
 
 
 def ready_table(case: Case) -> Iterator[Fix]:

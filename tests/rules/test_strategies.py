@@ -255,7 +255,7 @@ def test_before_optimizer():
     state = b.made("float32")
     weight = b.made("float16", "cast", explicit=True, text="«net.half()»").as_parameter("weight", changed=True)
     b.refused("lerp_", state, weight, phase="optimizer", model=model("float16", weight.event))
-    assert best(b) == ("before optimizer", []) and "before" in tried(b)["before optimizer"].why
+    assert best(b) == ("before optimizer", [""]) and "before" in tried(b)["before optimizer"].why
 
 
 def test_ready_table():

@@ -6,6 +6,9 @@ change was rounded away. Only weights, and tensors that one kind of call changes
 the optimizer (whose steps ``updates`` judges as a whole); in backward, only gradients that add up over micro-batches.
 Another value that is written to only once, such as a residual stream, may round as it does.
 
+The errors of these calls are also added up, as float32 would keep them: where each change arrives, but only roughly,
+a long sum drifts away from its terms.
+
 Two kinds of tensors are followed in other ways. The running mean of a batch normalisation is changed inside its kernel:
 it should move by its momentum towards the batch's mean, as long as it is far from that. And a counter in float32, to
 which the program adds a Python number, is compared in float64.
@@ -88,12 +91,14 @@ _NOISE = 1e-6
 
 
 class Changed(NamedTuple):
-    """For one call: how many sampled numbers it should have changed, how many of those it did, and the index of the
-    operand that the program keeps (None: the one it writes to)."""
+    """For one call: how many sampled numbers it should have changed, how many of those it did, the index of the
+    operand that the program keeps (None: the one it writes to), and the sum of its errors so far, relative to the
+    tensor's size (None where they are not added up)."""
 
     due: Tensor
     done: Tensor
     kept: int | None = None
+    drift: Tensor | None = None
 
 
 class _Rehearsed(NamedTuple):
@@ -104,8 +109,20 @@ class _Rehearsed(NamedTuple):
     look: Callable[[], Sequence[Tensor]]
     samples: Sequence[Tensor]
     exact: Sequence[Tensor]
+    target: Tensor | None = None
+    """The tensor whose errors are added up; None where they are not."""
+    decay: Callable[[Tensor], Tensor] | None = None
+    """What the call does to an error that was there before."""
     kept: int | None = None
     """The index of the operand that the program keeps; None for the first."""
+
+
+class _Drift(NamedTuple):
+    """The errors that were added up in one tensor: its sample after the last call, and the sum."""
+
+    memory: Any
+    last: Tensor
+    error: Tensor
 
 
 class Kept(NamedTuple):
@@ -116,6 +133,8 @@ class Kept(NamedTuple):
     """A sample of what the op made, where this tensor is a multiple of it; None where this tensor is what the op
     made."""
     factor: Any = 1.0
+    error: Tensor | None = None
+    """The errors that its sums have added up, before the factor."""
     before: Tensor | None = None
     """For a wide sum of a narrow tensor and something wide: a sample of the narrow one."""
 
@@ -125,6 +144,7 @@ class Increments:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Any] = {}
+        self._drifts: dict[tuple[Any, ...], _Drift] = {}
         self._gradients: dict[int, Any] = {}
         self._counters: dict[int, Any] = {}
         """By address, memory of the few gradients, and of the few single numbers of an optimizer, that are followed."""
@@ -190,6 +210,7 @@ class Increments:
         self._known[key] = memory
         if len(self._known) > _MOST_KNOWN:
             self._known = {key: ref for key, ref in self._known.items() if not ref.expired()}
+            self._drifts = {key: drift for key, drift in self._drifts.items() if not drift.memory.expired()}
         return False
 
     def _rehearse(
@@ -204,7 +225,9 @@ class Increments:
         exact = IN_PLACE[func](*wide, **named)
         samples = [sample(t).clone() for t in targets]
         look = lambda: [sample(t) for t in targets]
-        return _Rehearsed(func, look, samples, exact if listed else [exact])
+        if listed:
+            return _Rehearsed(func, look, samples, exact)
+        return _Rehearsed(func, look, samples, [exact], targets[0], _decay(func, wide))
 
     def _wide(self, value: Any, targets: list[Tensor], listed: bool) -> Any:
         """An argument for the rehearsal: float32 samples of tensors that have the target's shape, numbers as they
@@ -290,8 +313,9 @@ class Increments:
                 base = next((k.base for k in kept if k is not None and k.number == number), None)
                 mark.kept = Kept(number, before=base)
                 return None
-            mark.kept = Kept(number)
-            return self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
+            changed, error = self._arrived(number, _ADDS[func] * kwargs.get("alpha", 1), kept, tensors, out)
+            mark.kept = Kept(number, error=error)
+            return changed
         if len(tensors) > 1 and (tensors[1].dim() or kept[1] is not None):
             return None
         changed = self._decayed(number, func, args, kept[0], out) if kept[0] is not None else None
@@ -333,14 +357,15 @@ class Increments:
     @staticmethod
     def _arrived(
         number: int, sign: float, kept: list[Kept | None], tensors: list[Tensor], out: Tensor
-    ) -> Changed | None:
-        """How much of a sum arrived in ``out``, where the same op made one of the operands the time before."""
+    ) -> tuple[Changed | None, Tensor | None]:
+        """How much of a sum arrived in ``out``, where the same op made one of the operands the time before, and the
+        errors so far."""
         index = next(
             (n for n, k in enumerate(kept) if k is not None and k.number == number and tensors[n].shape == out.shape),
             None,
         )
         if index is None or len(tensors) != 2 or tensors[1 - index].shape not in (out.shape, ()):
-            return None
+            return None, None
         old, other = kept[index], tensors[1 - index]
         assert old is not None, "the index is that of a kept tensor"
         base = sample(tensors[index]) if old.base is None else old.base
@@ -348,7 +373,11 @@ class Increments:
         mine = base.float() * old.factor
         exact = mine + sign * other if index == 0 else other + sign * mine
         due = (exact - base.float()).abs() > _NOISE * base.float().abs()
-        return Changed(due.sum(), (due & (sample(out) != base)).sum(), index)
+        now = sample(out).float()
+        error = exact - now
+        if old.error is not None:
+            error = error + old.error * old.factor * (1 if index == 0 else sign)
+        return Changed(due.sum(), (due & (now != base)).sum(), index, _share(error, now)), error
 
     def _scaled(self, func: Any, args: tuple[Any, ...], kept: Kept, tensor: Tensor) -> Kept | None:
         factor = args[1] if args[0] is tensor else args[0]
@@ -357,7 +386,7 @@ class Increments:
             return None  # after a division by zero it is no longer followed
         base = sample(tensor).clone() if kept.base is None else kept.base
         factor = kept.factor * factor if func is _aten.mul.Tensor else kept.factor / factor
-        return Kept(kept.number, base, factor)
+        return Kept(kept.number, base, factor, kept.error)
 
     def after(self, func: Any) -> Changed | None:
         """How much of the call just made arrived."""
@@ -365,8 +394,27 @@ class Increments:
         if waiting is None or waiting.func is not func:
             return None
         due = [e != s.to(e.dtype) for e, s in zip(waiting.exact, waiting.samples)]
-        done = [d & (now != s) for d, now, s in zip(due, waiting.look(), waiting.samples)]
-        return Changed(_total(due), _total(done), waiting.kept)
+        looked = waiting.look()
+        done = [d & (now != s) for d, now, s in zip(due, looked, waiting.samples)]
+        drift = self._drifted(waiting, looked[0])
+        return Changed(_total(due), _total(done), waiting.kept, drift)
+
+    def _drifted(self, call: _Rehearsed, looked: Tensor) -> Tensor | None:
+        """The errors of the calls so far that changed a tensor, relative to its size. They begin anew where something
+        else has written to it."""
+        target = call.target
+        if target is None or call.decay is None:
+            return None
+        now = looked.float()
+        error = call.exact[0] - now
+        memory = private.StorageWeakRef(target.untyped_storage())
+        key = memory.cdata, target.storage_offset(), target.shape
+        known = self._drifts.get(key)
+        if known is not None and not known.memory.expired():
+            same = (known.last == call.samples[0].float()).all()
+            error = error + torch.where(same, call.decay(known.error), 0.0)
+        self._drifts[key] = _Drift(memory, now.clone() if now is looked else now, error)
+        return _share(error, now)
 
 
 def _one_of_few(known: dict[int, Any], tensor: Tensor) -> tuple[dict[int, Any], bool]:
@@ -416,6 +464,22 @@ def _normalised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target
     exact = before.float() + torch.where((mean - before.float()).abs() > _FAR * mean.abs(), change, 0.0)
     index = sum(isinstance(a, torch.Tensor) for a in args[:_MEAN])
     return _Rehearsed(func, lambda: [kept], [before], [exact], kept=index)
+
+
+def _decay(func: Any, wide: list[Any]) -> Callable[[Tensor], Tensor]:
+    """What an in-place call does to an error of what it changes. wide: its arguments, in float32."""
+    packet = func.overloadpacket
+    if packet in (_aten.mul_, _aten.div_):
+        return lambda error: IN_PLACE[func](error, wide[1])
+    if packet is _aten.lerp_:
+        return lambda error: error * (1 - wide[2])
+    return lambda error: error
+
+
+def _share(error: Tensor, of: Tensor) -> Tensor:
+    """The root mean square of an error, relative to that of what it is an error of; 0 where that is not finite."""
+    share = error.norm() / of.norm()
+    return torch.where(torch.isfinite(share), share, 0.0)
 
 
 def _total(masks: Sequence[Tensor]) -> Tensor:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .births import LIFT_FRESH
+from ..tables.operators import NAMED_CASTS
+from .births import LIFT_FRESH, TO_COPY
+from .calls import op_name
 from .holders import address
 from .increments import is_counter
 from .ops import Form, GrowingOp, made_by
-from .running import RunningCall
+from .running import AUTOCAST, FUNCTION, RunningCall
 from .values import PASSED_ON, RANGE
 
 if TYPE_CHECKING:
@@ -69,12 +71,21 @@ def long_path(
     try:
         if func is LIFT_FRESH and call is not None and outputs:
             recorder.values.handed(number, call, outputs[0])
+        if func is TO_COPY and call is not None and call[AUTOCAST] and outputs and _is_kept(call, inputs[0]):
+            recorder.values.cached.saw(number, inputs[0], outputs[0])
         recorder.values.saw(number, func, args, kwargs or {}, inputs, outputs, recorder.origins, phase)
         if phase == "optimizer" and args and func._schema.is_mutable:
             written = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
             recorder.updates.written.update(address(t) for t in written if isinstance(t, Tensor))
     except Exception as error:
         _give_up(recorder, error)
+
+
+def _is_kept(call: RunningCall, weight: Tensor) -> bool:
+    """Whether autocast keeps its cast of a tensor: a leaf that a gradient can flow to, cast by none of the program's
+    own calls."""
+    own = op_name(call[FUNCTION]) in NAMED_CASTS
+    return not own and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled()
 
 
 def again(
@@ -108,6 +119,7 @@ def after_step(recorder: Recorder, optimizer: Any) -> None:
     """An optimizer's step has ended: decides what is measured from here on."""
     if recorder.values is not None:
         try:
+            recorder.values.cached.step_ended(recorder.ops)
             recorder.values.step_ended(optimizer, recorder.ops)
         except Exception as error:
             _give_up(recorder, error)

@@ -62,6 +62,7 @@ class Sums:
         """The greatest number of an op among the measurements that wait."""
         self._casts: list[tuple[Any, ...]] = []
         self._changes: list[tuple[Any, ...]] = []
+        self._drifts: list[tuple[Any, ...]] = []
         self._integers: list[tuple[Any, ...]] = []
         self._ring = torch.zeros(RING + 1, dtype=torch.bool, device=device)  # the last one means "no operand"
         self._room = 0
@@ -87,9 +88,12 @@ class Sums:
         if self._count >= _BATCH:
             self.fold()
 
-    def changed(self, op: int, due: Tensor, done: Tensor) -> None:
-        """An op was to change ``due`` sampled numbers of a tensor that the program keeps, and changed ``done``."""
+    def changed(self, op: int, due: Tensor, done: Tensor, drift: Tensor | None = None) -> None:
+        """An op was to change ``due`` sampled numbers of a tensor that the program keeps, and changed ``done``; its
+        errors so far add up to ``drift`` of the tensor's size."""
         self._changes.append((op, due, done))
+        if drift is not None:
+            self._drifts.append((op, drift))
 
     def integers(self, op: int, exact: Tensor, spoilt: Tensor) -> None:
         """Of ``exact`` integers that an op had to keep, it changed ``spoilt``."""
@@ -140,12 +144,15 @@ class Sums:
         if self._changes:
             counts = torch.stack([torch.stack([c[i] for c in self._changes]) for i in (1, 2)], 1)
             self.arrived.index_add_(0, self._there(c[0] for c in self._changes), counts.long())
+        if self._drifts:
+            drifts = torch.stack([d[1] for d in self._drifts]).float()
+            self.drift.scatter_reduce_(0, self._there(d[0] for d in self._drifts), drifts, "amax")
         if self._integers:
             counts = torch.stack([torch.stack([c[i] for c in self._integers]) for i in (1, 2)], 1)
             self.spoilt.index_add_(0, self._there(c[0] for c in self._integers), counts.long())
         for batch in batches:
             batch.rows = array("q")
-        self._casts, self._changes, self._integers = [], [], []
+        self._casts, self._changes, self._drifts, self._integers = [], [], [], []
         self._count, self._highest = 0, -1
 
     def _fold_ranges(self, batches: list[_Batch], rows: Tensor) -> None:
@@ -190,10 +197,11 @@ class Sums:
         self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
         self.lost = torch.zeros(rows, 6, dtype=torch.long, device=device)
         self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
+        self.drift = torch.zeros(rows, dtype=torch.float32, device=device)
         self.spoilt = torch.zeros(rows, 2, dtype=torch.long, device=device)
 
     def _tables(self) -> tuple[Tensor, ...]:
-        return self.sums, self.first, self.peak, self.lost, self.arrived, self.spoilt
+        return self.sums, self.first, self.peak, self.lost, self.arrived, self.drift, self.spoilt
 
     def extremes(self) -> Iterator[tuple[int, float, bool]]:
         """For each op that was measured: the greatest magnitude, and whether values were infinite, NaN or lost to zero.
@@ -229,10 +237,11 @@ class Sums:
                 done=arrived[1],
                 lost_calls=lost[4],
                 emptied=lost[5],
+                drift=drift,
                 exact=spoilt[0],
                 spoilt=spoilt[1],
             )  # fmt: skip
-            for op, (s, first, peak, lost, arrived, spoilt) in enumerate(rows)
+            for op, (s, first, peak, lost, arrived, drift, spoilt) in enumerate(rows)
             if s[0] or lost[0] or arrived[0] or spoilt[0]
         }
 

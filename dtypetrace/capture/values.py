@@ -17,6 +17,7 @@ import torch
 from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
+from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, readable
 from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
 from .marks import Mark, Origins
@@ -85,6 +86,7 @@ class Values:
         self._of_integers: dict[int, int] = {}
         """Calls of each op in which integers were looked at."""
         self.increments = Increments()
+        self.cached = CachedCasts()
 
     # ------------------------------------------------------------ every call
 
@@ -190,6 +192,7 @@ class Values:
         """A watched step was the last for a while; the next one is measured completely."""
         self.looking = True
         self.increments.rest()
+        self.cached.rest()
 
     def step_ended(self, optimizer: Any, ops: Sequence[GrowingOp]) -> None:
         """An optimizer's step has ended: decides what is measured from here on.
@@ -240,7 +243,7 @@ class Values:
             changed = self.increments.made(number, func, args, kwargs, outputs[0], origins)
         sums = self._sums_of(changed.due) if changed is not None else None
         if changed is not None and sums is not None:
-            sums.changed(number, changed.due, changed.done)
+            sums.changed(number, changed.due, changed.done, changed.drift)
             if changed.kept is not None:
                 self._kept[number] = changed.kept
 
@@ -366,6 +369,9 @@ class Values:
         for number, index in self._kept.items():
             if number in found:
                 found[number] = replace(found[number], kept=index)
+        for number, steps in self.cached.read().items():
+            if number in found:
+                found[number] = replace(found[number], stale=steps)
         return tuple(found[n] for n in sorted(found))
 
 
@@ -433,6 +439,6 @@ def _joined(a: Value, b: Value) -> Value:
     summed = {
         f.name: getattr(a, f.name) + getattr(b, f.name)
         for f in fields(Value)
-        if f.name not in ("op", "first", "peak", "vanished", "kept")
+        if f.name not in ("op", "first", "peak", "vanished", "kept", "drift")
     }
-    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), **summed)
+    return Value(op=a.op, first=first, peak=max(a.peak, b.peak), drift=max(a.drift, b.drift), **summed)

@@ -59,11 +59,17 @@ class Value:
     """Calls in which nearly all of the nonzero elements, and more than a few, came out as zero."""
     emptied: int = 0
     """Calls in which all nonzero elements, and more than one, came out as zero."""
+    drift: float = 0.0
+    """In a call that adds to a narrow tensor repeatedly: the greatest error that its roundings added up to, as root
+    mean square relative to the tensor."""
     exact: int = 0
     """Sampled numbers that integer arithmetic, a write of floating numbers to integers or a cast of integers had to
     keep; in a cast, pairs of neighbours that differ."""
     spoilt: int = 0
     """How many of those wrapped, lost a fraction or became equal."""
+    stale: int = 0
+    """For a cast of a parameter whose result autocast keeps: optimizer steps after which that was used again, although
+    the parameter had changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from .training import birth
 
 _COUNTER = "float32"
 """The dtype of the counters that are followed beside narrow tensors."""
+_DRIFT = 0.0625
+"""The error of a sum, relative to it: sixteen roundings of bfloat16."""
 
 
 def find(run: Run) -> list[Finding]:
@@ -41,6 +43,12 @@ def find(run: Run) -> list[Finding]:
 
 
 def stands_still(run: Run, v: Value) -> bool:
+    """Whether what an op changes does not change as it should, or drifts away from it: the roundings of many calls,
+    each of which arrives, add up to an error that one call never has."""
+    return _lost(run, v) or v.drift >= _DRIFT and run.ops[v.op].count > LEAST_STEPS
+
+
+def _lost(run: Run, v: Value) -> bool:
     """Whether fewer numbers changed than should have: in more calls than the first few, or in a weight, into which an
     adapter is merged once."""
     op = run.ops[v.op]
@@ -134,7 +142,9 @@ def _said(run: Run, op: Op, v: Value, target: Input) -> str:
     if prod(target.shape) == 1 and v.done < v.due:
         still = f"{v.due - v.done:,} of {v.due:,} calls changed nothing"
         return f"{still}: it stands still at {v.peak:g}" if v.peak else still
-    return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
+    if _lost(run, v):
+        return f"{quoted(op.op)} changed only {v.done / v.due:.0%} of the numbers that it should change"
+    return f"the roundings of all calls of {quoted(op.op)} add up to {v.drift:.0%} of the result"
 
 
 def _fix_of_merge(run: Run, op: Op) -> Fix:

@@ -27,6 +27,25 @@ STANDS = {
     "index_put_": "kept.index_put_((at,), one, accumulate=True)",
     "in place, gradients on": "kept.data.add_(one)",
 }
+LONG = "kept = torch.zeros(8, dtype=torch.bfloat16)\nfor n in range(%d):\n    "
+
+
+@pytest.mark.parametrize("how", ["kept += one * 0.3", "kept = kept + one * 0.3", "kept.data.add_(one, alpha=0.3)"])
+def test_a_long_sum_whose_terms_all_arrive_but_roughly(how, tmp_path):
+    """Each term changes the sum, but by a step that is up to half too long or too short; a short sum does not drift."""
+    for count, codes in ((140, ["DT307"]), (8, [])):
+        program = programs.run(tmp_path, SETUP + LONG % count + how, numerics=True)
+        assert program.error is None and not program.trace._watch.recorder.broken
+        assert [f.code for f in program.findings] == codes, program.trace
+
+
+def test_a_long_sum_drifts_under_a_reference_too(tmp_path):
+    data = "one = torch.rand(8).bfloat16() * 0.01 + 0.3\n"
+    program = programs.run(tmp_path, SETUP + data + LONG % 140 + "kept += one", numerics=True, reference=True)
+    assert program.error is None and not program.recording.not_seen
+    assert [f.code for f in program.findings if f.severity != "note"] == ["DT307"], program.trace
+
+
 STEP = """
 class Lean(torch.optim.Optimizer):
     def __init__(self, parameters): super().__init__(parameters, {})

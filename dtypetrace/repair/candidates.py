@@ -94,7 +94,7 @@ class Problem:
     def same_draws(self) -> list[Change]:
         """Changes that repair it and keep the random numbers the same: a factory draws others in another dtype."""
         culprit = self.findings[0].culprit
-        drawn = self.chosen in _AT_ORIGIN and culprit is not None and tagged(culprit.origin.op, "random")
+        drawn = self.chosen in _AT_ORIGIN and culprit is not None and tagged(culprit.origin.op or "", "random")
         return (self.changes.get("own lines") or self.chosen_changes) if drawn else self.chosen_changes
 
     @property

@@ -9,6 +9,8 @@ from ..graph import NOWHERE
 from ..records import Edit, Fix, Frame, Place
 from ..source.optimizers import ByHand
 
+TESTED = ("text", "dtype rules: nothing else is refused")
+"""What was done to check edits by the text and by a replay of the run."""
 Edits = Edit | Iterable[Edit] | None
 """Edits as they are found: one that may be missing, or several."""
 
@@ -24,10 +26,10 @@ def advise(
     lines: Sequence[ByHand] = (),
     named: Place = NOWHERE,
     safe: bool | None = None,
-    checked: tuple[str, ...] = (),
+    tested: bool = False,
 ) -> Fix:
     """A fix. ``others``: what else may repair it. ``named``: the line that the words themselves name. ``safe``: if not
-    the same as having edits."""
+    the same as having edits. ``tested``: the edits are what :func:`checks.sound` let pass."""
     found = (edits,) if isinstance(edits, Edit) else tuple(edits or ())
     if lines and lines[0].line:
         named = Place((Frame(lines[0].file, lines[0].line, "", True, 1),))
@@ -38,7 +40,7 @@ def advise(
         bool(found) if safe is None else safe,
         f"{change}: {reason}" if reason else change,
         tuple(others),
-        checked,
+        TESTED if tested and found else (),
         tuple(line.text for line in lines),
         change if reason else "",
         named,

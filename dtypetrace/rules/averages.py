@@ -12,10 +12,10 @@ from ..tables.english import quoted
 from ..tables.operators import name_of
 from . import wide_weights
 from .advice import advise
+from .checks import born_otherwise
 from .making import At, silent_finding
 from .mechanisms import LEAST_MOVED, LEAST_STEPS
 from .run_facts import Run
-from .silent_checks import born_otherwise
 from .training import birth
 
 _COUNTER = "float32"
@@ -184,7 +184,7 @@ def _fix(run: Run, target: Input, culprit: Operand, *, made_like: bool) -> Fix:
     if edit is None and copies.would_share(run.recording, made, "float32"):
         change += ", as a copy of its own"
     fix = advise(made, change, why, edits=edit)
-    return born_otherwise(run.recording, fix, {target.event: "float32"})
+    return born_otherwise(run, fix, {target.event: "float32"})
 
 
 def _fix_of_weights(run: Run, kept: Operand) -> Fix:

@@ -18,6 +18,7 @@ from ..tables.operators import is_destination
 from ..tables.rule_language import Gives, Refuses
 from . import autocast_off
 from .principles import Verdict
+from .run_facts import Run
 
 SHARED = frozenset({"parameter", "load", "autocast"})
 """Kinds of origin that decide the dtype of more than one value: a module's parameters, a checkpoint."""
@@ -46,6 +47,11 @@ class Case:
     def here(self) -> Place:
         """Where the culprit's dtype was born, else where it was refused."""
         return self.origin.place if self.origin.place.stack else self.site
+
+    @cached_property
+    def run(self) -> Run:
+        """The run, replayed once for each change that is proposed."""
+        return Run(self.recording)
 
     # ------------------------------------------------------------ dtypes
 

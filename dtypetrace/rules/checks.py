@@ -10,25 +10,30 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 from .. import graph
-from ..foresight import Replay, given_again, refused_again
-from ..records import FORWARD, Edit, Fix, Op, Place, Recording
+from ..foresight import DtypeChange, Replay, given_again, refused_again
+from ..records import FORWARD, Edit, Finding, Fix, Op, Place, Recording
 from ..source import decisions, expressions, receivers
 from ..source.patch import Patch
 from ..tables.dtypes import narrower, wider
 from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
 from . import coded, effects
-from .advice import advise
+from .advice import TESTED, advise, without_diff
 from .case import Case, short
+from .run_facts import Run
 
-MOST_OPS = 50_000
-"""Recordings with more distinct ops are not replayed with a change: that would take too long."""
+
+@dataclass(frozen=True)
+class Text:
+    """Edits, and the program that they change."""
+
+    recording: Recording
+    edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,10 @@ class Proposal:
     def recording(self) -> Recording:
         return self.case.recording
 
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return self.fix.edits
+
     @cached_property
     def effect(self) -> effects.Effect | None:
         """What the edits change in the recorded run; None where that is not known."""
@@ -52,9 +61,7 @@ class Proposal:
     @cached_property
     def run(self) -> Replay | None:
         """The recorded run after the edits."""
-        if self.effect is None or len(self.case.recording.ops) > MOST_OPS:
-            return None
-        return Replay(self.case.recording, self.effect.change)
+        return self.case.run.after(self.effect.change) if self.effect is not None else None
 
 
 Check = Callable[[Proposal], str]
@@ -63,19 +70,13 @@ Check = Callable[[Proposal], str]
 # ---------------------------------------------------------------- the text
 
 
-class Written(Protocol):
-    """What the checks of the text need: edits, and the program that they change."""
-
-    @property
-    def recording(self) -> Recording: ...
-    @property
-    def fix(self) -> Fix: ...
+Written = Text | Proposal
 
 
 def it_parses(proposal: Written) -> str:
     """The patched text is Python."""
     patch = Patch(proposal.recording.text, shown=True)
-    patch.set(patch.locate(proposal.fix.edits))
+    patch.set(patch.locate(proposal.edits))
     for file, text in patch.texts.items():
         try:
             ast.parse(text)
@@ -86,7 +87,7 @@ def it_parses(proposal: Written) -> str:
 
 def its_names_exist(proposal: Written) -> str:
     """Every name that an edit adds is defined at that place."""
-    for edit in proposal.fix.edits:
+    for edit in proposal.edits:
         new = _names(edit.after, ast.Load) - _names(edit.after, ast.Store) - _names(edit.before, ast.Load)
         file = proposal.recording.text.parsed(edit.file)
         if file is not None and (missing := new - _bound(file.tree) - set(dir(builtins))):
@@ -150,7 +151,7 @@ def it_casts_no_codes(proposal: Proposal) -> str:
 
 def it_spares_variables(proposal: Written) -> str:
     """No literal replaces a variable: its value was decided elsewhere, and the next configuration would break."""
-    for edit in proposal.fix.edits:
+    for edit in proposal.edits:
         after = _expression(edit.after)
         before = _expression(edit.before)
         variable = isinstance(before, (ast.Name, ast.Attribute, ast.Subscript)) and not decisions.spelled(before)
@@ -305,14 +306,49 @@ def objection_to(case: Case, effect: effects.Effect) -> str:
     return next((why for check in OF_DTYPES if (why := check(proposal))), "")
 
 
+# ---------------------------------------------------------------- what was not refused
+
+
+def objection_of_text(recording: Recording, edits: tuple[Edit, ...]) -> str:
+    """Why edits do not fit the program's text; empty where they do."""
+    change = Text(recording, edits)
+    return next((why for check in (it_parses, its_names_exist, it_spares_variables) if (why := check(change))), "")
+
+
+def sound(run: Run, edits: tuple[Edit, ...], change: DtypeChange) -> bool:
+    """Whether there are edits that fit the text, and after which, by the dtype rules, no call is refused."""
+    if not edits or objection_of_text(run.recording, edits):
+        return False
+    replay = run.after(change)
+    return replay is not None and refusing(replay) is None
+
+
+def shown_if_it_fits(recording: Recording, found: Finding) -> Finding:
+    """A finding, without the edits of its fix if they do not fit the text."""
+    fix = found.fix
+    if fix is None or not fix.edits or fix.checked:
+        return found
+    why = objection_of_text(recording, fix.edits)
+    return replace(found, fix=without_diff(fix, why) if why else replace(fix, checked=TESTED[:1]))
+
+
+def born_otherwise(run: Run, fix: Fix, births: Mapping[int, str]) -> Fix:
+    """A fix whose edits change births, each event to a dtype; without its edits where something objects."""
+    replay = run.after(DtypeChange(births=births)) if fix.edits and min(births, default=-1) >= 0 else None
+    if replay is None:
+        return fix
+    why = objection_of_text(run.recording, fix.edits) or refused_in(replay)
+    return without_diff(fix, why) if why else replace(fix, checked=TESTED)
+
+
 def done(case: Case, fix: Fix) -> tuple[str, ...]:
     """The checks that the edits passed, as the JSON report names them."""
     if not fix.edits:
         return ()
     proposal = Proposal(case, fix)
-    found = ["text"]
+    found = [*TESTED[:1]]
     if proposal.run is not None and proposal.effect is not None:
-        found.append("dtype rules: nothing else is refused")
+        found.append(TESTED[1])
         if _reaches(proposal) and isinstance(_again(proposal), Gives):
             found.append("dtype rules: the refused call runs")
     return tuple(found)

@@ -22,9 +22,9 @@ from ..tables.operators import destination, is_cast, is_move, name_of, result_by
 from . import averages
 from .advice import advise
 from .case import short
+from .checks import born_otherwise
 from .making import At, silent_finding
 from .run_facts import Run
-from .silent_checks import born_otherwise
 
 _COUNTS = frozenset({"int32", "int64"})
 """What is counted in these soon grows beyond the integers that a half dtype holds: up to 256 in bfloat16, up to 2,048
@@ -80,7 +80,7 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
         severity="warning" if why else "note",
         operands=(written, source),
         flow=(*flow, FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy")),
-        fix=born_otherwise(run.recording, _fix(run, written, target.event, value.dtype, place), births),
+        fix=born_otherwise(run, _fix(run, written, target.event, value.dtype, place), births),
         count=op.count,
         notes=(why or fine,),
         reach=Reach(op.count, 0, result_bytes(op) * op.count),

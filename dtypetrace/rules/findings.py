@@ -21,7 +21,7 @@ from ..tables import refusals
 from ..tables.codes import TITLES
 from ..tables.dtypes import COMPLEX, COUNTERPART, FLOATING
 from ..tables.english import quoted, subject
-from . import at_use, consequences, culprits, silent_checks, titles
+from . import at_use, checks, consequences, culprits, titles
 from .case import Case
 from .principles import Verdict
 from .registry import OF_VALUES, RULES, Rule, known
@@ -65,7 +65,7 @@ def _silent(recording: Recording) -> list[Finding]:
         more = attempt(f"the rule for {', '.join(rule.codes)}", partial(_found_by, rule, run), [])
         closer = [f for f, look in found if look > rule.look]
         found += [(f, rule.look) for f in more if not closer or not known(f, closer)]
-    fits = partial(silent_checks.shown_if_it_fits, recording)
+    fits = partial(checks.shown_if_it_fits, recording)
     return [attempt(f"the check of the diff of {f.code}", partial(fits, f), f) for f, _ in found]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .. import graph
 from ..foresight import DtypeChange, Replay, predict
@@ -27,7 +27,6 @@ from . import checks, effects, wide_weights
 from .advice import advise
 from .case import one, short
 from .run_facts import Run, argument_of
-from .silent_checks import CHECKED, objection_of_text
 
 
 def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) -> Fix:
@@ -41,7 +40,7 @@ def keep_wide(run: Run, number: int, culprit: Operand, site: Place, cast: bool) 
     scale = ("scale them down before they are cast",) if cast else ()
     if here and (edits := _shown(run, number, [_of_cast(run, number)], far=True)):
         half = ("keep them in bfloat16, whose range is as wide as float32's",) if same_range else ()
-        return advise(born, why, edits=edits, others=(*half, *scale), checked=CHECKED)
+        return advise(born, why, edits=edits, others=(*half, *scale), tested=True)
     half_too = ", or in bfloat16, whose range is as wide as float32's" if same_range else ""
     return advise(born, f"{why}{half_too}", others=scale)
 
@@ -67,7 +66,7 @@ def wide_here(run: Run, number: int, site: Place) -> Fix:
         region = _in_bfloat16(run, number, instead)
         fix = advise(site, change, why, others=(instead,))
         return replace(region, alternatives=(fix.why,)) if region.edits else fix
-    return advise(site, change, why, edits=edits, others=(instead,), checked=CHECKED if edits else ())
+    return advise(site, change, why, edits=edits, others=(instead,), tested=True)
 
 
 def _in_words(run: Run, number: int) -> tuple[str, str]:
@@ -90,11 +89,11 @@ def _in_bfloat16(run: Run, number: int, change: str, why: str = "", named: Place
     origin = run.operand(run.ops[number], 0, None).origin
     region = regions.statement(run.recording.text, origin.place) if origin.kind == "autocast" else None
     if region is None:
-        edits = () if run.recording.meta.get("trains") else _all_in_bfloat16(run, origin.place)
-        return advise(origin.place, change, why, named=named, edits=edits, checked=CHECKED if edits else ())
+        edits = () if run.recording.meta.get("trains") else _all_in_bfloat16(run)
+        return advise(origin.place, change, why, named=named, edits=edits, tested=True)
     edits = one(editing.dtype_keyword(run.recording, region, "bfloat16"))
-    refused = checks.refused_in(Replay(run.recording, DtypeChange(autocast="bfloat16")))
-    return advise(region, change, why, named=named, edits=() if refused else edits)
+    sound = checks.sound(run, edits, DtypeChange(autocast="bfloat16"))
+    return advise(region, change, why, named=named, edits=edits if sound else ())
 
 
 def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
@@ -105,10 +104,10 @@ def compute_wide(run: Run, number: int, alternatives: tuple[str, ...]) -> Fix:
     kept = used or run.operand(op, 0, None).shown if casts and op.inputs else ""
     this = f"keep {quoted(kept)}" if kept else f"compute {quoted(op.op)}"
     if edits:
-        return advise(site, f"{this} in float32", edits=edits, others=alternatives, checked=CHECKED)
+        return advise(site, f"{this} in float32", edits=edits, others=alternatives, tested=True)
     if not casts and (edits := _cast_back(run, number, list(_of_operands(run, number)), _is_divided)):
         why = f"{this} in float32, and cast back to {op.outputs[0]} behind what is computed from it"
-        return advise(site, why, edits=edits, others=alternatives, checked=CHECKED)
+        return advise(site, why, edits=edits, others=alternatives, tested=True)
     if used and (larger := _made_larger(run, number, used)):
         return larger
     scaled = f", or scale {'it' if used else 'these values'} up before the cast"
@@ -122,7 +121,7 @@ def cast_wide(run: Run, number: int) -> Fix:
     what, them = (quoted(kept), "it") if kept else ("these values", "them")
     scale = f"scale {them} up before the cast"
     if edits := _shown(run, number, [_of_cast(run, number)], far=True):
-        return advise(site, f"keep {what} in float32", edits=edits, others=(scale,), checked=CHECKED)
+        return advise(site, f"keep {what} in float32", edits=edits, others=(scale,), tested=True)
     if kept and (larger := _made_larger(run, number, kept)):
         return larger
     return advise(site, f"keep {what} in float32, or {scale}")
@@ -130,13 +129,11 @@ def cast_wide(run: Run, number: int) -> Fix:
 
 def _made_larger(run: Run, number: int, kept: str) -> Fix | None:
     """Other numbers instead of another dtype, where the wide result of a cast would be refused later; else None."""
-    if len(run.ops) > checks.MOST_OPS:
-        return None
-    op, recording = run.ops[number], run.recording
-    refusing = checks.refusing(Replay(recording, DtypeChange(results={number: _made_wide(op)})))
+    op, replay = run.ops[number], _widened(run, number)
+    refusing = checks.refusing(replay) if replay is not None else None
     if refusing is None:
         return None
-    dtype, at = op.outputs[0], short(graph.place_of(recording, refusing.place))
+    dtype, at = op.outputs[0], short(run.place(refusing))
     smallest, enough = DTYPES[dtype].smallest, f"{DTYPES[dtype].smallest * _LARGER:.0e}"
     made = op.inputs[0].producer if op.inputs else -1
     here = run.place(run.ops[made]) if made >= 0 else graph.NOWHERE
@@ -185,12 +182,12 @@ def _wider_range(run: Run, site: Place, culprit: Operand) -> Fix:
     )
     born = culprit.origin.place
     place = born if born.stack else site
-    if edits := _all_in_bfloat16(run, place):
+    if edits := _all_in_bfloat16(run):
         lines = dict.fromkeys(f"{os.path.basename(e.file)}:{e.start[0]}" for e in edits)
         others = " and ".join(line for line in lines if line != short(place))
         too = f"; change {others}, too" if others else ""
         why = f"its range is as wide as float32's{too}"
-        return advise(place, "use bfloat16 instead of float16", why, edits=edits, others=(scaled,), checked=CHECKED)
+        return advise(place, "use bfloat16 instead of float16", why, edits=edits, others=(scaled,), tested=True)
     if not born.stack:
         return advise(site, "compute this part in bfloat16 or float32", kind="plan", others=(scaled,))
     why = f"use bfloat16 or float32 instead of float16 at {short(born)}"
@@ -256,7 +253,7 @@ def _makes_wide(op: Op, cast: list[int], wide: str) -> bool:
     return isinstance(outcome, Gives) and outcome.dtypes[:1] == (wide,)
 
 
-def _all_in_bfloat16(run: Run, place: Place) -> tuple[Edit, ...]:
+def _all_in_bfloat16(run: Run) -> tuple[Edit, ...]:
     """The edits by which every line that decides for float16 decides for bfloat16; none where one of them cannot be
     edited, or where float16 would be left."""
     recording = run.recording
@@ -271,12 +268,10 @@ def _all_in_bfloat16(run: Run, place: Place) -> tuple[Edit, ...]:
         if edit is None or not effects.inside(edit, born.stack[0]):
             return ()
         edits[born] = edit
-    fix = advise(place, "", edits=tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start))))
-    if not edits or len(run.ops) > checks.MOST_OPS or objection_of_text(recording, fix):
-        return ()
-    replay = Replay(recording, DtypeChange(births=dict.fromkeys(roots, "bfloat16")))
-    left = any("float16" in now.inputs for now in replay.ops)
-    return () if left or checks.refused_in(replay) else fix.edits
+    found = tuple(sorted(edits.values(), key=lambda edit: (edit.file, edit.start)))
+    change = DtypeChange(births=dict.fromkeys(roots, "bfloat16"))
+    replay = run.after(change) if checks.sound(run, found, change) else None
+    return () if replay is None or any("float16" in now.inputs for now in replay.ops) else found
 
 
 _MADE_HERE = ("cast", "factory", "conversion", "parameter")
@@ -302,9 +297,11 @@ def _cast_back(
     call would refuse them; none where they do not fit there, or something objects. ``fits``: whether an op's result
     does, given the index of the operand that does not."""
     narrow, wide = run.ops[number].outputs[0], _made_wide(run.ops[number])
-    results = {number: wide}
-    for _ in range(_MOST_BACK if len(run.ops) <= checks.MOST_OPS else 0):
-        replay = Replay(run.recording, DtypeChange(results=results))
+    results, replay = {number: wide}, None
+    for _ in range(_MOST_BACK):
+        replay = run.after(DtypeChange(results=dict(results)))
+        if replay is None:
+            return ()
         refusing = next((n for n, now in enumerate(replay.ops) if now.code and run.ops[n].phase in FORWARD), -1)
         if refusing >= 0:
             taken = zip(run.ops[refusing].inputs, replay.ops[refusing].inputs)
@@ -317,12 +314,11 @@ def _cast_back(
             return ()
         results.update(dict.fromkeys(makers, narrow))
     back = [n for n in results if n != number]
-    if not back or checks.refusing(replay) is not None or _lost_again(run, replay, number, True, back):
+    if not back or replay is None or _lost_again(run, replay, number, True, back) is not None:
         return ()
     edits = editing.at_results(run.recording, back, narrow)
     found = (given + edits for given in proposed if edits)
-    sound = (f for f in found if not objection_of_text(run.recording, advise(graph.NOWHERE, "", edits=f)))
-    return next(sound, ())
+    return next((f for f in found if checks.sound(run, f, replay.change)), ())
 
 
 def _before_others(run: Run, number: int, until: Collection[int]) -> Iterator[int]:
@@ -373,38 +369,43 @@ def _divides(op: Op, operand: int) -> bool:
 # ---------------------------------------------------------------- what may object
 
 
+def _widened(run: Run, number: int) -> Replay | None:
+    """The run with the result of an op in the wide dtype."""
+    return run.after(DtypeChange(results={number: _made_wide(run.ops[number])}))
+
+
 def _shown(run: Run, number: int, proposed: Iterable[tuple[Edit, ...]], *, far: bool = False) -> tuple[Edit, ...]:
-    """The first edits that nothing objects to. ``far``: what is computed from the result must stay wide, too, because
-    it may be as large."""
-    return next((edits for edits in proposed if edits and not _objection(run, number, edits, far)), ())
+    """The first edits that widen an op's result and that nothing objects to. ``far``: what is computed from the result
+    must stay wide, too, because it may be as large."""
+    replay = _widened(run, number)
+    if replay is None or _lost_again(run, replay, number, far) is not None:
+        return ()
+    changing = (edits for edits in proposed if any(edit.before != edit.after for edit in edits))
+    return next((edits for edits in changing if checks.sound(run, edits, replay.change)), ())
 
 
-def _objection(run: Run, number: int, edits: tuple[Edit, ...], far: bool) -> str:
-    """Why edits that widen an op's result must not be shown; empty where they may be."""
-    if len(run.ops) > checks.MOST_OPS:
-        return "the run is too long to be followed"
-    if all(edit.before == edit.after for edit in edits):
-        return "nothing would change"
-    fix = advise(run.place(run.ops[number]), "", edits=edits)
-    if why := objection_of_text(run.recording, fix):
-        return why
-    replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))
-    return checks.refused_in(replay) or _lost_again(run, replay, number, far)
+@dataclass(frozen=True)
+class _Lost:
+    """The op from which on a wide result is of no use."""
+
+    op: Op
+    narrows: bool
+    """Whether it makes the result narrow again; else it also ran on other tensors, so that it cannot be followed."""
 
 
-def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collection[int] = ()) -> str:
-    """Where the wide result would be made narrow again, or cannot be followed, because a later op also ran on other
-    tensors (the operands of one call are prepared alike). ``until``: ops whose results are meant to be narrow."""
+def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collection[int] = ()) -> _Lost | None:
+    """Where the wide result would be made narrow again, or cannot be followed (the operands of one call are prepared
+    alike). ``until``: ops whose results are meant to be narrow."""
     wide = _made_wide(run.ops[number])
     waiting, seen, small = [number], {number}, set[int]()
     while waiting:
         above = waiting.pop()
         for user in run.users[above]:
-            op, at = run.ops[user], short(run.place(run.ops[user]))
+            op = run.ops[user]
             if op.phase in FORWARD and op.count > run.ops[above].count:
-                return f"{quoted(op.op)} at {at} runs on other tensors, too"
+                return _Lost(op, narrows=False)
             if above not in small and _narrows_again(op, replay.ops[user], above, wide):
-                return f"{quoted(op.op)} at {at} would cast the result back"
+                return _Lost(op, narrows=True)
             # what is small again fits the narrow dtype: from there on it may be cast back
             index = next((n for n, i in enumerate(op.inputs) if i.producer == above), 0)
             if far and (above in small or _is_small(op, index)):
@@ -413,16 +414,16 @@ def _lost_again(run: Run, replay: Replay, number: int, far: bool, until: Collect
             if user not in seen and user not in until and goes_on:
                 seen.add(user)
                 waiting.append(user)
-    return ""
+    return None
 
 
 def _made_narrow_again(run: Run, number: int) -> str:
     """Where an op's wide result would be made narrow again, as a reason; empty where that is not known."""
-    if len(run.ops) > checks.MOST_OPS:
+    replay = _widened(run, number)
+    lost = _lost_again(run, replay, number, far=True) if replay is not None and not checks.refused_in(replay) else None
+    if lost is None or not lost.narrows:
         return ""
-    replay = Replay(run.recording, DtypeChange(results={number: _made_wide(run.ops[number])}))
-    lost = "" if checks.refusing(replay) is not None else _lost_again(run, replay, number, far=True)
-    return lost if lost.endswith("cast the result back") else ""
+    return f"{quoted(lost.op.op)} at {short(run.place(lost.op))} would cast the result back"
 
 
 def _narrows_again(op: Op, now: Carried, above: int, wide: str) -> bool:

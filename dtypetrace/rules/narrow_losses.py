@@ -18,9 +18,9 @@ from ..tables.dtypes import DTYPES, HALF, REAL, wider
 from ..tables.operators import NAMED_CASTS, is_cast, name_of
 from .advice import advise
 from .blame import event_of_output
+from .checks import born_otherwise
 from .making import At, silent_finding
 from .run_facts import Run
-from .silent_checks import born_otherwise
 
 _FEWEST = 8
 """Numbers that are summed: of fewer, the loss is as exact as each of them."""
@@ -105,4 +105,4 @@ def _fix(run: Run, casts: list[int]) -> Fix:
     edits = [editing.at_birth(run.recording, "cast", place, "float32") for place in places]
     found = tuple(dict.fromkeys(edit for edit in edits if edit is not None))
     fix = advise(places[0], "compute the loss in float32", "cast to that here, or not at all", edits=found)
-    return born_otherwise(run.recording, fix, {event_of_output(run, n): "float32" for n in casts})
+    return born_otherwise(run, fix, {event_of_output(run, n): "float32" for n in casts})

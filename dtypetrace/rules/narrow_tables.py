@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from .. import graph
-from ..foresight import DtypeChange, Replay
+from ..foresight import DtypeChange
 from ..records import FORWARD, Edit, Finding, Fix, FlowStep, Input, Op, Operand, Place, Reach
 from ..source import editing, models
 from ..tables.dtypes import DTYPES, NARROW, REAL
@@ -28,7 +28,6 @@ from .advice import advise
 from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run
-from .silent_checks import CHECKED, born_otherwise, objection_of_text
 
 _OFF = 0.25
 """A cumulative product that may have this relative error is not a table."""
@@ -264,7 +263,7 @@ def _fix(run: Run, narrow: Narrow, culprit: Operand, event: int, place: Place) -
     here = f" ({short(at)})" if edit is None else ""  # an edit is shown with its place
     why = f"make {what} float32{here}, and cast only the finished table"
     named = graph.NOWHERE if edit is not None else at
-    fix = born_otherwise(run.recording, advise(at, why, named=named, edits=edit), {event: "float32"})
+    fix = checks.born_otherwise(run, advise(at, why, named=named, edits=edit), {event: "float32"})
     return fix if edit is None or fix.edits else _cast_when_ready(run, culprit, event, edit) or fix
 
 
@@ -286,7 +285,7 @@ def _made_again(run: Run, narrow: Narrow, culprit: Operand, event: int) -> Fix:
     edits = _kept_out(run, narrow, culprit)
     if edits:
         change, reason = f"keep {shown}{of} as it is in float32", f"the {right}"
-        return advise(cast, change, reason, edits=edits, others=attribute, checked=CHECKED)
+        return advise(cast, change, reason, edits=edits, others=attribute, tested=True)
     named = made if made.stack else cast
     return advise(named, change, f"that {right}", named=named, others=attribute)
 
@@ -297,14 +296,12 @@ def _kept_out(run: Run, narrow: Narrow, culprit: Operand) -> tuple[Edit, ...]:
     op, name = run.ops[narrow.op], culprit.shown.removeprefix("self.")
     alike = {o.module for o in run.ops if (o.place, o.op) == (op.place, op.op)}
     root = run.root(op.module)
-    if not name.isidentifier() or name == culprit.shown or len(alike) != 1 or len(run.ops) > checks.MOST_OPS:
+    if not name.isidentifier() or name == culprit.shown or len(alike) != 1:
         return ()
     owner = op.module.removeprefix(root).removeprefix(".")
     edits = one(models.kept_out(run.recording.text, culprit.origin.place, root, owner, name))
     change = DtypeChange(modules={f"{op.module}.{name}": "float32"})
-    fix = advise(culprit.origin.place, "", edits=edits)
-    refused = not edits or objection_of_text(run.recording, fix) or checks.refusing(Replay(run.recording, change))
-    return () if refused else edits
+    return edits if checks.sound(run, edits, change) else ()
 
 
 def _all_wide(run: Run, table: int) -> Fix | None:
@@ -355,7 +352,4 @@ def _cast_when_ready(run: Run, culprit: Operand, event: int, edit: Edit) -> Fix 
 def _shown(run: Run, place: Place, edits: tuple[Edit, ...], change: DtypeChange, dtype: str) -> Fix | None:
     """The fix with these edits; None where something objects."""
     why = f"make the table in float32, and cast it to {dtype} when it is ready"
-    fix = advise(place, why, edits=edits, checked=CHECKED)
-    if objection_of_text(run.recording, fix) or checks.refusing(Replay(run.recording, change)) is not None:
-        return None
-    return fix
+    return advise(place, why, edits=edits, tested=True) if checks.sound(run, edits, change) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import graph
+from ..foresight import DtypeChange
 from ..records import FORWARD, NO_CHANGE, Finding, Fix, FlowStep, Op, Place, Reach
 from ..source import models
 from ..tables.dtypes import REAL
@@ -12,10 +13,9 @@ from ..tables.english import listed, quoted
 from ..tables.operators import NAMED_CASTS, flops, is_cast, is_move, result_bytes
 from . import checks, titles
 from .advice import advise
-from .case import short
+from .case import one, short
 from .making import At, silent_finding
 from .run_facts import Run, quantity
-from .silent_checks import born_otherwise
 
 _OFTEN = 3
 """A habit: at least this many casts of one weight for each time that it can have changed."""
@@ -233,7 +233,7 @@ def _cast_once(casts: _Casts, besides: str) -> Fix | None:
     found = _statement(run, place, root)
     weights = [run.operand(o, 0, None) for o in casts.alone]
     births = {o.inputs[0].event: to for o in casts.alone}
-    if found is None or min(births, default=-1) < 0 or len(run.ops) > checks.MOST_OPS:
+    if found is None or min(births, default=-1) < 0:
         return None
     held = {f"{root}.{w.name}".rpartition(".")[0] for w in weights}
     ends = () if _whole(casts, root) else tuple(sorted({m.rpartition(".")[2] for m in held}))
@@ -243,8 +243,8 @@ def _cast_once(casts: _Casts, besides: str) -> Fix | None:
     edit = models.cast_after(run.recording.text, made, ends, to)
     what = _parameters(casts) or "these weights" if ends else quoted(made.expression)
     why = f"cast {what} to {to} once{besides}"
-    fix = born_otherwise(run.recording, advise(here, why, edits=edit), births)
-    return fix if fix.edits else None
+    sound = checks.sound(run, one(edit), DtypeChange(births=births))
+    return advise(here, why, edits=edit, tested=True) if sound else None
 
 
 def _statement(run: Run, place: Place, model: str) -> tuple[Place, models.Made] | None:

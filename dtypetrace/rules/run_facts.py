@@ -13,11 +13,15 @@ from heapq import heapify, heappop, heappush
 from math import prod
 
 from .. import graph
+from ..foresight import DtypeChange, Replay
 from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording, Value
 from ..source import operands
 from ..tables.dtypes import REAL
 from ..tables.english import quoted
 from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, result_bytes, tagged, writes
+
+MOST_OPS = 50_000
+"""Recordings with more distinct ops are not replayed with a change: that would take too long."""
 
 
 def quantity(amount: int, unit: str) -> str:
@@ -42,6 +46,16 @@ class Run:
         self.ops = recording.ops
         self._roots: dict[str, str] = {}
         self._given: Counter[str] = Counter()
+        self._replays: dict[str, Replay] = {}
+
+    def after(self, change: DtypeChange) -> Replay | None:
+        """The run with other dtypes, replayed once for each change; None where it is too long for that."""
+        if len(self.ops) > MOST_OPS:
+            return None
+        key = repr(change)
+        if key not in self._replays:
+            self._replays[key] = Replay(self.recording, change)
+        return self._replays[key]
 
     def root(self, module: str) -> str:
         """The outermost module called that a module belongs to."""

@@ -107,7 +107,9 @@ def _without_autocast(run: Run, region: Region) -> Iterator[Finding]:
     for seq, backward in products["backward"].items():
         forward = products["forward"].get(seq, [])
         narrow = next((n for n in backward if n.dtype in HALF), None)
-        if forward and narrow is not None and not any(n.dtype in HALF for n in forward):
+        said = region.steps[forward[0].step].dtype if forward and forward[0].step >= 0 else ""
+        # attention in 16 bits may be computed by products in float32 without anybody saying so
+        if said in REAL - HALF and narrow is not None and not any(n.dtype in HALF for n in forward):
             narrowed.setdefault(forward[0].place, (forward[0], narrow))
     yield from (_narrowed(run, region, *pair) for pair in narrowed.values())
 

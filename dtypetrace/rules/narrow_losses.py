@@ -15,7 +15,7 @@ from .. import graph
 from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op
 from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL, wider
-from ..tables.operators import NAMED_CASTS, is_cast, name_of
+from ..tables.operators import COMPILED, NAMED_CASTS, is_cast, name_of
 from .advice import advise
 from .blame import event_of_output
 from .checks import born_otherwise
@@ -47,7 +47,8 @@ def _summed_in(run: Run, number: int) -> int:
         return bool(op.outputs) and prod(op.shape) == 1 and op.phase in FORWARD
 
     def adds_up(op: Op) -> bool:
-        return any(prod(i.shape) >= _FEWEST for i in op.inputs)
+        # what is inside compiled code was not seen
+        return op.aten != COMPILED and any(prod(i.shape) >= _FEWEST for i in op.inputs)
 
     def parts(op: Op) -> list[Input]:
         return [i for i in op.inputs if i.dtype in REAL] if sums(op) and not adds_up(op) else []

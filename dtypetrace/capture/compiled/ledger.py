@@ -181,7 +181,8 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
                 for ledger in ledgers:
                     ledger.lost[f"what compiled code does with dtypes: this torch has no {lacks}"] = None
             elif all(len(ledger.captured) < MOST for ledger in ledgers):
-                region = Captured(inductor.calls(model.graph), inductor.kept(self, model), inductor.given(model))
+                given = inductor.given(model) if _here.again is None else {}  # later, they may be gone
+                region = Captured(inductor.calls(model.graph), inductor.kept(self, model), given)
         outer, _here.region = _here.region, region
         try:
             return original(self, model, inputs, *args, **kwargs)

@@ -21,7 +21,7 @@ def program(function):
     return function
 
 
-def train(model, forward, batches, *, autocast=None, lr=1e-3, clip=True):
+def train(model, forward, batches, *, autocast=None, lr=2e-2, clip=True):
     """Two steps of AdamW; ``forward(compiled, batch)`` gives the loss."""
     compiled = torch.compile(model)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr)

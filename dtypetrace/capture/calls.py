@@ -39,6 +39,12 @@ NARROW_FLOATS = frozenset(getattr(torch, name) for name in NARROW if hasattr(tor
 _NAMES: dict[torch.dtype, str] = {}
 
 
+def packets(*tags: str) -> frozenset[Any]:
+    """torch's operators that have one of some tags, in-place ones among them."""
+    spelled = (f"{name}{end}" for name in names(*tags) for end in ("", "_"))
+    return frozenset(getattr(torch.ops.aten, name) for name in spelled if hasattr(torch.ops.aten, name))
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """A dtype's name without ``torch.``."""
     return _NAMES.get(dtype) or _NAMES.setdefault(dtype, str(dtype).removeprefix("torch."))

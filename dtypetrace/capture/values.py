@@ -18,7 +18,7 @@ from ..records import Value
 from ..tables.dtypes import DTYPES
 from . import integers, private
 from .cached_casts import CachedCasts
-from .calls import NARROW_FLOATS, given_numbers, readable
+from .calls import NARROW_FLOATS, given_numbers, packets, readable
 from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
 from .marks import Mark, Origins
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
@@ -40,27 +40,15 @@ _HALF_OF_SMALLEST = DTYPES["float16"].smallest / 2
 """In float16: this and smaller values become zero."""
 
 # in inference mode ``to`` is not decomposed; it may return its operand, so its schema says that it is a view
-_COPIES = {_aten._to_copy, _aten.copy_, _aten.copy, _aten.to}
+_COPIES = packets("cast") | {_aten.copy_, _aten.copy}
 # Ops where a row of zeros in the result means that it was flushed, if the same row of the gradient is not zero. This
 # does not hold for the backward of a mask, a slice or a normalisation: those make exact zeros by design.
-_PRODUCTS = {
-    _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward, _aten.div,
-    _aten.silu_backward, _aten.gelu_backward, _aten.tanh_backward, _aten.sigmoid_backward,
-}  # fmt: skip
+_PRODUCTS = packets("matmul", "addmm", "divide", "saturates") | {_aten.convolution_backward}
 # Their derivative is exactly zero where bfloat16 cannot tell the result from 1.
 _SATURATING = {_aten.tanh_backward.default, _aten.sigmoid_backward.default}
-_VANISHING = {_aten.mul, _aten.pow, _aten.exp, _aten._softmax, _aten.square, _aten.prod}
+_VANISHING = packets("product", "softmax", "exponential")
 # an epsilon that is added, or a lower limit for a value
-_ADDING = {
-    _aten.add,
-    _aten.add_,
-    _aten.sub,
-    _aten.clamp,
-    _aten.clamp_,
-    _aten.clamp_min,
-    _aten.clamp_min_,
-    _aten.maximum,
-}
+_ADDING = packets("sum", "lower_bound")
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _FLUSHING = NARROW_FLOATS - {torch.bfloat16}
 """Dtypes in which numbers of usual size become zero."""
@@ -375,8 +363,8 @@ class Values:
         return tuple(found[n] for n in sorted(found))
 
 
-_WITH_WEIGHTS = {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution_backward}
-_NOT_ARITHMETIC = ("empty", "new_empty", "resize", "set_", "_unsafe_view", "_local_scalar_dense", "record_stream")
+_WITH_WEIGHTS = packets("matmul", "addmm") | {_aten.convolution_backward}
+_NOT_ARITHMETIC = packets("uninitialised", "still")
 
 
 def _is_followed(op: GrowingOp) -> bool:
@@ -394,7 +382,7 @@ def _followed(func: Any, phase: str) -> bool:
 
 def _kind_of(func: Any) -> int:
     packet = getattr(func, "overloadpacket", None)
-    if packet is None or packet.__name__.startswith(_NOT_ARITHMETIC):
+    if packet is None or packet in _NOT_ARITHMETIC:
         return _SKIP
     if packet in _COPIES:
         return _CAST

@@ -24,8 +24,6 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from ..repair import children
-
 NAMES = ("SIGTERM", "SIGHUP", "SIGXCPU")
 _PATIENCE = 0.5
 """Seconds that the main thread has to begin the work itself."""
@@ -272,6 +270,8 @@ os.register_at_fork(before=_before_fork, after_in_parent=_unblock, after_in_chil
 @contextmanager
 def said(command: str) -> Iterator[None]:
     """A block in which Ctrl-C is said in one line. A signal that ends the command ends its processes, too."""
+    from ..repair import children  # a run of a script needs none
+
     signals = FatalSignals(lambda name: children.end_all())
     signals.install()
     try:

@@ -176,7 +176,7 @@ def left_out(refused: Iterable[Finding], silent: Iterable[Finding]) -> list[Find
         frozenset({tensor_of(f) for f in writes} - {()}),
         frozenset(map(_change, writes)),
         frozenset(map(_change, lost)),
-        frozenset(_change(f) for f in lost if not tagged(f.op.strip("_"), "sum", "adds_at")),
+        frozenset(_change(f) for f in lost if not tagged(f.op, "sum", "adds_at")),
         frozenset((step.place.stack[:1], step.op) for f in serious if f.code == "DT302" for step in _measured(f)),
         frozenset((f.site.stack[:1], f.op) for f in serious if f.code == "DT301"),
         frozenset((born.file, born.line) for f in serious if f.code == "DT308" and (born := _cast(f)) is not None),

@@ -58,7 +58,7 @@ def tagged(op: Op | str, *tags: str) -> bool:
     >>> tagged("gather", "picks"), tagged("gather", "places", "pole")
     (True, False)
     """
-    name = base(op) if isinstance(op, str) else name_of(op)
+    name = plain(base(op)) if isinstance(op, str) else name_of(op)
     return any(name in _TAGS[tag] for tag in tags)
 
 
@@ -114,7 +114,11 @@ COMPILED = "torch.compile"
 
 def name_of(op: Op) -> str:
     """The operator without its overload and without the underscore of an in-place one: ``add_.Tensor`` is ``add``."""
-    name = op.aten.partition(".")[0]
+    return plain(op.aten.partition(".")[0])
+
+
+def plain(name: str) -> str:
+    """A name without the underscore of an in-place operator: ``add_`` is ``add``, ``__and__`` stays."""
     return name.rstrip("_") if not name.endswith("__") else name
 
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 
 from ...records.compiled import Graph, Node, Region, Step
-from ...tables.operators import NAMED_CASTS
+from ...tables.operators import NAMED_CASTS, tagged
 from .inductor import Called
 from .kernels import Kernels, RawNode
 from .ledger import Captured, Compiled
 
 PlaceOf = Callable[[tuple[tuple[str, int, str], ...]], int]
 """The number of a place, from file, line and function of its frames, innermost first."""
-_RANDOM = ("rand", "bernoulli", "dropout", "normal_", "inductor_lookup_seed")
 
 
 def region(captured: Captured, place_of: PlaceOf) -> Region:
@@ -97,7 +96,7 @@ class _Values:
         else:
             text, order = node.form
             key = node.op, text, tuple(own.get(name, -1) for name in order)
-            if any(word in node.op for word in _RANDOM):
+            if tagged(node.op, "random"):
                 key = node.name, key
         return self._known.setdefault(key, len(self._known))
 

@@ -136,6 +136,20 @@ def ops_above(
             waiting.extend(i.producer for i in through(ops[number]))
 
 
+def first_operands(ops: Sequence[Op], number: int) -> Iterator[int]:
+    """An op, the op that made its first operand, the one that made that one's, and so on."""
+    seen = {-1}
+    while number not in seen:
+        seen.add(number)
+        yield number
+        number = ops[number].inputs[0].producer if ops[number].inputs else -1
+
+
+def unmoved(ops: Sequence[Op], number: int) -> int:
+    """The op that made the numbers which an op only moves, or itself; -1 where it was not recorded."""
+    return next((n for n in first_operands(ops, number) if not is_move(ops[n]) or not ops[n].inputs), -1)
+
+
 def _how(event: Event) -> str:
     if event.how in ("cast", "autocast"):
         return event.how

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..graph import place_of
+from ..graph import place_of, unmoved
 from ..records import Edit, Fix, Frame, Op, Recording, Witness
 from ..source import expressions, operands
 from ..source.module_calls import module_call
 from ..tables.dtypes import DTYPES, FLOATING
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_move, name_of, tagged
+from ..tables.operators import is_cast, name_of, tagged
 from .advice import advise
 from .case import Case, one, short
 
@@ -31,8 +31,7 @@ def _scaled(recording: Recording, witness: Witness) -> int:
     stored = DTYPES.get(witness.dtype)
     if stored is None or stored.bits > 8 or stored.kind == "bool":
         return -1
-    while number >= 0 and is_move(ops[number]) and ops[number].inputs:
-        number = ops[number].inputs[0].producer
+    number = unmoved(ops, number)
     if number < 0 or not is_cast(ops[number]) or ops[number].outputs[:1] != (witness.dtype,):
         return -1
     number = _made(recording, number)

@@ -195,14 +195,12 @@ def _was_narrow(run: Run, op: Op, index: int) -> bool:
 
 def _computed(run: Run, value: Input) -> bool:
     """Whether a value was made by more than casts, moves and writes into itself."""
-    number = value.producer
-    while number >= 0:
+    for number in graph.first_operands(run.ops, value.producer):
         op = run.ops[number]
         if not (is_cast(op) or is_move(op) or destination(op) == 0) or not op.inputs:
             return True
         if is_cast(op):
             return False
-        number = op.inputs[0].producer
     return False
 
 

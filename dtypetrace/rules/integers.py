@@ -94,26 +94,21 @@ def _above(run: Run, number: int) -> frozenset[int]:
 def _base(run: Run, op: Op) -> list[int]:
     """The ops that made the tensor into which an op writes, through views."""
     found: list[int] = []
-    number = op.inputs[0].producer
-    while number >= 0 and number not in found:
+    for number in graph.first_operands(run.ops, op.inputs[0].producer):
         found.append(number)
-        above = run.ops[number]
-        if not is_move(above) or not above.inputs:
+        if not is_move(run.ops[number]):
             break
-        number = above.inputs[0].producer
     return found
 
 
 def _given(run: Run, op: Op) -> bool:
     """Whether the numbers that an op casts are data as they were given: only moved or copied since."""
-    number = op.inputs[0].producer
-    while number >= 0:
+    for number in graph.first_operands(run.ops, op.inputs[0].producer):
         above = run.ops[number]
         if not above.inputs:
             return name_of(above) == "lift_fresh"
         if not is_move(above) and not (is_cast(above) and above.inputs[0].dtype == above.outputs[0]):
             return False
-        number = above.inputs[0].producer
     return True
 
 

@@ -349,10 +349,9 @@ class Losses:
 
     def _narrowed_before(self, number: int) -> bool:
         """Whether what an op chooses by was computed in a wider dtype, and cast just before."""
-        op = self.run.ops[number]
-        while op.inputs and op.inputs[0].producer >= 0:
-            op = self.run.ops[op.inputs[0].producer]
-            if is_cast(op):
+        for above in list(graph.first_operands(self.run.ops, number))[1:]:
+            op = self.run.ops[above]
+            if is_cast(op) and op.inputs:
                 source = op.inputs[0]
                 return narrower(op.outputs[0], source.dtype) and self.run.computed(source)
             if not is_move(op):

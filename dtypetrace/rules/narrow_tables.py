@@ -122,8 +122,8 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
     """An op that casts back to integers what a narrow dtype could not hold."""
     if not is_cast(op) or not op.inputs or op.inputs[0].dtype not in NARROW:
         return
-    dtype, above = op.inputs[0].dtype, op.inputs[0].producer
-    while above >= 0:
+    dtype = op.inputs[0].dtype
+    for above in graph.first_operands(run.ops, op.inputs[0].producer):
         before = run.ops[above]
         if is_cast(before) and before.inputs and before.inputs[0].dtype not in REAL:
             if (largest := _largest(before)) > _neighbours(dtype):
@@ -133,7 +133,6 @@ def counted_back(run: Run, number: int, op: Op) -> Iterator[Finding]:
             return
         if not is_move(before) or len(before.inputs) != 1:
             return
-        above = before.inputs[0].producer
 
 
 def source_of(run: Run, number: int, no_table: tuple[str, ...] = _NO_TABLE) -> Source:

@@ -17,7 +17,7 @@ from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
 from ..tables.dtypes import DTYPES, NARROW, REAL
 from ..tables.english import listed, quoted
-from ..tables.operators import is_cast, is_move, tagged
+from ..tables.operators import is_cast, tagged
 from . import titles
 from .advice import advise
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
@@ -196,15 +196,8 @@ def _limits_added(run: Run, op: Op) -> bool:
     """Whether numbers near the dtype's limit are added, as two masks filled with the lowest number are: no dtype that
     the limit was taken from holds their sum."""
     largest = DTYPES[op.outputs[0]].largest if op.outputs[:1] and op.outputs[0] in REAL else inf
-    near = [i for i in op.inputs if run.peaks.get(_unmoved(run, i.producer), 0.0) >= largest / 2]
+    near = [i for i in op.inputs if run.peaks.get(graph.unmoved(run.ops, i.producer), 0.0) >= largest / 2]
     return tagged(op, "sum") and len(near) > 1
-
-
-def _unmoved(run: Run, number: int) -> int:
-    """The op that made the numbers which an op only moves: views have not been measured."""
-    while number >= 0 and is_move(run.ops[number]) and run.ops[number].inputs:
-        number = run.ops[number].inputs[0].producer
-    return number
 
 
 def _undefined(op: Op, first: Value) -> bool:

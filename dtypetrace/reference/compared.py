@@ -6,7 +6,8 @@ the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,31 +17,30 @@ from .calls import plain
 from .errors import HALF
 from .samples import sample, summed
 from .shadows import Shadows
+from .totals import Totals, kind_on, ratio
 
 Tensor = torch.Tensor
 _PLAIN = (Tensor, torch.nn.Parameter)
 _LEAST_SAMPLE, _MOST_SAMPLE, _OF_EACH = 1 << 12, 1 << 15, 32
 """Elements of a gradient that are compared: one of so many, because those of an embedding are in a few rows, but at
 least and at most so many."""
+_COLUMNS = "steps", "zero", "size", "error", "along", "due", "lost", "flushed", "spoiled", "elements"
+"""Sums over steps: those with a reference, those of zeros, then of all elements that were compared."""
 _BATCH = 1 << 19
 """Elements that are compared at once."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """One parameter's gradients, updates or state: sums over the steps."""
+    """One parameter's gradients, updates or state."""
 
-    __slots__ = ("name", "what", "dtype", "shape", "place", "event", "op", "sums")
-
-    def __init__(
-        self, name: str, what: str, like: Tensor, shape: tuple[int, ...], place: int, made: tuple[int, int]
-    ) -> None:
-        self.name, self.what, self.place = name, what, place
-        self.event, self.op = made
-        self.dtype, self.shape = str(like.dtype).removeprefix("torch."), shape
-        self.sums: Tensor | None = None
-
-    def add(self, row: Tensor) -> None:
-        self.sums = row if self.sums is None else self.sums + row
+    name: str
+    what: str
+    dtype: str
+    shape: tuple[int, ...]
+    place: int
+    event: int
+    op: int
 
 
 class _Pair(NamedTuple):
@@ -63,6 +63,7 @@ class Comparisons:
         self._shadows = shadows
         self._names = names
         self._made = made
+        self._totals = Totals[_Sums](*_COLUMNS)
         self._known: dict[tuple[int, str], _Sums] = {}
         self._named: dict[int, str] = {}
         self._before: list[tuple[Tensor, Tensor, Tensor | None]] = []
@@ -137,7 +138,7 @@ class Comparisons:
         for device in {p.made.device for p in pairs}:
             here = [p for p in pairs if p.made.device == device]
             for pair, row in zip(here, _table(here, device)):
-                pair.sums.add(row)
+                self._totals.add(pair.sums, row)
 
     def _sums(self, parameter: Tensor, what: str, like: Tensor) -> _Sums:
         key = id(parameter), what
@@ -145,7 +146,8 @@ class Comparisons:
         name = self._name(parameter)
         if known is None or known.name != name:
             made = self._made(like if what == "gradient" else parameter)
-            known = self._known[key] = _Sums(name, what, like, tuple(parameter.shape), self._place, made)
+            dtype, shape = str(like.dtype).removeprefix("torch."), tuple(parameter.shape)
+            known = self._known[key] = _Sums(name, what, dtype, shape, self._place, *made)
         return known
 
     def _name(self, parameter: Tensor) -> str:
@@ -158,8 +160,7 @@ class Comparisons:
 
     def read(self) -> tuple[Compared, ...]:
         """Everything that was compared."""
-        filled = [s for s in self._known.values() if s.sums is not None]
-        return tuple(_compared(s, s.sums.tolist()) for s in filled if s.sums is not None)
+        return tuple(_compared(sums, row) for sums, row in self._totals.read().items())
 
 
 def _parameters(optimizer: Any) -> list[Tensor]:
@@ -168,8 +169,8 @@ def _parameters(optimizer: Any) -> list[Tensor]:
 
 
 def _table(pairs: list[_Pair], device: torch.device) -> Tensor:
-    """A row for each comparison: steps with a reference, steps of zeros, sizes, errors, shares."""
-    kind = torch.float32 if device.type == "mps" else torch.float64
+    """A row for each comparison."""
+    kind = kind_on(device)
     sizes = [p.made.numel() for p in pairs]
     made = torch.cat([p.made.detach().to(kind) for p in pairs])
     true = torch.cat([p.true.to(kind) for p in pairs])
@@ -198,8 +199,7 @@ def _table(pairs: list[_Pair], device: torch.device) -> Tensor:
     return torch.cat([alive.to(kind)[:, None], zero.to(kind)[:, None], sums[:, :-1]], 1)
 
 
-def _compared(s: _Sums, row: list[float]) -> Compared:
-    steps, zero, size, error, along, due, lost, flushed, spoiled, elements = row
+def _compared(s: _Sums, row: Mapping[str, float]) -> Compared:
     return Compared(
         name=s.name,
         what=s.what,
@@ -208,12 +208,12 @@ def _compared(s: _Sums, row: list[float]) -> Compared:
         place=s.place,
         event=s.event,
         op=s.op,
-        steps=int(steps),
-        zero=int(zero),
-        size=(size / elements) ** 0.5 if elements else 0.0,
-        error=(error / size) ** 0.5 if size else 0.0,
-        arrived=along / size if size else 1.0,
-        lost=lost / due if due else 0.0,
-        flushed=flushed / due if due else 0.0,
-        spoiled=int(spoiled),
+        steps=int(row["steps"]),
+        zero=int(row["zero"]),
+        size=ratio(row, "size", "elements") ** 0.5,
+        error=ratio(row, "error", "size") ** 0.5,
+        arrived=ratio(row, "along", "size", 1.0),
+        lost=ratio(row, "lost", "due"),
+        flushed=ratio(row, "flushed", "due"),
+        spoiled=int(row["spoiled"]),
     )

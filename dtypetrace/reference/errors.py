@@ -6,7 +6,7 @@ some hundred calls at a time; then all of them are summed at once. Only :meth:`E
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from ..capture import private
 from ..records import Precision
 from .engine import Followed
 from .samples import own_sample, owners, summed
+from .totals import Totals, kind_on, ratio
 
 Tensor = torch.Tensor
 _BATCH = 256
@@ -27,29 +28,13 @@ results that should be equal; nothing is larger."""
 HALF = 0.5
 """A number counts as lost if its relative error is at least this: not even its leading digit is right."""
 
-(
-    ELEMENTS,
-    NONZERO,
-    INTRODUCED,
-    OWN,
-    TOTAL,
-    TRUE,
-    LOST,
-    NONZERO_TRUE,
-    LOST_ALL,
-    FLUSHED,
-    INFINITE,
-    SPOILED,
-    DUE,
-    ARRIVED,
-    CHANGING,
-    CHANGED,
-    PAIRS,
-    MERGED,
-    BLURRED,
-    VANISHED,
-    BAD_CALLS,
-) = range(21)
+_COLUMNS = (
+    "elements", "nonzero", "introduced", "own", "total", "true", "lost", "nonzero_true", "lost_all", "flushed",
+    "infinite", "spoiled", "due", "arrived", "changing", "changed", "pairs", "merged", "blurred", "vanished",
+    "bad_calls",
+)  # fmt: skip
+"""Sums over the sampled elements of an op's results; the last two count calls."""
+_LOST_ALL, _NONZERO_TRUE, _VANISHED = map(_COLUMNS.index, ("lost_all", "nonzero_true", "vanished"))
 
 
 @dataclass(slots=True)
@@ -69,145 +54,101 @@ class Errors:
     """Accumulates the errors of the ops of one recording."""
 
     def __init__(self) -> None:
-        self._lanes: dict[torch.device, _Lane] = {}
-        self.calls: dict[int, int] = {}
+        self._waiting: dict[torch.device, list[_Row]] = {}
+        self._sums = Totals[int](*_COLUMNS)
+        self._choices = Totals[int]("error", "size", "others", "choices")
+        self._effects = Totals[int]("effect")
+        self._calls: dict[int, int] = {}
 
     def saw(self, number: int, followed: list[Followed]) -> None:
         """Adds one call of op ``number``."""
-        self.calls[number] = self.calls.get(number, 0) + 1
+        self._calls[number] = self._calls.get(number, 0) + 1
         for f in followed:
             if f.made.numel():
-                self._lane(f.made.device).add(number, f)
+                rows = self._waiting.setdefault(f.made.device, [])
+                local = own_sample(f.local)
+                reference = own_sample(f.reference) if f.local is not f.reference else local
+                rows.append(_Row(number, own_sample(f.made), local, reference, f.before, _normal(f.made.dtype)))
+                if len(rows) >= _BATCH:
+                    self._fold(f.made.device)
 
     def chose(self, number: int, sums: Tensor) -> None:
         """Adds what one call of op ``number`` chose: the sums of ``choices``."""
-        self._lane(sums.device).chose(number, sums)
+        self._choices.add(number, sums.to(kind_on(sums.device)))
 
     def weigh(self, number: int, gradient: Tensor, error: Tensor, share: float) -> None:
         """Multiplies an op's introduced error by the gradient of its result: a sample of both, and how many elements
         each sampled element represents."""
-        self._lane(error.device).weighed.append((number, (gradient.double() * error.double()), share))
+        products = gradient.double() * error.double()
+        # errors of both signs partly cancel; errors of one sign add up
+        effect = torch.maximum(products.sum().abs() * share, (products.square().sum() * share).sqrt())
+        self._effects.add(number, effect.view(1))
 
-    def _lane(self, device: torch.device) -> _Lane:
-        lane = self._lanes.get(device)
-        if lane is None:
-            lane = self._lanes[device] = _Lane(device)
-        return lane
+    def _fold(self, device: torch.device) -> None:
+        """Adds the waiting samples of a device to the sums."""
+        rows, self._waiting[device] = self._waiting[device], []
+        for row, sums in zip(rows, _reduced(rows, device) if rows else ()):
+            self._sums.add(row.number, sums)
 
     def read(self, above: Mapping[int, set[int]]) -> tuple[Precision, ...]:
         """The error of every op. Only this method waits for a device. above: the ops that made each op's operands."""
-        sums: dict[int, list[float]] = {}
-        effects: dict[int, float] = {}
-        chosen: dict[int, list[float]] = {}
         with private.DisableTorchFunction(), private.DisableTorchDispatch(), private.BelowAutograd():
-            for lane in self._lanes.values():
-                for number, row in lane.read():
-                    known = sums.get(number)
-                    sums[number] = row if known is None else [a + b for a, b in zip(known, row)]
-                for number, effect in lane.effects.items():
-                    effects[number] = effects.get(number, 0.0) + float(effect)
-                for number, choice in lane.choices.items():
-                    known = chosen.get(number, [0.0] * len(choice))
-                    chosen[number] = [a + b for a, b in zip(known, choice.tolist())]
+            for device in self._waiting:
+                self._fold(device)
+            sums, chosen, effects = self._sums.read(), self._choices.read(), self._effects.read()
         return tuple(
-            _precision(n, self.calls.get(n, 0), sums.get(n, _NO_ROW), effects.get(n, 0.0), above.get(n), chosen.get(n))
+            _precision(
+                n,
+                self._calls.get(n, 0),
+                sums.get(n, dict.fromkeys(_COLUMNS, 0.0)),
+                effects[n]["effect"] if n in effects else 0.0,
+                chosen.get(n, dict.fromkeys(self._choices.columns, 0.0)),
+                above.get(n),
+            )
             for n in sorted(sums.keys() | chosen.keys())
         )
-
-
-_NO_ROW = (0.0,) * (BAD_CALLS + 1)
 
 
 def _precision(
     number: int,
     calls: int,
-    row: Sequence[float],
+    row: Mapping[str, float],
     effect: float,
+    chosen: Mapping[str, float],
     above: Iterable[int] | None,
-    chosen: Sequence[float] | None,
 ) -> Precision:
-    error, size, others, choices = chosen or (0.0, 0.0, 0.0, 0.0)
-
-    def ratio(part: int, of: int) -> float:
-        return row[part] / row[of] if row[of] else 0.0
-
     return Precision(
         op=number,
         calls=calls,
-        elements=int(row[ELEMENTS]),
-        introduced=ratio(INTRODUCED, OWN) ** 0.5,
-        total=ratio(TOTAL, TRUE) ** 0.5 if row[TRUE] or not row[TOTAL] else OF_NOTHING,
-        size=ratio(TRUE, ELEMENTS) ** 0.5,
-        lost=ratio(LOST, NONZERO),
-        lost_in_all=ratio(LOST_ALL, NONZERO_TRUE),
-        flushed=ratio(FLUSHED, NONZERO),
-        infinite=int(row[INFINITE]),
-        spoiled=int(row[SPOILED]),
-        arrived=ratio(ARRIVED, DUE) if row[DUE] else -1.0,
-        changed=ratio(CHANGED, CHANGING) if row[CHANGING] else -1.0,
-        lost_calls=int(row[BAD_CALLS]),
+        elements=int(row["elements"]),
+        introduced=ratio(row, "introduced", "own") ** 0.5,
+        total=ratio(row, "total", "true", OF_NOTHING**2 if row["total"] else 0.0) ** 0.5,
+        size=ratio(row, "true", "elements") ** 0.5,
+        lost=ratio(row, "lost", "nonzero"),
+        lost_in_all=ratio(row, "lost_all", "nonzero_true"),
+        flushed=ratio(row, "flushed", "nonzero"),
+        infinite=int(row["infinite"]),
+        spoiled=int(row["spoiled"]),
+        arrived=ratio(row, "arrived", "due", -1.0),
+        changed=ratio(row, "changed", "changing", -1.0),
+        lost_calls=int(row["bad_calls"]),
         effect=effect,
-        merged=ratio(MERGED, PAIRS),
-        blurred=ratio(BLURRED, PAIRS),
-        vanished=row[VANISHED] / calls if calls else 0.0,
-        apart=(error / size) ** 0.5 if size else 0.0,
-        others=others / choices if choices else 0.0,
+        merged=ratio(row, "merged", "pairs"),
+        blurred=ratio(row, "blurred", "pairs"),
+        vanished=row["vanished"] / calls if calls else 0.0,
+        apart=ratio(chosen, "error", "size") ** 0.5,
+        others=ratio(chosen, "others", "choices"),
         above=None if above is None else tuple(sorted(above)),
     )
-
-
-class _Lane:
-    """The samples and sums on one device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.kind = torch.float32 if device.type == "mps" else torch.float64
-        self.rows: list[_Row] = []
-        self.weighed: list[tuple[int, Tensor, float]] = []
-        self.sums: dict[int, Tensor] = {}
-        self.effects: dict[int, Tensor] = {}
-        self.choices: dict[int, Tensor] = {}
-
-    def chose(self, number: int, sums: Tensor) -> None:
-        known = self.choices.get(number)
-        sums = sums.to(self.kind)
-        self.choices[number] = sums if known is None else known + sums
-
-    def add(self, number: int, f: Followed) -> None:
-        local = own_sample(f.local)
-        reference = own_sample(f.reference) if f.local is not f.reference else local
-        self.rows.append(_Row(number, own_sample(f.made), local, reference, f.before, _normal(f.made.dtype)))
-        if len(self.rows) >= _BATCH:
-            self.fold()
-
-    def fold(self) -> None:
-        """Adds the waiting samples to the sums."""
-        rows, self.rows = self.rows, []
-        if rows:
-            table = _reduced(rows, self.kind, self.device)
-            for i, row in enumerate(rows):
-                known = self.sums.get(row.number)
-                self.sums[row.number] = table[i] if known is None else known + table[i]
-        weighed, self.weighed = self.weighed, []
-        for number, products, share in weighed:
-            # errors of both signs partly cancel; errors of one sign add up
-            effect = torch.maximum(products.sum().abs() * share, (products.square().sum() * share).sqrt())
-            known = self.effects.get(number)
-            self.effects[number] = effect if known is None else known + effect
-
-    def read(self) -> list[tuple[int, list[float]]]:
-        self.fold()
-        if not self.sums:
-            return []
-        return list(zip(self.sums, torch.stack(list(self.sums.values())).tolist()))
 
 
 def _normal(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).smallest_normal if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tensor:
+def _reduced(rows: list[_Row], device: torch.device) -> Tensor:
     """Sums of each row, in the order of the columns above."""
+    kind = kind_on(device)
     sizes = [r.made.numel() for r in rows]
 
     def flat(parts: list[Tensor]) -> Tensor:
@@ -246,8 +187,9 @@ def _reduced(rows: list[_Row], kind: torch.dtype, device: torch.device) -> Tenso
         nonzero_true & (made == 0) & (true.abs() < normal),
     ]
     table = summed([c.to(kind) for c in columns], sizes, device)
-    bad = (table[:, LOST_ALL] >= HALF * table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)
-    table[:, VANISHED] = ((table[:, VANISHED] >= table[:, NONZERO_TRUE]) & (table[:, NONZERO_TRUE] > 0)).to(kind)
+    nonzero = table[:, _NONZERO_TRUE]
+    bad = (table[:, _LOST_ALL] >= HALF * nonzero) & (nonzero > 0)
+    table[:, _VANISHED] = ((table[:, _VANISHED] >= nonzero) & (nonzero > 0)).to(kind)
     return torch.cat([table, bad.to(kind)[:, None]], 1)
 
 

@@ -28,7 +28,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, SourcelessFileLoader
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from .errors import UsageError
@@ -307,31 +307,29 @@ def interrupts_held() -> Iterator[list[int]]:
 
 
 def _unlink_own_frames(error: BaseException) -> None:
-    """Take this file's frames out of the tracebacks of an exception and of the exceptions that led to it."""
+    unlink_frames(error, lambda file: file == __file__)
+
+
+def unlink_frames(error: BaseException, own: Callable[[str], bool]) -> None:
+    """Takes the frames of some files out of the tracebacks of an exception and of the exceptions that led to it."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        linked = waiting.pop()
-        if linked is None or id(linked) in seen:
+        chain = waiting.pop()
+        if chain is None or id(chain) in seen:
             continue
-        seen.add(id(linked))
-        waiting += (linked.__cause__, linked.__context__)
-        linked.__traceback__ = _without_own(linked.__traceback__)
-
-
-def _without_own(tb: TracebackType | None) -> TracebackType | None:
-    first = last = None
-    while tb is not None:
-        if tb.tb_frame.f_code.co_filename != __file__:
-            if last is None:
-                first = tb
-            elif last.tb_next is not tb:
-                last.tb_next = tb
-            last = tb
-        tb = tb.tb_next
-    if last is not None and last.tb_next is not None:
-        last.tb_next = None
-    return first
+        seen.add(id(chain))
+        waiting += (chain.__cause__, chain.__context__)
+        kept = []
+        tb = chain.__traceback__
+        while tb is not None:
+            if not own(tb.tb_frame.f_code.co_filename):
+                kept.append(tb)
+            tb = tb.tb_next
+        for tb, following in zip(kept, [*kept[1:], None]):
+            if tb.tb_next is not following:
+                tb.tb_next = following
+        chain.__traceback__ = kept[0] if kept else None
 
 
 # ---------------------------------------------------------------- when it imports

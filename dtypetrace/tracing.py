@@ -25,6 +25,7 @@ from .capture.snapshot import ending, snapshot
 from .capture.stacks import UserCode
 from .capture.windows import Windows
 from .hooks import Watch
+from .program import unlink_frames
 from .records import Recording, Results
 
 # here and not where they are used: a profiler around the trace keeps the names of code that an import frees
@@ -172,7 +173,8 @@ class Trace(View):
                 self._close(error)
                 raise
         if error is not None:
-            _unlink_own_frames(error)
+            own = str(Path(__file__).parent) + os.sep
+            unlink_frames(error, lambda file: file.startswith(own))
             try:
                 self._add_notes(error)
             except Exception:  # the program's exception goes on even if we fail
@@ -429,26 +431,3 @@ def _caller() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
     return frame
-
-
-def _unlink_own_frames(error: BaseException) -> None:
-    """Takes dtypetrace's frames out of the tracebacks of an exception and of the exceptions that led to it."""
-    own = str(Path(__file__).parent) + os.sep
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        chain = waiting.pop()
-        if chain is None or id(chain) in seen:
-            continue
-        seen.add(id(chain))
-        waiting += (chain.__cause__, chain.__context__)
-        kept = []
-        tb = chain.__traceback__
-        while tb is not None:
-            if not tb.tb_frame.f_code.co_filename.startswith(own):
-                kept.append(tb)
-            tb = tb.tb_next
-        for tb, following in zip(kept, [*kept[1:], None]):
-            if tb.tb_next is not following:
-                tb.tb_next = following
-        chain.__traceback__ = kept[0] if kept else None

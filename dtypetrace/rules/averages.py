@@ -101,10 +101,8 @@ def _finding(run: Run, op: Op, v: Value, target: Input) -> Finding:
     ends = FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said)
     return silent_finding(
         "DT307",
-        "lost-update",
         At.of(op, site),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=(*birth(run.recording, target.event, origin, f"{dtype} is decided here"), ends),
         fix=_fix_of_merge(run, op)
         if _merges(run, op)

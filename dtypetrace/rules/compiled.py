@@ -203,10 +203,9 @@ class _Judged:
         flow.append(FlowStep(site, self._name(at), node.module, "float32", node.dtype, "value", said=met))
         return silent_finding(
             "DT206",
-            kind,
             Call(site, self._phase(at), self._name(at), node.op, node.module),
-            severity="warning",
-            operands=(culprit,),
+            kind=kind,
+            culprit=culprit,
             flow=tuple(flow),
             fix=self._fix(made.dtype, born, kind),
             title=title,
@@ -251,10 +250,10 @@ def _kept_wide(run: Run, kept: Iterable[_Kept]) -> Iterator[Finding]:
     operand = Operand(0, f"result of {name}", first.node.dtype, (), "", None, Origin("factory", None, name, most[0]))
     yield silent_finding(
         "DT206",
-        "kept-wide",
         Call(most[0], "forward", name, first.node.op, first.node.module),
+        kind="kept-wide",
         severity="note",
-        operands=(operand,),
+        culprit=operand,
         flow=(FlowStep(most[0], name, first.node.module, first.node.dtype, "float32", "value", said=said),),
         fix=None,
         count=len(kept),

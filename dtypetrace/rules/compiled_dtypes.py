@@ -34,8 +34,8 @@ def _accepted(run: Run, region: Region) -> Iterator[Finding]:
         said = f"{both} meet: eager refuses this, the compiler {computed}"
         yield silent_finding(
             "DT207",
-            "accepted-mismatch",
             Call(place, "forward", step.op, step.refused, step.module),
+            kind="accepted-mismatch",
             severity="note",
             operands=tuple(_operand(n, "operand", dtype, step.op, place) for n, dtype in enumerate(mixed)),
             flow=(FlowStep(place, step.op, step.module, mixed[0], step.dtype, "value", said=said),),
@@ -51,10 +51,9 @@ def _other(run: Run, region: Region) -> Iterator[Finding]:
         said = f"the program says {step.dtype}; compiled code computes and returns {computed}"
         yield silent_finding(
             "DT207",
-            "other-dtype",
             Call(place, "forward", step.op, None, step.module),
-            severity="warning",
-            operands=(_operand(0, f"result of {step.op}", computed, step.op, place),),
+            kind="other-dtype",
+            culprit=_operand(0, f"result of {step.op}", computed, step.op, place),
             flow=(FlowStep(place, step.op, step.module, step.dtype, computed, "value", said=said),),
             fix=advise(place, f"cast the operands of {name} to {step.dtype} before it", kind="cast"),
             title=f"compiled {name} gives {computed} where eager gives {step.dtype}",
@@ -72,10 +71,9 @@ def _fake_kernels(run: Run, region: Region) -> Iterator[Finding]:
         change = f"let the fake kernel of {name} (register_fake) return {step.real}, as its real one does"
         yield silent_finding(
             "DT207",
-            "fake-kernel",
             Call(place, "forward", step.op, None, step.module),
-            severity="warning",
-            operands=(_operand(0, f"result of {step.op}", step.real, step.op, place),),
+            kind="fake-kernel",
+            culprit=_operand(0, f"result of {step.op}", step.real, step.op, place),
             flow=(FlowStep(place, step.op, step.module, step.real, step.dtype, "value", said=said),),
             fix=advise(place, change, kind="cast"),
             title=f"compiled code takes the {step.real} result of {name} for {step.dtype}",
@@ -121,10 +119,8 @@ def _narrowed(run: Run, region: Region, wide: Node, narrow: Node) -> Finding:
     cast = f"its backward was compiled under the autocast around the region, and computes in {narrow.dtype}"
     return silent_finding(
         "DT406",
-        "autocast-backward",
         Call(place, "backward", name, narrow.op, wide.module),
-        severity="warning",
-        operands=(_operand(0, f"result of {name}", wide.dtype, name, place),),
+        culprit=_operand(0, f"result of {name}", wide.dtype, name, place),
         flow=(
             FlowStep(place, name, wide.module, wide.dtype, wide.dtype, "value", said=kept),
             FlowStep(place, name, wide.module, wide.dtype, narrow.dtype, "autocast", said=cast),

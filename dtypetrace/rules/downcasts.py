@@ -75,7 +75,6 @@ def _written(run: Run, number: int, op: Op) -> Finding | None:
     fine = f"{quoted(written.shown)} has the dtype that {_whose(run, op)}, so the values would be cast here anyway"
     return silent_finding(
         "DT203",
-        "downcast",
         At.of(op, place),
         severity="warning" if why else "note",
         operands=(written, source),
@@ -140,10 +139,9 @@ def _by_the_engine(run: Run) -> list[Finding]:
     return [
         silent_finding(
             "DT203",
-            "downcast",
             At(place, "backward", forward.op, op.aten, op.module),
             severity="note",
-            operands=(gradient,),
+            culprit=gradient,
             flow=(*graph.flow(run.recording, op.inputs[0].event, made), ends),
             fix=advise(at, f"give the gradient in {made}", kind="cast"),
             count=count,

@@ -124,10 +124,8 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     why = f"limit the numbers to the range of {made} first" if is_cast(op) else "cast to int32 or float32 first"
     return silent_finding(
         "DT301",
-        "overflow",
         At.of(op, place),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=(FlowStep(place, op.op, op.module, source, made, "value", said=said),),
         fix=advise(place, why),
         count=op.count,
@@ -145,10 +143,8 @@ def _cut_off(run: Run, v: Value, op: Op) -> Finding:
     ends = FlowStep(place, op.op, op.module, value.dtype, target.dtype, "copy", said=said)
     return silent_finding(
         "DT203",
-        "downcast",
         At.of(op, place),
-        severity="warning",
-        operands=(written,),
+        culprit=written,
         flow=(*graph.flow(run.recording, target.event, None), ends),
         fix=advise(written.origin.place, f"give {quoted(written.shown)} dtype=torch.{value.dtype} where it is made"),
         count=op.count,
@@ -189,10 +185,8 @@ def _indistinct(run: Run, op: Op, culprit: Operand, what: str, flow: tuple[FlowS
     ends = FlowStep(place, op.op, op.module, source, op.outputs[0], "cast", said=what)
     return silent_finding(
         "DT204",
-        "downcast",
         At.of(op, place),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=(*flow, ends),
         fix=advise(culprit.origin.place, told.change, others=(told.alternative,)),
         count=op.count,

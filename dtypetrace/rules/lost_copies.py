@@ -50,10 +50,8 @@ def _of_region(run: Run, region: Place, members: list[Value]) -> Finding:
     change = "enter autocast anew for each forward pass, so that it ends before the step"
     return silent_finding(
         "DT304",
-        "lost-update",
         At.step(step, op.module),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=(opened, FlowStep(used, op.op, op.module, weight.dtype, made, "cast", said=said), changed),
         fix=advise(region, change, kind="plan", others=("give this region cache_enabled=False",)),
         count=largest.stale,

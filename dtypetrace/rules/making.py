@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..records import Finding, Fix, FlowStep, Frame, Op, Operand, Place, Reach
-from ..tables.codes import TITLES
+from ..tables.codes import KINDS, TITLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,25 @@ class At:
 
 def silent_finding(
     code: str,
-    kind: str,
     at: At,
     *,
-    severity: str,
-    operands: tuple[Operand, ...],
     flow: tuple[FlowStep, ...],
     fix: Fix | None,
+    operands: tuple[Operand, ...] = (),
     culprit: Operand | None = None,
+    kind: str = "",
+    severity: str = "warning",
     count: int = 1,
     title: str = "",
     notes: Iterable[str] = (),
     reach: Reach | None = None,
 ) -> Finding:
-    """A finding about something that was not refused. The culprit is the first operand where none is named."""
+    """A finding about something that was not refused. The culprit is the first operand where none is named, the only
+    one where there are no others. ``kind``: for a code that has several."""
+    operands = operands or ((culprit,) if culprit is not None else ())
     return Finding(
         code=code,
-        kind=kind,
+        kind=kind or KINDS[code],
         severity=severity,
         title=title or TITLES[code],
         phase=at.phase,

@@ -27,13 +27,6 @@ from .lost_steps import lost_gradients
 from .making import At, silent_finding, tensor_of
 from .run_facts import Run
 
-_KINDS = {
-    "DT301": "overflow",
-    "DT302": "underflow",
-    "DT305": "zero-gradient",
-    "DT307": "lost-update",
-    "DT308": "precision-loss",
-}
 _CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
 NOTABLE = 32 * ROUNDING
 """An eighth: the error that one op alone adds, at once. The roundings of a deep network add up to less."""
@@ -236,11 +229,9 @@ def _at_op(
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return silent_finding(
         code,
-        _KINDS[code],
         At.of(op, site),
-        severity="warning",
         count=op.count,
-        operands=(culprit,),
+        culprit=culprit,
         flow=flow_to(
             run,
             run.ops[blamed],

@@ -87,10 +87,8 @@ def _finding(run: Run, number: int, casts: list[int]) -> Finding:
     apart = 2.0 ** floor(log2(size)) * DTYPES[made].eps if size else 0.0
     return silent_finding(
         "DT308",
-        "precision-loss",
         At.of(op, site),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=(cast, FlowStep(site, op.op, op.module, made, made, "value", said=f"the loss is summed up in {made}")),
         fix=_fix(run, casts),
         count=op.count,

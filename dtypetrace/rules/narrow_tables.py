@@ -210,10 +210,8 @@ def table_finding(run: Run, narrow: Narrow, table: Op) -> Finding:
     ends = FlowStep(place, table.op, table.module, dtype, table.outputs[0], "value", said=makes)
     return silent_finding(
         "DT204",
-        "downcast",
         At.of(table, place),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=(*graph.flow(run.recording, event, dtype), ends),
         fix=_all_wide(run, narrow.table) or _fix(run, narrow, culprit, event, place),
         count=table.count,

@@ -154,7 +154,6 @@ def _finding(recording: Recording, cut: Cut, members: list[Update]) -> Finding:
     to_train = f"to train {them}, {_TO_TRAIN[cut.how].format(**words)}"
     return silent_finding(
         "DT305",
-        "zero-gradient",
         at,
         severity="note",
         operands=parameters,
@@ -174,9 +173,7 @@ def _cast_away(op: Op, at: At, parameters: tuple[Operand, ...], absent: str, cou
     how = "for the value `v` that is cast here, compute `v + (v.round() - v).detach()`"
     return silent_finding(
         "DT305",
-        "zero-gradient",
         at,
-        severity="warning",
         operands=(culprit, *parameters),
         flow=(FlowStep(at.site, op.op, op.module, source, to, "cast", said=said),),
         fix=advise(at.site, through, how, kind="gradient"),

@@ -21,13 +21,13 @@ from ..records import FORWARD, Finding, Fix, FlowStep, Input, Op, Operand, Place
 from ..source import editing
 from ..tables.dtypes import REAL, narrower, wider
 from ..tables.english import quoted
-from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, result_bytes, writes
+from ..tables.operators import COMPILED, destination, flops, is_cast, is_move, writes
 from . import ways
 from .advice import advise
 from .at_use import birth_words
 from .case import cast_words, short
 from .making import At, silent_finding
-from .run_facts import Run, quantity
+from .run_facts import Run, quantity, reach_of
 
 _FAR = 3
 """A wide stream does not end at once if it goes through this many ops of arithmetic, and into another module."""
@@ -205,8 +205,7 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     operands = tuple(run.operand(op, n, cause.expected) for n, i in enumerate(op.inputs) if i.dtype in REAL)
     culprit = next(o for o in operands if o.index == cause.operand)
     ran = [run.ops[n] for n in cause.ran]
-    work = sum(flops(o) * o.count for o in ran)
-    reach = Reach(sum(o.count for o in ran), work, sum(result_bytes(o) * o.count for o in ran))
+    reach = reach_of(ran)
     serious = _serious(run, cause, culprit, reach)
     if not serious and _harmless(run, cause):
         return None
@@ -214,7 +213,6 @@ def _finding(run: Run, cause: _Cause) -> Finding | None:
     low = next((i.dtype for i in op.inputs if i.dtype in REAL and i.dtype != made), cause.expected)
     return silent_finding(
         "DT201",
-        "promotion",
         At.of(op, place),
         severity="warning" if serious else "note",
         operands=operands,

@@ -84,10 +84,8 @@ def _lost_products(run: Run, v: Value) -> Finding:
     ends = FlowStep(site, op.op, op.module, "float16", "float16", "value", said=f"{said}, whose smallest is 6e-08")
     return silent_finding(
         "DT302",
-        "underflow",
         At.of(op, site),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=flow_to(run, op, event, ends),
         fix=wide_here(run, v.op, site) if here else keep_wide(run, v.op, culprit, site, cast=False),
         count=v.measured,
@@ -117,10 +115,8 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
         ends = FlowStep(site, op.op, op.module, "float32", "float16", "copy", said=said)
         finding = silent_finding(
             "DT302",
-            "underflow",
             At.of(op, site),
-            severity="warning",
-            operands=(culprit,),
+            culprit=culprit,
             flow=flow_to(run, op, event, ends),
             fix=advise(culprit.origin.place, "keep the optimizer's state in float32, or in bfloat16"),
             count=op.count,
@@ -222,10 +218,9 @@ def _overflow(measured: Measured, first: Value, notes: tuple[str, ...], harmful:
     ends = FlowStep(site, op.op, op.module, source, made, "cast" if cast else "value", said=said)
     return silent_finding(
         "DT301",
-        "overflow",
         At.of(op, site),
         severity="warning" if harmful else "note",
-        operands=(culprit,),
+        culprit=culprit,
         flow=flow_to(run, op, event, ends),
         fix=wide_here(run, first.op, site) if here else keep_wide(run, first.op, culprit, site, cast),
         count=first.made,
@@ -274,10 +269,9 @@ def _pole(run: Run, zero: Value, op: Op, harmful: bool) -> Finding:
     larger = (f"use an epsilon that {dtype} can hold, such as 1e-6",) if zero.vanished else ()
     return silent_finding(
         "DT302",
-        "underflow",
         At.of(op, site),
         severity="warning" if harmful else "note",
-        operands=(culprit,),
+        culprit=culprit,
         flow=flow_to(run, flushing, event, *steps),
         fix=compute_wide(run, zero.op, larger),
         title=f"{quoted(op.op)} meets {values} that became zero in {dtype}" if flushing is not op else "",
@@ -309,10 +303,8 @@ def _flushed(run: Run, flushed: list[Value]) -> Finding:
         flow = FlowStep(region, "autocast", "", "float32", "float16", "autocast"), ends
     return silent_finding(
         "DT305" if starved else "DT302",
-        "zero-gradient" if starved else "underflow",
         At.of(op, site),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=flow,
         fix=scale_loss(run, site, culprit) if backward else cast_wide(run, worst.op),
         count=worst.measured,

@@ -15,7 +15,7 @@ from . import checks, titles
 from .advice import advise
 from .case import one, short
 from .making import At, silent_finding
-from .run_facts import Run, quantity
+from .run_facts import Run, quantity, reach_of
 
 _OFTEN = 3
 """A habit: at least this many casts of one weight for each time that it can have changed."""
@@ -47,7 +47,7 @@ class _Casts:
 
     @property
     def reach(self) -> Reach:
-        return Reach(sum(o.count for o in self.ops), 0, sum(result_bytes(o) * o.count for o in self.ops))
+        return reach_of(self.ops)
 
     @property
     def alone(self) -> tuple[Op, ...]:
@@ -90,10 +90,9 @@ class _Casts:
         weights = f"{titles.shared([weight.shown], len(self.ops))} {'are' if len(self.ops) > 1 else 'is'}"
         return silent_finding(
             "DT205",
-            "round-trip",
             At.of(op, place),
             severity=severity,
-            operands=(weight,),
+            culprit=weight,
             flow=(*graph.flow(run.recording, op.inputs[0].event, to), ends),
             fix=(_cast_once(self, once) if once is not None else None)
             or advise(where, *change, kind=kind, named=named),

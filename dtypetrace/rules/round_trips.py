@@ -156,7 +156,6 @@ def _detour(run: Run, values: list[_Trips]) -> Finding:
     ends = FlowStep(place, end.op, end.module, wide, low, "cast")
     return silent_finding(
         "DT202",
-        "round-trip",
         At.of(end, place),
         severity="warning" if serious else "note",
         operands=(away, culprit),

@@ -14,11 +14,19 @@ from math import prod
 
 from .. import graph
 from ..foresight import DtypeChange, Replay
-from ..records import FORWARD, Input, Op, Operand, Origin, Place, Recording, Value
+from ..records import FORWARD, Input, Op, Operand, Origin, Place, Reach, Recording, Value
 from ..source import operands
 from ..tables.dtypes import REAL
 from ..tables.english import quoted
-from ..tables.operators import NAMED_CASTS, destination, is_cast, is_move, name_of, result_bytes, tagged, writes
+from ..tables.operators import NAMED_CASTS, destination, flops, is_cast, is_move, name_of, result_bytes, tagged, writes
+
+
+def reach_of(ops: Iterable[Op]) -> Reach:
+    """What ops made up, with all their calls."""
+    ran = list(ops)
+    work = sum(flops(op) * op.count for op in ran)
+    return Reach(sum(op.count for op in ran), work, sum(result_bytes(op) * op.count for op in ran))
+
 
 MOST_OPS = 50_000
 """Recordings with more distinct ops are not replayed with a change: that would take too long."""

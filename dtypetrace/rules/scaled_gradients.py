@@ -56,10 +56,8 @@ def _finding(run: Run, op: Op, dtype: str, checked: Place) -> Finding:
     said = "the gradients still carry the loss scale here"
     return silent_finding(
         "DT504",
-        "plan",
         At.of(op, site),
-        severity="warning",
-        operands=(Operand(0, "the gradients", dtype, (), op.device, "gradient", Origin("factory", None, op.op, site)),),
+        culprit=Operand(0, "the gradients", dtype, (), op.device, "gradient", Origin("factory", None, op.op, site)),
         flow=(FlowStep(site, op.op, op.module, dtype, dtype, "value", said=said),),
         fix=advise(site, change, how, edits=edit, kind="plan"),
         count=op.count,

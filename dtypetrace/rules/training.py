@@ -23,7 +23,6 @@ MOST_SHOWN = 8
 """Operands that a finding about many parameters lists."""
 _MUCH_SUBNORMAL = 0.1
 """The share of a gradient below float16's normal range that is worth a note."""
-_KINDS = {"DT301": "overflow", "DT303": "underflow", "DT304": "lost-update", "DT305": "zero-gradient"}
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,6 @@ def _finding(recording: Recording, group: _Group) -> Finding:
     change, lines = wide_weights.advice(recording, origin, worst.dtype, site)
     return silent_finding(
         code,
-        _KINDS[code],
         At.step(site, worst.name.rpartition(".")[0]),
         severity="error" if group.dead and code == "DT304" or code == "DT303" and worst.broken else "warning",
         operands=operands,
@@ -252,9 +250,7 @@ def gradient_dtypes(recording: Recording) -> Iterator[Finding]:
         instead = f"keep the weights in float32, and let autocast compute in {u.dtype}"
         yield silent_finding(
             "DT306",
-            "gradient-dtype",
             At.step(site, u.name.rpartition(".")[0]),
-            severity="warning",
             operands=(gradient, parameter),
             flow=(*graph.flow(recording, u.gradient_event, u.dtype), ends),
             fix=advise(gradient.origin.place, change, why, edits=edit, others=(instead,) if u.dtype in HALF else ()),

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import graph
-from ..records import FORWARD, Finding, FlowStep, Input, Op, Operand, Origin, Place, Reach
+from ..records import FORWARD, Finding, FlowStep, Input, Op, Operand, Origin, Place
 from ..tables.dtypes import HALF, REAL, wider
-from ..tables.operators import flops, result_bytes
+from ..tables.operators import flops
 from .advice import advise
 from .making import At, silent_finding
-from .run_facts import Run, quantity
+from .run_facts import Run, quantity, reach_of
 
 
 def find(run: Run) -> Iterator[Finding]:
@@ -135,19 +135,12 @@ def _of_modules(run: Run, op: Op, weight: Input, made: Place, ran: list[Op], nar
 def _finding(
     op: Op, place: Place, culprit: Operand, flow: tuple[FlowStep, ...], ran: list[Op], title: str, why: str, note: str
 ) -> Finding:
-    distinct = list({id(o): o for o in ran}.values())
-    reach = Reach(
-        sum(o.count for o in distinct),
-        sum(flops(o) * o.count for o in distinct),
-        sum(result_bytes(o) * o.count for o in distinct),
-    )
+    reach = reach_of({id(o): o for o in ran}.values())
     work = f", {quantity(reach.flops, 'FLOP')} of matmul" if reach.flops else ""
     return silent_finding(
         "DT201",
-        "promotion",
         At.of(op, place),
-        severity="warning",
-        operands=(culprit,),
+        culprit=culprit,
         flow=flow,
         fix=advise(culprit.origin.place, why),
         count=op.count,

@@ -55,3 +55,22 @@ TITLES: dict[str, str] = {
     "DT503": "trial steps with a copy of the optimizer break the weights or do not change them",
     "DT504": "gradients are limited while they still carry the loss scale",
 }
+
+KINDS: dict[str, str] = {
+    "DT201": "promotion",
+    "DT202": "round-trip",
+    "DT203": "downcast",
+    "DT204": "downcast",
+    "DT205": "round-trip",
+    "DT301": "overflow",
+    "DT302": "underflow",
+    "DT303": "underflow",
+    "DT304": "lost-update",
+    "DT305": "zero-gradient",
+    "DT306": "gradient-dtype",
+    "DT307": "lost-update",
+    "DT308": "precision-loss",
+    "DT406": "autocast-backward",
+    "DT504": "plan",
+}
+"""The kind of a code's findings; DT206 and DT207 have several."""

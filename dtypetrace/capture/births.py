@@ -233,14 +233,14 @@ class Births:
         if len(reads) > _KEPT_READS:
             del reads[0]
 
-    def _decided(self, event: int) -> int:
-        """The event of a chain that decided its dtype: its origin, or a cast on the way that named the dtype."""
+    def _names_dtype(self, event: int) -> bool:
+        """Whether a cast on the way to an event named the dtype that was there already."""
         while event >= 0:
             known = self.origins.events[event]
-            if not known.parents or known.how == "attribute" and known.explicit:
-                break
-            event = known.parents[0]
-        return event
+            if known.how == "attribute" and known.explicit:
+                return True
+            event = known.parents[0] if known.parents else -1
+        return False
 
     def _before_settled(self, event: int) -> int:
         """The event of a tensor whose dtype is read, without casts that changed nothing: what such a cast returned is
@@ -367,7 +367,7 @@ class Births:
         """The reads that may have given a call its dtype argument."""
         if isinstance(other, Tensor):  # x.to(other), type_as: certainly the other tensor's dtype
             known = self.origins.mark_of(other, place)
-            return (RawRead(other.dtype, place, known.event, -1, known.op),)
+            return (RawRead(other.dtype, place, self._before_settled(known.event), -1, known.op),)
         return self.reads_for(thread, out.dtype, frame) if other is not None and thread.reads else ()
 
     def _note_unchanged(
@@ -401,8 +401,11 @@ class Births:
                 self._settled(thread, mark, out, frame, name)
             return
         if same:  # nothing changed
-            own = self._decided(mark.event)
-            reads = tuple(r for r in reads if self._decided(r.event) != own)
+            own = origins.root(mark.event)
+            if (back := next((r.event for r in reads if origins.root(r.event) == own), -1)) >= 0:
+                # it was computed from that tensor: a cast in between that named the dtype is undone
+                mark.event = back if self._names_dtype(mark.event) else mark.event
+                return
             if reads and not (event.how == "attribute" and event.place == place and event.reads == reads):
                 new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), reads)
                 mark.event = origins.event(new)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .. import graph
@@ -57,91 +57,111 @@ class Breach:
 # ---------------------------------------------------------------- the facts of a run
 
 
+def facts(recording: Recording) -> dict[str, Facts]:
+    """The facts of the run and of every module that holds parameters or runs ops itself, by name."""
+    root = patterns.root(recording)
+    found: dict[str, Facts] = {}
+    for module, key, parts in _parts(recording, root):
+        said = sorted(part for part in parts if part)
+        if parts:
+            own = found.setdefault(module, Facts())
+            own.values |= {key: ", ".join(said)} if said else {}
+            own.causes[key] = {part: origin for part, origin in parts.items() if origin is not None}
+    return {module: own for module, own in found.items() if own.values}
+
+
 _Parts = dict[str, Origin | None]
 """The parts of a fact with the event behind each; an empty part is no fact, but the event of one that is not there."""
 
 
-def facts(recording: Recording) -> dict[str, Facts]:
-    """The facts of the run and of every module that holds parameters or runs ops itself, by name."""
-    found: dict[str, Facts] = {}
-    for module, parts in _parts(recording).items():
-        own = Facts()
-        for key in (key for key in ("loss scaler", "optimizer", *KEYS) if parts[key]):
-            own.causes[key] = {part: origin for part, origin in parts[key].items() if origin is not None}
-            if said := sorted(part for part in parts[key] if part):
-                own.values[key] = ", ".join(said)
-        if own.values:
-            found[module] = own
-    return found
-
-
-def _parts(recording: Recording) -> dict[str, dict[str, _Parts]]:
-    """The parts of each fact of each module, with the event behind each."""
-    root = patterns.root(recording)
-    found: dict[str, dict[str, _Parts]] = defaultdict(lambda: defaultdict(dict))
-    check = graph.scaler_check(recording)
-    scaler = "on" if graph.has_scaler(recording) else "off"
-    found[RUN]["loss scaler"] = {scaler: _ran(recording, check) if check is not None else None}
-    found[RUN]["optimizer"] = {u.optimizer: None for u in recording.updates if u.optimizer}
+def _parts(recording: Recording, root: str) -> Iterator[tuple[str, str, _Parts]]:
+    """The parts of each fact, with the event behind each."""
+    yield RUN, "loss scaler", _scaler(recording)
+    yield RUN, "optimizer", {u.optimizer: None for u in recording.updates if u.optimizer}
+    held: dict[str, _Parts] = defaultdict(dict)
     for p in recording.parameters:
         module, _, leaf = p.name.rpartition(".")
-        found[_below(module, root)]["parameters"][f"{leaf} {p.dtype}"] = graph.origin(recording, p.event)
-    forward = [op for op in recording.ops if op.module and op.phase == "forward"]
-    for op in sorted(forward, key=lambda op: not op.autocast):
-        own = found[_below(op.module, root)]
-        if op.autocast or _computes(op):
-            own["autocast"].setdefault(op.autocast, _ran(recording, op))
-    for op in forward:
-        for dtype in op.outputs if _computes(op) else ():
-            if dtype in FLOATING:
-                found[_below(op.module, root)]["computes"].setdefault(dtype, _ran(recording, op))
+        held[_below(module, root)][f"{leaf} {p.dtype}"] = graph.origin(recording, p.event)
+    gradients: dict[str, _Parts] = defaultdict(dict)
+    state: dict[str, _Parts] = defaultdict(dict)
     for u in recording.updates:
         module, _, leaf = u.name.rpartition(".")
-        own = found.get(_below(module, root), {})
-        if own and u.gradient_dtype:
-            own["gradients"][f"{leaf} {u.gradient_dtype}"] = graph.origin(recording, u.gradient_event)
-        for s in u.state if own else ():
-            own["state"][f"{s.name} {s.dtype}"] = None
-    _add_crossings(recording, root, found)
+        if u.gradient_dtype:
+            gradients[_below(module, root)][f"{leaf} {u.gradient_dtype}"] = graph.origin(recording, u.gradient_event)
+        for s in u.state:
+            state[_below(module, root)][f"{s.name} {s.dtype}"] = None
+    ops = _own_ops(recording, root)
+    for module in dict.fromkeys([*held, *ops]):
+        own = ops.get(module, [])
+        inside = _inside(recording, root, module)
+        yield module, "parameters", held.get(module, {})
+        yield module, "inputs", _inputs(recording, inside)
+        yield module, "computes", _computed(recording, own)
+        yield module, "outputs", _outputs(recording, inside)
+        yield module, "gradients", gradients.get(module, {})
+        yield module, "state", state.get(module, {})
+        yield module, "autocast", _autocast(recording, own)
+
+
+def _scaler(recording: Recording) -> _Parts:
+    check = graph.scaler_check(recording)
+    return {"on" if graph.has_scaler(recording) else "off": _ran(recording, check) if check is not None else None}
+
+
+def _autocast(recording: Recording, ops: Iterable[Op]) -> _Parts:
+    """The autocasts that ops ran under; last, as an empty text, the first op that computed under none."""
+    found: _Parts = {}
+    for op in sorted(ops, key=lambda op: not op.autocast):
+        if op.autocast not in found and (op.autocast or _computes(op)):
+            found[op.autocast] = _ran(recording, op)
     return found
-
-
-def _add_crossings(recording: Recording, root: str, found: Mapping[str, dict[str, _Parts]]) -> None:
-    """Adds the floating dtypes that come into each module (operands that no parameter holds and that were made
-    elsewhere) and those of what is made inside and read by a forward op outside."""
-    events = recording.events
-    for op in recording.ops:
-        own = _around(op, root)
-        for i in op.inputs if op.phase in ("forward", "other") else ():
-            if i.dtype not in FLOATING:
-                continue
-            made = recording.ops[i.producer] if i.producer >= 0 else None
-            there = _around(made, root) if made is not None else set[str]()
-            if made is None and 0 <= i.event < len(events) and events[i.event].module:
-                there = _names(events[i.event].module, root)  # a factory inside is no input
-            for module in own - there if i.holder is None else ():
-                if module in found:
-                    found[module]["inputs"].setdefault(i.dtype, graph.origin(recording, i.event))
-            if made is None:
-                continue
-            for module in there - own:
-                if module in found:
-                    found[module]["outputs"].setdefault(i.dtype, _ran(recording, made))
-
-
-def _around(op: Op, root: str) -> set[str]:
-    """The modules that a forward op runs in."""
-    return _names(op.module, root) if op.module and op.phase == "forward" else set()
-
-
-def _names(module: str, root: str) -> set[str]:
-    """A module's name and those of the modules around it."""
-    parts = patterns.below(module, root).split(".")
-    return {ROOT, *(".".join(parts[: n + 1]) for n in range(len(parts)) if parts[n])}
 
 
 def _below(module: str, root: str) -> str:
     return patterns.below(module, root) or ROOT
+
+
+def _own_ops(recording: Recording, root: str) -> dict[str, list[Op]]:
+    found: dict[str, list[Op]] = defaultdict(list)
+    for op in recording.ops:
+        if op.module and op.phase == "forward":
+            found[_below(op.module, root)].append(op)
+    return found
+
+
+def _inside(recording: Recording, root: str, module: str) -> set[int]:
+    """The forward ops that run in a module or below it."""
+    if module == ROOT:
+        return {n for n, op in enumerate(recording.ops) if op.module and op.phase == "forward"}
+    full = root + module
+    return {
+        n
+        for n, op in enumerate(recording.ops)
+        if op.phase == "forward" and (op.module == full or op.module.startswith(f"{full}."))
+    }
+
+
+def _inputs(recording: Recording, inside: set[int]) -> _Parts:
+    """The floating dtypes that come in: operands that no parameter holds and that were made elsewhere."""
+    found: _Parts = {}
+    here = {recording.ops[n].module for n in inside}
+    for number in sorted(inside):
+        for i in recording.ops[number].inputs:
+            if i.holder is None and i.producer not in inside and i.dtype in FLOATING and i.dtype not in found:
+                made = recording.events[i.event].module if 0 <= i.event < len(recording.events) else ""
+                if i.producer >= 0 or not made or made not in here:  # a factory inside is no input
+                    found[i.dtype] = graph.origin(recording, i.event)
+    return found
+
+
+def _computed(recording: Recording, ops: Iterable[Op]) -> _Parts:
+    """The floating dtypes of the results of what the module runs itself, casts and moves aside."""
+    found: _Parts = {}
+    for op in ops:
+        for dtype in op.outputs if _computes(op) else ():
+            if dtype in FLOATING and dtype not in found:
+                found[dtype] = _ran(recording, op)
+    return found
 
 
 def _computes(op: Op) -> bool:
@@ -150,6 +170,18 @@ def _computes(op: Op) -> bool:
 
 def _ran(recording: Recording, op: Op) -> Origin:
     return Origin("op", None, op.op, graph.place_of(recording, op.place))
+
+
+def _outputs(recording: Recording, inside: set[int]) -> _Parts:
+    """The floating dtypes of what is made inside and read by a forward op outside."""
+    found: _Parts = {}
+    for number, op in enumerate(recording.ops):
+        if number in inside or op.phase not in ("forward", "other"):
+            continue
+        for i in op.inputs:
+            if i.producer in inside and i.dtype in FLOATING and i.dtype not in found:
+                found[i.dtype] = _ran(recording, recording.ops[i.producer])
+    return found
 
 
 # ---------------------------------------------------------------- the text

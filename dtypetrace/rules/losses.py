@@ -333,30 +333,31 @@ class Losses:
 
     def choices(self, least: float) -> list[int]:
         """Forward ops that choose by rounded numbers and choose others than in higher precision: by differences whose
-        error is ``least``; or as integers that serve as indices."""
+        error is ``least``, or by what was cast just before; or as integers that serve as indices."""
         found = []
         for number, p in self.of.items():
             op = self.run.ops[number]
             if p.others < _OTHERS_BY_CAST or op.phase not in FORWARD:
                 continue
-            if p.others < _OTHERS:
-                if not is_cast(op) and self._narrowed_before(number) and self._chosen(number):
-                    found.append(number)
-                continue
-            if self._serves_as_index(number) if is_cast(op) else p.apart >= least and self._chosen(number):
+            if is_cast(op):
+                counts = p.others >= _OTHERS and self._serves_as_index(number)
+            else:
+                clear = p.others >= _OTHERS and p.apart >= least or self._narrowed_before(number) >= 0
+                counts = clear and self._chosen(number)
+            if counts:
                 found.append(number)
         return found
 
-    def _narrowed_before(self, number: int) -> bool:
-        """Whether what an op chooses by was computed in a wider dtype, and cast just before."""
+    def _narrowed_before(self, number: int) -> int:
+        """The cast by which what an op chooses by was made narrower, after it had been computed; -1 for none."""
         for above in list(graph.first_operands(self.run.ops, number))[1:]:
             op = self.run.ops[above]
             if is_cast(op) and op.inputs:
-                source = op.inputs[0]
-                return narrower(op.outputs[0], source.dtype) and self.run.computed(source)
+                computed = self.run.computed(op.inputs[0]) or bool(self.sources(above))
+                return above if narrower(op.outputs[0], op.inputs[0].dtype) and computed else -1
             if not is_move(op):
                 break
-        return False
+        return -1
 
     def _chosen(self, number: int) -> bool:
         """Whether the program goes on with the places that an op found, and not only with the numbers there."""
@@ -369,6 +370,8 @@ class Losses:
 
     def led_to(self, choice: int) -> Cause:
         """Where the error began by which an op chooses wrongly."""
+        if (cast := self._narrowed_before(choice)) in self.of and not is_cast(self.run.ops[choice]):
+            return Cause(choice, "amplified", cast)
         above = max(self.sources(choice), key=self.badness, default=-1)
         if above >= 0 and self.badness(above) >= _KEPT * min(self.of[choice].apart or 1.0, 1.0):
             return self.began(above)

@@ -147,8 +147,8 @@ def _past_operands(case: Collision) -> set[tuple[str, tuple[object, ...]]]:
     site = graph.place_of(recording, refused.place).stack[:1]
     # a healed call runs after it was refused, so it is not an earlier call
     past = list(recording.ops[: refused.after if refused.after >= 0 else None])
-    # nor are other calls that the same line makes inside torch, such as an attention's three projections
-    while past and graph.place_of(recording, past[-1].place).stack[:1] == site:
+    # nor are other calls that the same call makes inside torch, such as an attention's three projections
+    while past and past[-1].place == refused.place:
         past.pop()
     known: set[tuple[str, tuple[object, ...]]] = set()
     for op in past:
@@ -363,6 +363,13 @@ def floating_over_integers(case: Collision) -> Verdict | None:
     return Verdict(floating[0], "the other operand is floating point")
 
 
+def torch_integers(case: Collision) -> Verdict | None:
+    """Where integers of several widths meet, int64 is right: torch's indices, class numbers and sizes are int64."""
+    if not all(dtype in INTEGERS for dtype in case.present) or "int64" not in case.present:
+        return None
+    return Verdict("int64", "the other operand is int64, as torch's indices and class numbers are")
+
+
 # ---------------------------------------------------------------- counts, and how each dtype was chosen
 
 
@@ -457,13 +464,6 @@ def each_operand_counted(case: Collision) -> Verdict | None:
     return Verdict(ranked[0][0], f"more operands are {ranked[0][0]} than any other dtype")
 
 
-def torch_integers(case: Collision) -> Verdict | None:
-    """Where integers of several widths meet, int64 is right: torch's indices, class numbers and sizes are int64."""
-    if not all(dtype in INTEGERS for dtype in case.present) or "int64" not in case.present:
-        return None
-    return Verdict("int64", "the other operand is int64, as torch's indices and class numbers are")
-
-
 def narrower(case: Collision) -> Verdict | None:
     """Last, of the dtypes with equally many operands, the narrowest is right: a stray wide tensor is the commonest
     mistake."""
@@ -492,11 +492,11 @@ PRINCIPLES: tuple[Principle, ...] = (
     destination,
     weights_meet_float64,
     floating_over_integers,
+    torch_integers,
     not_cast_back,
     most_operands,
     chosen_on_purpose,
     each_operand_counted,
-    torch_integers,
     narrower,
 )
 """In the order in which they are tried."""

@@ -1,0 +1,245 @@
+"""Three more programs of each kind that the first sealed batch showed to be judged wrongly.
+
+Each is a program, the fragment of the line that is to be blamed, and, where it matters, the finding's code.
+"""
+
+import programs
+import pytest
+
+EMA = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.net(x)
+model = Model().to(torch.bfloat16)
+"""
+
+CAST_THAT_CHANGED_NOTHING = {
+    "a table is widened for one product, then cast like its argument": (
+        """
+        def embed(t, table):
+            wide = t.float()[:, None] * table
+            return torch.cat([wide.sin(), wide.cos()], -1).type_as(t)
+        net = nn.Linear(8, 4).to(torch.bfloat16)
+        table = torch.arange(4) / 4
+        net(embed(torch.rand(3).bfloat16(), table))
+        times = torch.linspace(0, 1, 3)
+        net(embed(times, table))
+        """,
+        "torch.linspace(0, 1, 3)",
+    ),
+    "a library-like function widens what is wide already": (
+        """
+        def normalised(x, like):
+            return ((x.float() - x.float().mean()) / x.float().std()).to(like.dtype)
+        net = nn.Linear(4, 4).half()
+        sample = torch.ones(2, 4) * torch.arange(4.0)
+        net(normalised(sample, sample))
+        """,
+        "torch.arange(4.0)",
+    ),
+    "the scale is read before a cast of something else": (
+        """
+        scale = torch.full((4,), 0.5)
+        def scaled(x):
+            y = scale.float() * x
+            return y.to(scale.dtype)
+        net = nn.Linear(4, 4).to(torch.bfloat16)
+        net(scaled(torch.ones(2, 4).bfloat16()))
+        """,
+        "torch.full((4,), 0.5)",
+    ),
+}
+
+DATA_OF_ANOTHER_DTYPE = {
+    "an average of weights": (
+        EMA
+        + """
+shadow = [p.detach().float().clone() for p in model.parameters()]
+x = torch.randn(2, 4).bfloat16()
+model(x)
+def use(model):
+    for p, s in zip(model.parameters(), shadow):
+        p.data = s
+use(model)
+model(x)
+""",
+        "p.data = s",
+    ),
+    "weights that a server sent": (
+        EMA
+        + """
+def received():
+    return [torch.randn(p.shape) for p in model.parameters()]
+new = received()
+x = torch.randn(2, 4).bfloat16()
+model(x)
+def load(model, new):
+    for p, n in zip(model.parameters(), new):
+        p.data = n
+load(model, new)
+model(x)
+""",
+        "p.data = n",
+    ),
+    "weights before a merge": (
+        EMA
+        + """
+kept = {n: p.detach().double() for n, p in model.named_parameters()}
+x = torch.randn(2, 4).bfloat16()
+model(x)
+def unmerge(module):
+    module.weight.data = kept["net.weight"]
+unmerge(model.net)
+model(x)
+""",
+        "module.weight.data = kept",
+    ),
+}
+
+FIRST_PARAMETER = {
+    "a cache": (
+        """
+        class Mixer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.decay = nn.Parameter(torch.ones(8))
+                self.inp, self.out = nn.Linear(8, 8), nn.Linear(8, 8)
+            def forward(self, x, cache):
+                h = self.inp(x)
+                cache.index_copy_(0, torch.arange(len(h)), h)
+                return self.out(cache)
+        mixer = Mixer()
+        for name, p in mixer.named_parameters():
+            if name != "decay":
+                p.data = p.data.to(torch.bfloat16)
+        cache = torch.zeros(4, 8, dtype=next(mixer.parameters()).dtype)
+        mixer(torch.randn(4, 8).bfloat16(), cache)
+        """,
+        "next(mixer.parameters()).dtype",
+    ),
+    "an input": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.temperature = nn.Parameter(torch.tensor(1.0))
+                self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+            def forward(self, x):
+                return self.b(self.a(x)) / self.temperature
+        net = Net()
+        net.a.to(torch.bfloat16), net.b.to(torch.bfloat16)
+        x = torch.randn(2, 8).to(list(net.parameters())[0].dtype)
+        net(x)
+        """,
+        "list(net.parameters())[0].dtype",
+    ),
+    "a loop's last parameter": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+                self.norm = nn.LayerNorm(8)
+            def forward(self, x):
+                return self.norm(self.body(x).float())
+        net = Net()
+        net.body.to(torch.bfloat16)
+        for p in net.parameters():
+            dtype = p.dtype
+        net(torch.ones(2, 8, dtype=dtype))
+        """,
+        "torch.ones(2, 8, dtype=dtype)",
+    ),
+}
+
+OPTIMIZER_STATE = {
+    "an update that is widened in between": (
+        """
+        class Optimizer(torch.optim.Optimizer):
+            @torch.no_grad()
+            def step(self):
+                for p in self.param_groups[0]["params"]:
+                    state = self.state[p]
+                    if not state:
+                        state["m"] = torch.zeros_like(p)
+                    update = p.grad.float() / (p.grad.float().norm() + 1e-6)
+                    state["m"].lerp_(update, 0.1)
+                    p.sub_(state["m"])
+        net = nn.Linear(4, 2).to(torch.bfloat16)
+        optimizer = Optimizer(net.parameters(), {})
+        net(torch.ones(1, 4).bfloat16()).sum().backward()
+        optimizer.step()
+        """,
+        "update = p.grad.float()",
+    ),
+    "moments that are loaded before the weights are cast": (
+        """
+        net = nn.Linear(4, 2)
+        first = torch.optim.Adam(net.parameters())
+        net(torch.ones(1, 4)).sum().backward()
+        first.step()
+        kept = first.state_dict()
+        again = torch.optim.Adam(net.parameters(), foreach=False)
+        again.load_state_dict(kept)
+        net.bfloat16()
+        net.zero_grad()
+        net(torch.ones(1, 4).bfloat16()).sum().backward()
+        again.step()
+        """,
+        "net.bfloat16()",
+    ),
+    "a momentum buffer that is set by hand": (
+        """
+        net = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=False)
+        net(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        net.half()
+        net.zero_grad()
+        optimizer.step()
+        net(torch.ones(1, 4).half()).sum().backward()
+        torch.lerp(optimizer.state[net.weight]["momentum_buffer"], net.weight.grad, 0.1)
+        """,
+        "net.half()",
+    ),
+}
+
+INTEGERS = {
+    "labels": (
+        """
+        labels = torch.full((6,), -100)
+        found = torch.arange(3, dtype=torch.int32)
+        labels[:3][torch.ones(3, dtype=torch.bool)] = found
+        """,
+        "torch.arange(3, dtype=torch.int32)",
+    ),
+    "a scatter": (
+        """
+        import numpy as np
+        places = torch.zeros(6, dtype=torch.int64)
+        sent = torch.from_numpy(np.array([1, 2], dtype=np.int32))
+        places.scatter_(0, torch.tensor([0, 3]), sent)
+        """,
+        "np.array([1, 2], dtype=np.int32)",
+    ),
+    "an index_copy": (
+        """
+        table = torch.arange(6)
+        short = torch.tensor([7, 8], dtype=torch.int16)
+        table.index_copy_(0, torch.tensor([0, 1]), short)
+        """,
+        "dtype=torch.int16",
+    ),
+}
+
+KINDS = CAST_THAT_CHANGED_NOTHING | DATA_OF_ANOTHER_DTYPE | FIRST_PARAMETER | OPTIMIZER_STATE | INTEGERS
+
+
+@pytest.mark.parametrize(("text", "line"), KINDS.values(), ids=KINDS)
+def test_the_line_that_decided_is_blamed(tmp_path, text, line):
+    program = programs.run(tmp_path, text)
+    found = [f for f in program.findings if f.kind == "collision"]
+    assert found and line in program.at(found[0].culprit.origin.place)

@@ -1,0 +1,121 @@
+"""More programs of the silent kinds that the first sealed batch showed: what they choose, mask and count in too narrow a
+dtype; and healthy ones that look like them."""
+
+import programs
+import pytest
+
+CHOICES = {
+    "the nearest code": (
+        """
+        torch.manual_seed(0)
+        points, codes = torch.randn(256, 16), torch.randn(512, 16)
+        distances = torch.cdist(points, codes).to(torch.bfloat16)
+        nearest = distances.argmin(-1)
+        found = codes[nearest]
+        """,
+        ".to(torch.bfloat16)",
+    ),
+    "the likeliest words": (
+        """
+        torch.manual_seed(0)
+        logits = torch.randn(64, 4000) * 0.1
+        likely = logits.softmax(-1).bfloat16()
+        words = likely.topk(8, -1).indices
+        kept = torch.zeros(64, 4000).scatter(-1, words, 1.0)
+        """,
+        ".bfloat16()",
+    ),
+    "a ranking": (
+        """
+        torch.manual_seed(0)
+        scores = torch.rand(1000) + 8
+        coarse = scores.half()
+        order = coarse.argsort()
+        ranked = torch.arange(1000.0)[order]
+        """,
+        "scores.half()",
+    ),
+}
+
+MASKS = {
+    "float16": "a, b = m(torch.float16), m(torch.float16)",
+    "bfloat16, three": "a, b = m(torch.bfloat16), m(torch.bfloat16) + 0 * m(torch.bfloat16).clamp(-1, 0)",
+    "float32": "a, b = m(torch.float32), m(torch.float32)",
+}
+
+COUNTS = {
+    "scores in bins": ("torch.histc(x, 10, 0, 1)", "histc"),
+    "votes": (
+        "torch.zeros(4, dtype=torch.bfloat16).index_add_(0, places, torch.ones(4096, dtype=torch.bfloat16))",
+        "votes",
+    ),
+    "a running count": ("torch.ones(4096, dtype=torch.bfloat16).cumsum(0)", "cumsum"),
+}
+
+
+def serious(program):
+    return [f for f in program.findings if f.severity != "note"]
+
+
+@pytest.mark.parametrize(("text", "line"), CHOICES.values(), ids=CHOICES)
+def test_what_is_chosen_by_rounded_numbers(tmp_path, text, line):
+    program = programs.run(tmp_path, text, numerics=True)
+    assert any(line in program.at(f.culprit.origin.place) for f in serious(program))
+
+
+@pytest.mark.parametrize("made", MASKS.values(), ids=MASKS)
+def test_masks_that_add_up_to_minus_infinity_and_become_nan(tmp_path, made):
+    text = f"""
+    def m(dtype):
+        return torch.full((4, 4), torch.finfo(dtype).min, dtype=dtype)
+    {made}
+    mask = a + b
+    weights = (torch.randn(4, 4) + mask.float()).softmax(-1)
+    out = weights @ torch.randn(4, 2)
+    """
+    found = serious(programs.run(tmp_path, text, numerics=True))
+    assert [f.code for f in found][:1] == ["DT301"]
+
+
+@pytest.mark.parametrize(("made", "named"), COUNTS.values(), ids=COUNTS)
+def test_counts_that_stand_still(tmp_path, made, named):
+    text = f"""
+    torch.manual_seed(0)
+    x, places = (torch.rand(30000).square() * 0.3).half(), (torch.arange(4096) % 16 == 0).long()
+    votes = {made}
+    share = votes.float() / votes.float().sum()
+    print(share)
+    """
+    program = programs.run(tmp_path, text, numerics=True)
+    assert serious(program) and any(named in program.at(f.site) for f in serious(program))
+
+
+HEALTHY = {
+    "one mask whose rows are never all hidden": """
+        mask = torch.full((4, 4), torch.finfo(torch.float16).min, dtype=torch.float16).triu(1)
+        out = (torch.randn(4, 4) + mask.float()).softmax(-1) @ torch.randn(4, 2)
+        """,
+    "two masks of which nothing is NaN": """
+        a = torch.full((4, 4), torch.finfo(torch.float16).min, dtype=torch.float16).triu(1)
+        out = (torch.randn(4, 4) + (a + a).float()).softmax(-1) @ torch.randn(4, 2)
+        """,
+    "a choice of what is far apart": """
+        scores = (torch.arange(64.0)[torch.randperm(64)]).bfloat16()
+        best = torch.arange(64.0)[scores.topk(4).indices]
+        """,
+    "a choice before the cast": """
+        scores = torch.randn(64, 100).softmax(-1)
+        values, places = scores.topk(4)
+        out = torch.zeros(64, 100, dtype=torch.bfloat16).scatter(-1, places, values.bfloat16())
+        """,
+    "counts in float32": """
+        x = torch.rand(30000).half()
+        counts = torch.histc(x.float(), 10, 0, 1)
+        share = counts / counts.sum()
+        """,
+}
+
+
+@pytest.mark.parametrize("text", HEALTHY.values(), ids=HEALTHY)
+def test_healthy_programs_that_look_like_them(tmp_path, text):
+    assert serious(programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)) == []

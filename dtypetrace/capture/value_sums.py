@@ -32,6 +32,11 @@ _NEVER = 1 << 62
 _NO_OPERANDS = (RING,) * OPERANDS
 _WIDTH = 3 + OPERANDS
 """Numbers that a batch holds for each measurement."""
+_OUTPUTS = "measured", "made", "made_nan", "nans", "bad"
+_ZEROS = "nonzero", "flushed", "rows", "lost_rows", "lost_calls", "emptied"
+_CHANGES, _INTEGERS = _PAIRS = ("due", "done"), ("exact", "spoilt")
+_COUNTED = _OUTPUTS, _ZEROS, *_PAIRS
+"""Counts of each op, under the names of :class:`records.Value`. The first of each group is zero where none was made."""
 _aminmax = torch.aminmax
 
 
@@ -60,10 +65,9 @@ class Sums:
         self._count = 0
         self._highest = -1
         """The greatest number of an op among the measurements that wait."""
-        self._casts: list[tuple[Any, ...]] = []
-        self._changes: list[tuple[Any, ...]] = []
-        self._drifts: list[tuple[Any, ...]] = []
-        self._integers: list[tuple[Any, ...]] = []
+        self._waiting: dict[tuple[str, ...], list[tuple[int, tuple[Tensor, ...]]]] = {g: [] for g in (_ZEROS, *_PAIRS)}
+        """By columns: counts that an op gained."""
+        self._drifts: list[tuple[int, Tensor]] = []
         self._ring = torch.zeros(RING + 1, dtype=torch.bool, device=device)  # the last one means "no operand"
         self._room = 0
         self._make_tables()
@@ -91,20 +95,18 @@ class Sums:
     def changed(self, op: int, due: Tensor, done: Tensor, drift: Tensor | None = None) -> None:
         """An op was to change ``due`` sampled numbers of a tensor that the program keeps, and changed ``done``; its
         errors so far add up to ``drift`` of the tensor's size."""
-        self._changes.append((op, due, done))
+        self._wait(_CHANGES, op, due, done)
         if drift is not None:
             self._drifts.append((op, drift))
 
     def integers(self, op: int, exact: Tensor, spoilt: Tensor) -> None:
         """Of ``exact`` integers that an op had to keep, it changed ``spoilt``."""
-        self._integers.append((op, exact, spoilt))
-        if len(self._integers) >= _BATCH:
-            self.fold()
+        self._wait(_INTEGERS, op, exact, spoilt)
 
     def vanished(self, op: int, alive: Tensor, result: Tensor) -> None:
         """Counts numbers that are zero in an op's result although they are ``alive``."""
         count, lost = alive.sum(), (alive & (result == 0)).sum()
-        self._casts.append((op, count, lost, count - count, count - count))
+        self._wait(_ZEROS, op, count, lost, count - count, count - count)
 
     def flushed(self, op: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
         """Counts values that are zero in ``result`` but not in ``source``: elements, and rows of the first axis."""
@@ -117,8 +119,13 @@ class Sums:
         if other is not None:  # weights that are mostly zeros make zeros
             dense = _nonzero(other) >= other.numel() * _MOSTLY
             lost = lost * dense
-        self._casts.append((op, elements, elements - left if source.shape == result.shape else lost, row_count, lost))
-        if len(self._casts) >= _BATCH:
+        flushed = elements - left if source.shape == result.shape else lost
+        self._wait(_ZEROS, op, elements, flushed, row_count, lost)
+
+    def _wait(self, columns: tuple[str, ...], op: int, *counts: Tensor) -> None:
+        waiting = self._waiting[columns]
+        waiting.append((op, counts))
+        if len(waiting) >= _BATCH:
             self.fold()
 
     # ------------------------------------------------------------ adding up
@@ -131,29 +138,29 @@ class Sums:
     def _fold(self) -> None:
         batches = [batch for batch in self._batches.values() if batch.count]
         rows = [torch.frombuffer(batch.rows, dtype=torch.long).view(-1, _WIDTH) for batch in batches]
-        lists = self._casts, self._changes, self._integers
-        self._make_room(max([self._highest, *(c[0] for waiting in lists for c in waiting)]) + 1)
+        self._make_room(max([self._highest, *(op for waiting in self._waiting.values() for op, _ in waiting)]) + 1)
         if rows:
             self._fold_ranges(batches, torch.cat(rows).to(self.device, non_blocking=True))
-        if self._casts:
-            counts = torch.stack([torch.stack([c[i] for c in self._casts]) for i in range(1, 5)], 1)
-            whole = (counts[:, 0] >= _FEWEST) & (counts[:, 1] >= counts[:, 0] * _NEARLY_ALL)
-            empty = (counts[:, 0] > 1) & (counts[:, 1] == counts[:, 0])
-            counts = torch.cat([counts.long(), whole.long().unsqueeze(1), empty.long().unsqueeze(1)], 1)
-            self.lost.index_add_(0, self._there(c[0] for c in self._casts), counts.long())
-        if self._changes:
-            counts = torch.stack([torch.stack([c[i] for c in self._changes]) for i in (1, 2)], 1)
-            self.arrived.index_add_(0, self._there(c[0] for c in self._changes), counts.long())
+        for columns, waiting in self._waiting.items():
+            if waiting:
+                ops, counts = zip(*waiting)
+                self._gain(columns, ops, torch.stack([torch.stack(column) for column in zip(*counts)], 1).long())
         if self._drifts:
-            drifts = torch.stack([d[1] for d in self._drifts]).float()
-            self.drift.scatter_reduce_(0, self._there(d[0] for d in self._drifts), drifts, "amax")
-        if self._integers:
-            counts = torch.stack([torch.stack([c[i] for c in self._integers]) for i in (1, 2)], 1)
-            self.spoilt.index_add_(0, self._there(c[0] for c in self._integers), counts.long())
+            drifts = torch.stack([drift for _, drift in self._drifts]).float()
+            self._drift.scatter_reduce_(0, self._there(op for op, _ in self._drifts), drifts, "amax")
         for batch in batches:
             batch.rows = array("q")
-        self._casts, self._changes, self._drifts, self._integers = [], [], [], []
-        self._count, self._highest = 0, -1
+        self._waiting = {columns: [] for columns in self._waiting}
+        self._drifts, self._count, self._highest = [], 0, -1
+
+    def _gain(self, columns: tuple[str, ...], ops: Iterable[int], counts: Tensor) -> None:
+        """Adds counts, a row for each, to those of ops."""
+        if columns is _ZEROS:
+            nonzero, flushed = counts[:, 0], counts[:, 1]
+            whole = (nonzero >= _FEWEST) & (flushed >= nonzero * _NEARLY_ALL)
+            empty = (nonzero > 1) & (flushed == nonzero)
+            counts = torch.cat([counts, torch.stack([whole, empty], 1).long()], 1)
+        self._counts[columns].index_add_(0, self._there(ops), counts)
 
     def _fold_ranges(self, batches: list[_Batch], rows: Tensor) -> None:
         all_bad, all_nan, peaks = [], [], []
@@ -169,9 +176,10 @@ class Sums:
         made = bad & ~self._ring[rows[:, 3:]].any(1) & (rows[:, 2] == 0)
         # measurements of tensors that no op made go to the last row, which is not read
         ops = torch.where(rows[:, 0] >= 0, rows[:, 0], self._room)
-        self.sums.index_add_(0, ops, torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long())
-        self.first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
-        self.peak.scatter_reduce_(0, ops, peak, "amax")
+        counts = torch.stack([torch.ones_like(bad), made, nan & made, nan, bad], 1).long()
+        self._counts[_OUTPUTS].index_add_(0, ops, counts)
+        self._first.scatter_reduce_(0, ops, torch.where(made, serials, _NEVER), "amin")
+        self._peak.scatter_reduce_(0, ops, peak, "amax")
 
     def _there(self, numbers: Iterable[Any]) -> Tensor:
         return torch.tensor(list(numbers)).to(self.device, non_blocking=True)
@@ -191,17 +199,14 @@ class Sums:
             self._make_rows(self._room + 1, self.device)
 
     def _make_rows(self, rows: int, device: torch.device) -> None:
-        self.sums = torch.zeros(rows, 5, dtype=torch.long, device=device)
-        """Columns: measured, made infinite or NaN, made NaN, NaN, infinite or NaN."""
-        self.first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
-        self.peak = torch.zeros(rows, dtype=torch.float32, device=device)
-        self.lost = torch.zeros(rows, 6, dtype=torch.long, device=device)
-        self.arrived = torch.zeros(rows, 2, dtype=torch.long, device=device)
-        self.drift = torch.zeros(rows, dtype=torch.float32, device=device)
-        self.spoilt = torch.zeros(rows, 2, dtype=torch.long, device=device)
+        self._counts: dict[tuple[str, ...], Tensor] = {
+            columns: torch.zeros(rows, len(columns), dtype=torch.long, device=device) for columns in _COUNTED
+        }
+        self._first = torch.full((rows,), _NEVER, dtype=torch.long, device=device)
+        self._peak, self._drift = torch.zeros(2, rows, dtype=torch.float32, device=device)
 
     def _tables(self) -> tuple[Tensor, ...]:
-        return self.sums, self.first, self.peak, self.lost, self.arrived, self.drift, self.spoilt
+        return self._first, self._peak, self._drift, *self._counts.values()
 
     def extremes(self) -> Iterator[tuple[int, float, bool]]:
         """For each op that was measured: the greatest magnitude, and whether values were infinite, NaN or lost to zero.
@@ -209,8 +214,10 @@ class Sums:
         self.fold()
         if not self._room:
             return
-        lost = (self.sums[:-1, 4] > 0) | (self.lost[:-1, 1] > 0) | (self.lost[:-1, 3] > 0)
-        rows = zip(self.sums[:-1, 0].tolist(), self.peak[:-1].tolist(), lost.tolist())
+        outputs, zeros = self._counts[_OUTPUTS][:-1], self._counts[_ZEROS][:-1]
+        bad, flushed, lost_rows = outputs[:, -1], zeros[:, 1], zeros[:, 3]
+        lost = (bad > 0) | (flushed > 0) | (lost_rows > 0)
+        rows = zip(outputs[:, 0].tolist(), self._peak[:-1].tolist(), lost.tolist())
         yield from ((op, peak, bad) for op, (measured, peak, bad) in enumerate(rows) if measured)
 
     def read(self) -> dict[int, Value]:
@@ -218,32 +225,13 @@ class Sums:
         self.fold()
         if not self._room:
             return {}
-        rows = zip(*(table[:-1].tolist() for table in self._tables()))
-        return {
-            op: Value(
-                op,
-                s[0],
-                s[1],
-                first if s[1] else -1,
-                s[2],
-                s[3],
-                s[4],
-                peak,
-                lost[0],
-                lost[1],
-                lost[2],
-                lost[3],
-                due=arrived[0],
-                done=arrived[1],
-                lost_calls=lost[4],
-                emptied=lost[5],
-                drift=drift,
-                exact=spoilt[0],
-                spoilt=spoilt[1],
-            )  # fmt: skip
-            for op, (s, first, peak, lost, arrived, drift, spoilt) in enumerate(rows)
-            if s[0] or lost[0] or arrived[0] or spoilt[0]
-        }
+        names = [column for columns in _COUNTED for column in columns]
+        found = {}
+        for op, (first, peak, drift, *counts) in enumerate(zip(*(table[:-1].tolist() for table in self._tables()))):
+            if any(row[0] for row in counts):
+                of = dict(zip(names, (count for row in counts for count in row)))
+                found[op] = Value(op=op, first=first if of["made"] else -1, peak=peak, drift=drift, **of)
+        return found
 
 
 def _nonzero(tensor: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class ContractCommand:
             arguments.add_script(own, "run a module, as python -m does", "the program, and its own arguments")
 
     def __call__(self, options: argparse.Namespace) -> SystemExit:
-        from ..compare import autocast_regions, contract
+        from ..compare import contract
         from ..render import contracts
 
         if bool(options.words) == (options.trace is not None):
@@ -60,7 +60,7 @@ class ContractCommand:
             from .. import report
 
             with arguments.writing(str(options.file)):
-                text = contract.text(found) + contracts.regions(autocast_regions.regions(recording))
+                text = contract.text(found) + contracts.regions(contract.regions(recording))
                 report.write_atomically(file, text)
             print(f"dtypetrace contract: wrote {options.file}")
             return SystemExit(0)

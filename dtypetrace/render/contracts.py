@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..compare.autocast_regions import Region
-from ..compare.contract import Breach
+from ..compare.contract import Breach, Region
 from ..records import Origin
 from ..terminal import seen
 from . import wording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recordings import RecordingBuilder
 
-from dtypetrace.compare.autocast_regions import regions
+from dtypetrace.compare.contract import regions
 from dtypetrace.render import contracts
 
 

@@ -12,7 +12,7 @@ import warm
 from recordings import RecordingBuilder
 
 from dtypetrace import saved
-from dtypetrace.compare import autocast_regions, contract
+from dtypetrace.compare import contract
 from dtypetrace.compare.differences import compare
 from dtypetrace.records import Parameter, Plan
 from dtypetrace.records.measurements import State, Update
@@ -196,7 +196,7 @@ def test_what_autocast_computes_is_not_traced_to_the_inputs():
 
 def test_autocast_that_is_gone_is_named_with_a_line_that_ran_without_and_the_lines_that_had_it():
     before = calls("cpu:bfloat16", "cpu:bfloat16")
-    written = contract.text(contract.facts(before)) + contracts.regions(autocast_regions.regions(before))
+    written = contract.text(contract.facts(before)) + contracts.regions(contract.regions(before))
     (found,) = contract.check(contract.parse(written), contract.facts(calls("cpu:bfloat16", "")))
     assert (found.modules, found.key, found.wanted, found.found) == (("layer1",), "autocast", "cpu:bfloat16", "")
     assert (found.cause.op, found.cause.place.line) == ("relu", 7)

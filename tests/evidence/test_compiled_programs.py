@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import programs
@@ -11,7 +13,7 @@ import torch
 
 HERE = Path(__file__).parent / "compiled"
 SICK = sorted((HERE / "sick").glob("*.py"))
-QUICK = ("tie_count", "fake_quantise")
+QUICK = ("fake_quantise",)
 """The sample that is not exhaustive: compiling costs seconds."""
 HEALTHY = re.findall(r"^@program\ndef (\w+)", (HERE / "healthy.py").read_text("utf-8"), re.M)
 
@@ -27,6 +29,24 @@ def settings():
     torch._dynamo.reset()
     yield
     torch.set_num_threads(threads)
+
+
+ROUNDED = [p.stem for p in SICK if re.search(r"^kind: (kept-wide|elided|saved)", p.read_text("utf-8"), re.M)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _sampled(ROUNDED, ("tie_count",)))
+def test_fix_proves_the_edit_by_compiling_again(name, tmp_path):
+    file = tmp_path / "example.py"
+    file.write_text((HERE / "sick" / f"{name}.py").read_text("utf-8"), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "dtypetrace", "fix", "--write", str(file)], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        "proven: compiled again, the finding is gone; its values equal those of the program run eagerly" in done.stderr
+    )
+    assert "emulate_precision_casts" in file.read_text("utf-8")
 
 
 def test_there_are_enough_of_both():

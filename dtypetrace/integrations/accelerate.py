@@ -29,6 +29,7 @@ def watch(
     ignore: Sequence[str] = (),
     numerics: bool = True,
     watch_every: int | None = None,
+    compile: str | None = None,
 ) -> Iterator[FirstSteps]:
     """Checks the settings as ``dtypetrace.preflight`` does, watches the first ``max_steps`` optimizer steps in the
     block, then detaches; with ``watch_every=N``, one step in N is watched after that.
@@ -48,7 +49,7 @@ def watch(
     def log(values: Mapping[str, float]) -> None:
         accelerator.log(dict(values))
 
-    steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every)
+    steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every, compile)
     steps.begin(
         accelerator.unwrap_model(models[0]),
         optimizer=optimizers[0].optimizer if len(optimizers) == 1 else None,

@@ -22,8 +22,8 @@ class DtypeTraceCallback(Callback):
     steps, then detaches; with ``watch_every=N``, one step in N is watched after that.
 
     Rank 0 prints. The report and the trace are in the trainer's log folder (``dtypetrace.html``, ``dtypetrace.trace``);
-    the counts of findings go to its loggers as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those
-    of ``dtypetrace.integrations.watching.FirstSteps``.
+    the counts of findings go to its loggers as ``dtypetrace/errors`` and so on. fail_on, ignore, numerics and
+    compile are those of ``dtypetrace.integrations.watching.FirstSteps``.
 
     >>> Trainer(precision="bf16-true", callbacks=[DtypeTraceCallback()])    # doctest: +SKIP
     """
@@ -35,8 +35,9 @@ class DtypeTraceCallback(Callback):
         ignore: Sequence[str] = (),
         numerics: bool = True,
         watch_every: int | None = None,
+        compile: str | None = None,
     ) -> None:
-        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every)
+        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every, compile)
         self._last = 0
 
     @property

@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--dtypetrace-fail-on", choices=_LEVELS[::-1], help="fail a watched test with a finding this severe or more"
     )
+    group.addoption("--dtypetrace-compile", choices=["eager"], help="run compiled functions eagerly in watched tests")
     parser.addini("dtypetrace", "watch each test, as --dtypetrace does", type="bool", default=False)
 
 
@@ -108,7 +109,8 @@ def pytest_runtest_setup(item: pytest.Item) -> _Hook:
     from ..commands.run import ScriptWatch
 
     fail_on, ignore = _settings(item)
-    watch = ScriptWatch(source=item.config.rootpath, ignore=ignore, numerics=True)
+    compiled = item.config.getoption("dtypetrace_compile")
+    watch = ScriptWatch(source=item.config.rootpath, ignore=ignore, numerics=True, compile=compiled)
     item.stash[_WATCHED] = _Watched(watch, fail_on)
     watch.arm()
     try:

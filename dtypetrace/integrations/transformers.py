@@ -18,8 +18,8 @@ class DtypeTraceCallback(TrainerCallback):
     steps, then detaches; with ``watch_every=N``, one step in N is watched after that.
 
     Rank 0 prints. The report and the trace are in ``args.output_dir`` (``dtypetrace.html``, ``dtypetrace.trace``); the
-    counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore and numerics are those of
-    ``dtypetrace.integrations.watching.FirstSteps``.
+    counts of findings are logged as ``dtypetrace/errors`` and so on. fail_on, ignore, numerics and
+    compile are those of ``dtypetrace.integrations.watching.FirstSteps``.
 
     >>> Trainer(model, args, train_dataset=data, callbacks=[DtypeTraceCallback(max_steps=2)])    # doctest: +SKIP
     """
@@ -32,8 +32,9 @@ class DtypeTraceCallback(TrainerCallback):
         ignore: Sequence[str] = (),
         numerics: bool = True,
         watch_every: int | None = None,
+        compile: str | None = None,
     ) -> None:
-        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every)
+        self.steps = FirstSteps(max_steps, fail_on, ignore, numerics, watch_every, compile)
         self._wrapped: tuple[Any, str] | None = None
 
     @property

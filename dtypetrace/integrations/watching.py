@@ -27,8 +27,8 @@ class FirstSteps:
     max_steps: optimizer steps to watch. watch_every: after those, each step whose number is a multiple of it is
     watched, too; between them only a count of the steps is installed. fail_on: ``"note"``, ``"warning"`` or
     ``"error"``: raise :class:`FoundError` for a finding this severe or more; None never ends the run. ignore: codes to
-    leave out. numerics: measure values, too. A failure of dtypetrace's own is printed and ends the watching, never the
-    run. Raises ValueError for a severity or a code that does not exist, and for fewer steps than one.
+    leave out. numerics: measure values, too. compile: as in ``dtypetrace.trace``. A failure of dtypetrace's own is
+    printed and ends the watching, never the run. Raises ValueError for a severity or a code that does not exist, and for fewer steps than one.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class FirstSteps:
         ignore: Sequence[str] = (),
         numerics: bool = True,
         watch_every: int | None = None,
+        compile: str | None = None,
     ) -> None:
         if fail_on not in (None, *SEVERITIES):
             raise ValueError(f"fail_on is one of {', '.join(SEVERITIES)}, not {fail_on!r}")
@@ -48,7 +49,7 @@ class FirstSteps:
         self.watch_every = watch_every
         self._fail_on = fail_on
         self._ignore = frozenset(codes(",".join(ignore))) if ignore else frozenset()
-        self._numerics = numerics
+        self._numerics, self._compile = numerics, compile
         self.trace: Trace | None = None
         """The trace of the watched steps; closed when the last one is over."""
         self.plan: tuple[Finding, ...] = ()
@@ -102,6 +103,7 @@ class FirstSteps:
             numerics=self._numerics,
             trace_steps=self.max_steps,
             watch_every=self.watch_every,
+            compile=self._compile,
         )
         self.trace.start()
 

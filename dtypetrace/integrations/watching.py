@@ -28,7 +28,8 @@ class FirstSteps:
     watched, too; between them only a count of the steps is installed. fail_on: ``"note"``, ``"warning"`` or
     ``"error"``: raise :class:`FoundError` for a finding this severe or more; None never ends the run. ignore: codes to
     leave out. numerics: measure values, too. compile: as in ``dtypetrace.trace``. A failure of dtypetrace's own is
-    printed and ends the watching, never the run. Raises ValueError for a severity or a code that does not exist, and for fewer steps than one.
+    printed and ends the watching, never the run. Raises ValueError for a severity or a code that does not exist, and
+    for fewer steps than one.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ from .running import AUTOCAST, FUNCTION, PLACE, RunningCall, Thread
 from .schemas import written
 from .stacks import Places, UserCode
 from .steps import Steps
-from .updates import Updates
+from .updates import Facts, Updates
 from .values import UNMEASURED, Values
 
 Tensor = torch.Tensor
@@ -94,7 +94,7 @@ class Recorder:
         self.ran_eagerly = False  # whether compiled code did
         self.ledger = Ledger()
         self.values = Values() if numerics else None
-        self.updates = Updates(self, numerics)
+        self.updates = Updates(numerics, self._facts())
         self.reference: Reference | None = None
         self.followed: Reference | None = None
         """What computes in higher precision now, and the whole reference: spot checks follow when its steps end."""
@@ -129,7 +129,7 @@ class Recorder:
         for reference in filter(None, (self.followed, self.checks)):
             reference.close()
         self.reference = self.followed = self.checks = self.values = None  # all have been read, and hold tensors
-        self.updates = Updates(self, False)
+        self.updates = Updates(False)
 
     def fail(self, where: str) -> None:
         """An error of ours must not reach the program: recording stops, and the report says so."""
@@ -174,6 +174,9 @@ class Recorder:
         if self.running_steps and self.stepping.own_work(len(modules), place):
             return "optimizer"
         return "forward" if modules else "other"
+
+    def _facts(self) -> Facts:
+        return Facts(self.origins.event_of, self.parameter_names, lambda what: self.not_seen.update({what: None}))
 
     def event_of(self, tensor: Tensor) -> int:
         """The event that decided a tensor's dtype, -1 where it is not known."""

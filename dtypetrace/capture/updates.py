@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,9 +18,6 @@ from ..tables.dtypes import DTYPES
 from . import private
 from .calls import dtype_name, readable, shape_of
 from .marks import Ref
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
 
 Tensor = torch.Tensor
 _SAMPLE = 1024
@@ -67,11 +64,20 @@ def _resting() -> None:
     """Replaces the reference to a parameter between watched steps; see :class:`marks.Resting`."""
 
 
-class Updates:
-    """Watches the steps of every optimizer for one recorder. numerics: whether to measure values, or only dtypes."""
+class Facts(NamedTuple):
+    """What is known of tensors: the event that decided a dtype, the parameters' names, by id, and what is not seen."""
 
-    def __init__(self, recorder: Recorder, numerics: bool) -> None:
-        self._recorder = recorder
+    event_of: Callable[[Tensor], int] = lambda tensor: -1
+    names: Callable[[], dict[int, str]] = dict
+    not_seen: Callable[[str], None] = lambda what: None
+
+
+class Updates:
+    """Watches the steps of every optimizer. numerics: whether to measure values, or only dtypes. facts: what is known
+    of tensors."""
+
+    def __init__(self, numerics: bool, facts: Facts | None = None) -> None:
+        self._facts = facts or Facts()
         self._numerics = numerics
         self._optimizers: list[_Optimizer] = []
         self._each = False
@@ -82,7 +88,7 @@ class Updates:
         """Before a step. closure: the step itself computes the gradients, so those that exist now are older."""
         watched = self._of(optimizer)
         if watched is None:
-            watched = _Optimizer(optimizer, place, self._recorder, self._numerics)
+            watched = _Optimizer(optimizer, place, self._facts, self._numerics)
             self._optimizers.append(watched)
         if watched.due(self._each):
             self.written.clear()
@@ -120,11 +126,11 @@ class Updates:
 class _Optimizer:
     """One optimizer."""
 
-    def __init__(self, optimizer: Any, place: int, recorder: Recorder, numerics: bool) -> None:
+    def __init__(self, optimizer: Any, place: int, facts: Facts, numerics: bool) -> None:
         self.ref = weakref.ref(optimizer)
         self.kind = type(optimizer).__name__
         self.place = place
-        self.recorder = recorder
+        self.facts = facts
         self.numerics = numerics
         self.known: dict[int, _Tracked] = {}
         self.samples: list[_Samples] = []
@@ -173,7 +179,7 @@ class _Optimizer:
             tracked.absent += parameter.requires_grad
             return
         tracked.gradient = gradient.dtype
-        tracked.gradient_event = self.recorder.event_of(gradient)
+        tracked.gradient_event = self.facts.event_of(gradient)
         # only a leaf has grad_dtype; where gradients flow through the optimizer, the parameters are not leaves
         declared = getattr(parameter, "grad_dtype", parameter.dtype) if parameter.is_leaf else parameter.dtype
         tracked.declared = declared is not parameter.dtype and declared is gradient.dtype
@@ -190,10 +196,10 @@ class _Optimizer:
                 if not isinstance(parameter, Tensor) or not parameter.dtype.is_floating_point or parameter.is_meta:
                     continue
                 if self.learned >= _MOST_CHANGES:
-                    self.recorder.not_seen[_TOO_MANY] = None
+                    self.facts.not_seen(_TOO_MANY)
                     continue
                 name = f"param_groups[{number}]['params'][{index}]"
-                tracked = _Tracked(parameter, group, name, self.recorder.event_of(parameter))
+                tracked = _Tracked(parameter, group, name, self.facts.event_of(parameter))
                 self.known[id(parameter)] = tracked
                 self.unnamed.append(tracked)
                 local = _local(parameter)
@@ -206,7 +212,7 @@ class _Optimizer:
     def _name(self) -> None:
         """Gives new parameters their names in the models that ran; at the end of a step, because a closure may run the
         models."""
-        names = self.recorder.parameter_names() if self.unnamed else {}
+        names = self.facts.names() if self.unnamed else {}
         for tracked in self.unnamed:
             tracked.name = names.get(id(tracked.ref())) or tracked.name
         self.unnamed = []
@@ -240,7 +246,7 @@ class _Optimizer:
         states = getattr(optimizer, "state", None)
         given = next((s for s in states.values() if isinstance(s, dict) and s), {}) if isinstance(states, dict) else {}
         return {
-            str(name): State(str(name), dtype_name(value.dtype), 0.0, event=self.recorder.event_of(value))
+            str(name): State(str(name), dtype_name(value.dtype), 0.0, event=self.facts.event_of(value))
             for name, value in given.items()
             if isinstance(value, Tensor) and value.dtype.is_floating_point
         }

@@ -130,8 +130,7 @@ def _try(optimizer: Any, group: dict[str, Any], parameter: torch.Tensor, gradien
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         values = parameter.detach().reshape(-1)[:_NUMBERS]
         twin = nn.Parameter(values.repeat(-(-_NUMBERS // len(values)))[:_NUMBERS].clone().view(8, 8))
-        nobody: Any = _Nobody
-        updates = Updates(nobody, numerics=True)
+        updates = Updates(numerics=True)
         generator = torch.Generator(device="cpu").manual_seed(0)
         try:
             rehearsal = copy.copy(optimizer)
@@ -162,17 +161,3 @@ def _as_written(update: Update) -> Update:
     """The update, counted as written: a rehearsal has no mode that sees writes through ``.data``, so it cannot know
     whether weights that did not move were written."""
     return replace(update, written=True)
-
-
-class _Nobody:
-    """A minimal recorder for ``Updates``: a rehearsal records nothing."""
-
-    dtype_name = staticmethod(dtype_name)
-
-    @staticmethod
-    def parameter_names() -> dict[int, str]:
-        return {}
-
-    @staticmethod
-    def event_of(tensor: torch.Tensor) -> int:
-        return -1

@@ -13,7 +13,7 @@ from torch import nn
 from ..capture import mode_stacks, private
 from ..capture.calls import dtype_name, shape_of
 from ..capture.holders import address
-from ..capture.updates import SMALLEST_NORMAL_HALF, Updates, sample
+from ..capture.updates import SMALLEST_NORMAL_HALF, Facts, Updates, sample
 from ..records import Update
 from .adapters import Adapter, narrow
 from .verdict import Measured, TrainingRun
@@ -26,8 +26,7 @@ class Meter:
         self.adapters: list[Adapter] = []
         self.parameters: dict[str, nn.Parameter] = {}
         self._names: dict[int, str] = {}
-        names: Any = _Names(self._names, event_of)
-        self.updates = Updates(names, numerics=True)
+        self.updates = Updates(True, Facts(event_of, lambda: self._names))
         self.losses: list[torch.Tensor] = []
         self.changes: list[torch.Tensor] = []
         self._rows: dict[str, list[torch.Tensor]] = {}
@@ -173,16 +172,3 @@ class _Writes(private.TorchDispatchMode):
                     tensors = value if isinstance(value, (list, tuple)) else (value,)
                     self.written.update(address(t) for t in tensors if isinstance(t, torch.Tensor))
         return func(*args, **(kwargs or {}))
-
-
-class _Names:
-    """A minimal recorder for ``Updates``: names, and perhaps steps."""
-
-    dtype_name = staticmethod(dtype_name)
-
-    def __init__(self, names: dict[int, str], event_of: Any) -> None:
-        self._names = names
-        self.event_of = event_of
-
-    def parameter_names(self) -> dict[int, str]:
-        return self._names

@@ -285,7 +285,7 @@ def facts(recording: Recording, distinct: int) -> list[str]:
             _duration(took) if started else "",
             *counted,
             f"parameters and buffers: {parameters}" if parameters else "",
-            coverage.work_line(recording).partition("; weights")[0],
+            *coverage.work_parts(recording)[:1],
             *versions,
             f"dtypetrace {version}",
         )

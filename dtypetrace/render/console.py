@@ -275,10 +275,8 @@ def notes_for(finding: Finding) -> list[str]:
         born = f", {verb} at {wording.at(origin.place)}" if origin.place.stack else ""
         read = next((step for step in finding.flow if step.how == "attribute"), None)
         if read is not None:
-            casts = wording.like_attribute(read).partition(", which is ")[0]
             elsewhere = read.place.user_frame is not None and read.place.stack[:1] != finding.site.stack[:1]
-            if elsewhere and read.place.stack[0].user:
-                casts = casts.replace("() ", f"() at {wording.at(read.place)} ", 1)
+            casts = wording.casts_like(read, f" at {wording.at(read.place)}" if elsewhere else "")
             because = f"{casts}, which is {read.to} because of {wording.at(origin.place)}"
             if not read.place.stack[0].user:  # the library's names for tensors are not the program's: one is enough
                 notes.append(f"dtypetrace: the {finding.culprit.dtype} comes from here: {because}")

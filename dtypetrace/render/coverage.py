@@ -37,8 +37,12 @@ def _computes_in(op: Op) -> str:
 
 def work_line(recording: Recording) -> str:
     """``matmuls: 96% bfloat16, 4% float32; weights: bfloat16``; empty where neither was seen."""
-    counted = work(recording)
-    return "; ".join(f"{what}: {_shares(amounts)}" for what, amounts in counted.items() if amounts)
+    return "; ".join(work_parts(recording))
+
+
+def work_parts(recording: Recording) -> list[str]:
+    """What is known of the matmuls, then of the weights."""
+    return [f"{what}: {_shares(amounts)}" for what, amounts in work(recording).items() if amounts]
 
 
 def _shares(amounts: Mapping[str, int]) -> str:

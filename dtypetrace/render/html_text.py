@@ -110,30 +110,15 @@ def inked(text: str) -> Any:
     return Markup("").join(_dtype(part) if n % 2 else plain(part) for n, part in enumerate(_WORD.split(text)))
 
 
-_CODE = re.compile(
-    r"(?<![\w/.])(?:(?:\.\.\.|\.)?(?:\d+\.)?(?:\w+=)?[A-Za-z_]\w*(?:\.\w+|\[[^\]\n]{0,40}\]|\([^()\n]{0,60}\))+(?::\d+)*|\d+\.[A-Za-z_]\w*|\w*[A-Za-z0-9]_\w*(?:=\w+)?)"
-)
-"""What looks like code in a sentence: names with dots, underscores or brackets, and places."""
-
-
 def coded(text: str) -> Any:
-    """Text in which code is in its own font: what stands between backticks, and what looks like code."""
+    """Text in which code is in its own font: what stands between backticks."""
     from markupsafe import Markup
 
     parts = text.split("`")
     if len(parts) % 2 == 0:  # a backtick of the program's own
         return inked(text)
-    made = Markup("")
-    for n, part in enumerate(parts):
-        if n % 2:
-            made += Markup("<code>{}</code>").format(part)
-            continue
-        end = 0
-        for found in _CODE.finditer(part):
-            made += inked(part[end : found.start()]) + Markup("<code>{}</code>").format(found[0])
-            end = found.end()
-        made += inked(part[end:])
-    return made
+    made = (Markup("<code>{}</code>").format(part) if n % 2 else inked(part) for n, part in enumerate(parts))
+    return Markup("").join(made)
 
 
 _UNSEEN = re.compile(

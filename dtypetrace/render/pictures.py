@@ -121,7 +121,7 @@ class Pictures:
                 run = () if attribute else self._run(source, step, producers if final else ())
                 before = self._carried(graph, before, run, source.to, (prefix, "run", index), main=main)
                 note = f"read as {step.via or 'an attribute'}" if attribute else ""
-                _join(graph, before, name, source.to, main=main, note=note)
+                _join(graph, before, name, source.to, main=main, note=note, read=attribute)
             if step.how == "promotion" and not final:
                 others = [d for d in step.source.split(" + ") if before is None or d != flow[index - 1].to]
                 for other in others if before is not None else ():
@@ -406,8 +406,11 @@ def _put(graph: nx.DiGraph, name: Any, node: Node) -> None:
     graph.add_node(name, node=node)
 
 
-def _join(graph: nx.DiGraph, above: Any, below: Any, dtype: str, *, main: bool = False, note: str = "") -> None:
-    graph.add_edge(above, below, dtype=dtype, main=main, note=note)
+def _join(
+    graph: nx.DiGraph, above: Any, below: Any, dtype: str, *, main: bool = False, note: str = "", read: bool = False
+) -> None:
+    """``read``: only the dtype goes on, which ``note`` says where from."""
+    graph.add_edge(above, below, dtype=dtype, main=main, note=note, read=read)
 
 
 def text(graph: nx.DiGraph) -> str:

@@ -239,14 +239,14 @@ def _edge(data: dict[str, Any], route: list[_Box]) -> str:
             f"L{below.middle:.0f},{goal:.0f}"
         )
     kind = " main" if data["main"] else ""
-    kind += " read" if data["note"].startswith("read as") else ""
+    kind += " read" if data["read"] else ""
     end, bottom = route[-1].middle, route[-1].y
     tip = f"M{end - 4:.0f},{bottom - 7:.0f}L{end:.0f},{bottom:.0f}L{end + 4:.0f},{bottom - 7:.0f}"
     return f'<path class="e {family(data["dtype"]) or "none"}{kind}" d="{path}{tip}" fill="none" stroke="#667"/>'
 
 
 def _edge_text(data: dict[str, Any]) -> str:
-    if data["note"].startswith("read as "):
+    if data["read"]:
         return shortened(f"{data['dtype']} {data['note']}", 2 * _NOTE)
     # the end of a parameter's name matters most
     note = data["note"] if len(data["note"]) <= _NOTE else "…" + data["note"][1 - _NOTE :]

@@ -51,15 +51,18 @@ def label(f: Finding, step: FlowStep, index: int, last: int) -> str:
 
 def like_attribute(step: FlowStep) -> str:
     """A cast to the dtype that an attribute names. Inside a library, that is an attribute of the library's."""
-    frame = step.place.stack[0] if step.place.stack else None
-    if frame is None or frame == step.place.user_frame:
-        cast = quoted(step.receiver) if step.receiver else "a tensor"
-        read = f", the dtype of {quoted(step.read)}" if step.read else ""
-        if tagged(step.op, "takes_dtype"):
-            return f"{step.op}() takes the dtype of {step.via or 'an attribute'}, which is {step.to} here"
-        return f"{step.op}() casts {cast} to {step.via or 'an attribute'}{read}, which is {step.to} here"
-    cast, where = quoted(step.receiver) if step.receiver else "a tensor", f"in {relative(frame.file)}:{frame.line}"
-    return f"{frame.function}() casts {cast} to {step.via or 'an attribute'}, which is {step.to} in this call ({where})"
+    where = f"in this call{inside(step.place, function=False)}" if inside(step.place) else "here"
+    return f"{casts_like(step)}, which is {step.to} {where}"
+
+
+def casts_like(step: FlowStep, where: str = "") -> str:
+    """What casts a tensor to the dtype of an attribute; ``where``: its place, where the program's own line does."""
+    cast, via = quoted(step.receiver) if step.receiver else "a tensor", step.via or "an attribute"
+    if inside(step.place):
+        return f"{step.place.function}() casts {cast} to {via}"
+    if tagged(step.op, "takes_dtype"):
+        return f"{step.op}(){where} takes the dtype of {via}"
+    return f"{step.op}(){where} casts {cast} to {via}" + (f", the dtype of {quoted(step.read)}" if step.read else "")
 
 
 def _mixed(step: FlowStep) -> str:
@@ -115,21 +118,17 @@ def help_for(fix: Fix) -> str:
     return instruction(fix) + fix.reason
 
 
-def inside(place: Place) -> str:
+def inside(place: Place, *, function: bool = True) -> str:
     """The library's line, where the line that is shown is the user's own further out."""
     frame = place.stack[0] if place.stack else None
-    return (
-        f" (in {relative(frame.file)}:{frame.line}, {frame.function})"
-        if frame is not None and frame != place.user_frame
-        else ""
-    )
+    if frame is None or frame == place.user_frame:
+        return ""
+    return f" (in {relative(frame.file)}:{frame.line}{f', {frame.function}' if function else ''})"
 
 
 def _birth(f: Finding, step: FlowStep) -> str:
     kind = f.culprit.origin.kind if f.culprit else ""
-    outside = inside(step.place)
-    if step.called:
-        outside = outside.replace(f", {step.called})", ")")  # the sentence has named it
+    outside = inside(step.place, function=step.place.function != step.called)  # the sentence may have named it
     named = f.culprit is not None and f.culprit.origin.explicit
     born = {
         "factory": f"{step.op}() got dtype={step.to}"

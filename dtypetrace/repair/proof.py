@@ -43,11 +43,15 @@ def tolerance(recording: Recording) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One kind of numbers that two runs both have: how many there are, in words, and their largest relative
-    difference."""
+    """One kind of numbers that two runs both have: how many there are, and their largest relative difference."""
 
-    what: str
+    count: int
+    named: str
     apart: float
+
+    @property
+    def what(self) -> str:
+        return f"{self.count} {self.named}"
 
 
 def evidence(healed: Outcome, patched: Outcome) -> list[Evidence]:
@@ -82,7 +86,7 @@ def _outputs(one: list[Numbers], other: list[Numbers]) -> Iterator[Evidence]:
 def _evidence(count: int, what: str, apart: float | None) -> Iterator[Evidence]:
     if apart is not None:
         plural = what.replace("{es}", "es" if count != 1 else "").replace("{s}", "s" if count != 1 else "")
-        yield Evidence(f"{count} {plural}", apart)
+        yield Evidence(count, plural, apart)
 
 
 def compare(healed: Sequence[Pass], patched: Sequence[Pass]) -> float | None:

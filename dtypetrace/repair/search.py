@@ -451,7 +451,7 @@ def _worst(found: Sequence[Evidence]) -> float:
 
 
 def _agree(one: Evidence) -> str:
-    single = one.what.startswith("1 ")
+    single = one.count == 1
     if one.apart:
         return f"{one.what} agree{'s' * single} with the healed run's within {percent(one.apart)}"
     return f"{one.what} equal{'s' * single} the healed run's"

@@ -317,7 +317,7 @@ def _notes(refused: Refused, judged: Judged) -> Iterable[str]:
     if case is not None:
         differs = case.culprit.dtype != verdict.expected
         if verdict.reason and differs and refused.wants not in ("fits", "integer", "bool", "float"):
-            joined = ", " if verdict.reason.startswith("but ") else "; "
+            joined = ", but " if verdict.although else "; "
             name = subject(case.culprit, refused.op, refused.phase, case.site)
             yield f"{name} is {case.culprit.dtype}{joined}{verdict.reason}"
         if differs and refused.wants in ("agree", "other"):

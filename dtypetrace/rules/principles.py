@@ -33,6 +33,8 @@ class Verdict:
     """None where no operand was seen."""
     reason: str = ""
     principle: str = ""
+    although: bool = False
+    """Whether the reason contradicts what the culprit is, and does not only add to it."""
 
 
 Principle = Callable[[Collision], Verdict | None]
@@ -130,7 +132,7 @@ def ran_before(case: Collision) -> Verdict | None:
     if len(old) != 1:
         return None
     dtype = old.pop()
-    return Verdict(dtype, f"but in earlier calls of this {quoted(refused.op)} both operands were {dtype}")
+    return Verdict(dtype, f"in earlier calls of this {quoted(refused.op)} both operands were {dtype}", although=True)
 
 
 def _decision(recording: Recording, event: int) -> tuple[object, ...]:
@@ -308,7 +310,7 @@ def most_parameters(case: Collision) -> Verdict | None:
     many = "all" if most.share == 1 else "almost all" if most.share >= 0.995 else f"{most.share:.0%} of the"
     other = "other " if any(w.holder == "parameter" and w.dtype != most.dtype for w in case.sides) else ""
     model = f"{most.scope}{_except(case, most) if most.share == 1 and not other else ''}"
-    return Verdict(most.dtype, f"but {many} {other}parameters of the {model} are {most.shown}")
+    return Verdict(most.dtype, f"{many} {other}parameters of the {model} are {most.shown}", although=True)
 
 
 def _except(case: Collision, most: Majority) -> str:

@@ -162,7 +162,7 @@ def layered(count: int, seed: int = 0) -> nx.DiGraph:
         graph.add_node(n, node=Node("op", f"op {n}", "float32", f"file.py:{n}"))
         for above in chance.sample(range(n), min(n, 1 + chance.randrange(2))):
             if n - above < 12:
-                graph.add_edge(above, n, dtype="float32", main=False, note="")
+                graph.add_edge(above, n, dtype="float32", main=False, note="", read=False)
     return graph
 
 
@@ -226,7 +226,7 @@ def test_a_node_links_to_its_line():
     graph = nx.DiGraph()
     graph.add_node(1, node=Node("cast", "x = to()", "float16", facts="[2, 3]", line=("/p/a.py", 3)))
     graph.add_node(2, node=Node("collision", "linear", "", line=("/p/a.py", 9)))
-    graph.add_edge(1, 2, dtype="float16", main=True, note="")
+    graph.add_edge(1, 2, dtype="float16", main=True, note="", read=False)
     drawn = xml.fromstring(svg.draw(graph, "title", {("/p/a.py", 3): "DT101-1-0-3"}))
     (link,) = drawn.findall(f"{SVG}a")
     assert link.get("href") == "#DT101-1-0-3" and "[2, 3]" in link.find(f"{SVG}g/{SVG}title").text
@@ -262,7 +262,9 @@ def test_the_sweeps_take_crossings_out():
     graph = nx.DiGraph()
     for name in ("a1", "b1", "b2", "a2", "a3", "b3"):
         graph.add_node(name, node=Node("op", name, "float32"))
-    graph.add_edges_from([("a1", "a2"), ("a2", "a3"), ("b1", "b2"), ("b2", "b3")], dtype="float32", main=False, note="")
+    graph.add_edges_from(
+        [("a1", "a2"), ("a2", "a3"), ("b1", "b2"), ("b2", "b3")], dtype="float32", main=False, note="", read=False
+    )
     drawn = xml.fromstring(svg.draw(graph, "title"))
     at = {g.find(f"{SVG}text").text: float(g.find(f"{SVG}rect").get("x")) for g in drawn.iter(f"{SVG}g")}
     assert at["a1"] < at["b1"] and at["a2"] < at["b2"] and at["a3"] < at["b3"]
@@ -272,7 +274,7 @@ def test_casts_are_diamonds_and_collisions_have_two_borders():
     graph = nx.DiGraph()
     graph.add_node(1, node=Node("cast", "to()", "float16"))
     graph.add_node(2, node=Node("collision", "linear", ""))
-    graph.add_edge(1, 2, dtype="float16", main=True, note="")
+    graph.add_edge(1, 2, dtype="float16", main=True, note="", read=False)
     drawn = xml.fromstring(svg.draw(graph, "title"))
     cast, collision = drawn.iter(f"{SVG}g")
     assert cast.find(f"{SVG}polygon") is not None and len(collision.findall(f"{SVG}rect")) == 2
@@ -284,7 +286,7 @@ def test_a_circle_is_drawn_without_the_edge_that_closes_it():
     graph = nx.DiGraph([(1, 2), (2, 3), (3, 1)])
     nx.set_node_attributes(graph, Node("op", "x", ""), "node")
     for edge in graph.edges:
-        graph.edges[edge].update(dtype="", main=False, note="")
+        graph.edges[edge].update(dtype="", main=False, note="", read=False)
     assert len(list(xml.fromstring(svg.draw(graph, "t")).iter(f"{SVG}path"))) == 2
 
 

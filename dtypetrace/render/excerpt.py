@@ -62,6 +62,13 @@ class Excerpt:
     def _fits(self, line: str) -> bool:
         return columns(self.display.printable(line)) <= self.room
 
+    def _cut(self, line: str) -> str:
+        """A line's beginning, as far as it fits."""
+        return self.display.clipped(self.display.printable(line), 0, 1, self.room)[0]
+
+    def _signed(self, number: int, sign: str, shown: str) -> str:
+        return f"{str(number).rjust(self.margin)} {sign} {shown}".rstrip()
+
     # ------------------------------------------------------------ labelled spans
 
     def span(self, frame: Frame, above: Span | None = None) -> Span:
@@ -108,14 +115,13 @@ class Excerpt:
 
     def _first_line(self, file: str, begin: int, line: int) -> list[StyledLine]:
         """The line on which a longer expression begins, and dots for the lines between."""
-        first, _, _ = self.display.clipped(self.display.printable(self.recording.line(file, begin)), 0, 1, self.room)
         between = [(f"{'.' * 3:>{self.margin}}", "blue")] if line - begin > 1 else []
-        return [(self._numbered(begin, first), ""), *between]
+        return [(self._numbered(begin, self._cut(self.recording.line(file, begin))), ""), *between]
 
     def source(self, file: str, number: int, label: str) -> list[StyledLine]:
         """One line as it is and its label, below an empty one; nothing where the text is not known."""
         text = self.recording.line(file, number)
-        shown, _, _ = self.display.clipped(self.display.printable(text), 0, 1, self.room)
+        shown = self._cut(text)
         indent = " " * (len(shown) - len(shown.lstrip()))
         below = f"{self.gutter}{indent}{label}"
         return [(self.gutter.rstrip(), ""), (self._numbered(number, shown), ""), (below, "")] if text.strip() else []
@@ -138,8 +144,7 @@ class Excerpt:
             lines += self._changed_line(edit.start[0] + number, old, new)
         following = changed[-1][0] + 1 if changed else len(after)
         if len(after) > len(before) and following < len(after):  # new lines are shown with the one they stand before
-            shown, _, _ = self.display.clipped(self.display.printable(after[following]), 0, 1, self.room)
-            lines.append((self._numbered(edit.start[0] + following, shown), ""))
+            lines.append((self._numbered(edit.start[0] + following, self._cut(after[following])), ""))
         return lines
 
     def _exchanged(self, number: int, before: Sequence[str], after: Sequence[str]) -> Iterator[StyledLine]:
@@ -149,25 +154,20 @@ class Excerpt:
                     if at == _LEAST_SHOWN:
                         yield f"{'.' * 3:>{self.margin}}", style
                     continue
-                number_of = self._numbered(number + at, "").rpartition("|")[0]
-                shown, _, _ = self.display.clipped(self.display.printable(text), 0, 1, self.room)
-                yield f"{number_of}{sign} {shown}".rstrip(), style
+                yield self._signed(number + at, sign, self._cut(text)), style
 
     def _changed_line(self, number: int, old: str, new: str | None) -> list[StyledLine]:
         if new is None:
-            number_of = self._numbered(number, "").rpartition("|")[0]
-            return [(f"{number_of}- {self.display.clipped(self.display.printable(old), 0, 1, self.room)[0]}", "red")]
+            return [(self._signed(number, "-", self._cut(old)), "red")]
         marks = self._marks(old, new)
         if not marks.strip() and old.strip():  # text is only removed: both lines, so that it can be seen
-            number_of = self._numbered(number, "").rpartition("|")[0]
-            cut = [self.display.clipped(self.display.printable(line), 0, 1, self.room)[0] for line in (old, new)]
-            return [(f"{number_of}- {cut[0]}".rstrip(), "red"), (f"{number_of}+ {cut[1]}".rstrip(), "green")]
+            removed, added = self._cut(old), self._cut(new)
+            return [(self._signed(number, "-", removed), "red"), (self._signed(number, "+", added), "green")]
         if not self._fits(new):
             new = _without_comment(new)
         if self._columns(marks.lstrip()) > self.room - _LEAST_AROUND:  # whole, so that it can be copied
-            number_of = self._numbered(number, "").rpartition("|")[0]
-            was, _, _ = self.display.clipped(self.display.printable(old), 0, 1, self.room)
-            return [(f"{number_of}- {was}", "red"), (f"{number_of}+ {self.display.printable(new)}", "green")]
+            added = self.display.printable(new)
+            return [(self._signed(number, "-", self._cut(old)), "red"), (self._signed(number, "+", added), "green")]
         begin, end = len(marks) - len(marks.lstrip()), len(marks)
         line, *span = self.display.clipped(self.display.printable(new), begin, max(end, begin + 1), self.room)
         if not self._fits(new):

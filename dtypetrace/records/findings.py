@@ -154,8 +154,8 @@ class Fix:
     """The part of ``why`` before the reason; empty where there is no reason."""
     named: Place = Place()
     """The line that the words name, where they name one."""
-    by_hand: Edit | None = None
-    """The edit that the only one of ``lines`` says."""
+    by_hand: tuple[Edit, ...] = ()
+    """The edits that ``lines`` say, where each of them says one."""
 
     @property
     def instruction(self) -> str:
@@ -169,8 +169,8 @@ class Fix:
 
     @property
     def shown_edits(self) -> tuple[Edit, ...]:
-        """The edits, or the one that the words say."""
-        return self.edits or ((self.by_hand,) if self.by_hand is not None else ())
+        """The edits, or the one that the only line says."""
+        return self.edits or (self.by_hand if len(self.lines) == 1 else ())
 
     @property
     def words(self) -> str:

@@ -226,7 +226,7 @@ def _line_to_change(excerpt: Excerpt, f: Finding) -> list[StyledLine]:
     named = f.fix.named.file, f.fix.named.line
     if named in {(frame.file, frame.line) for frame, _ in wording.labels(f)}:
         return []
-    return excerpt.edited(f.fix.by_hand) if f.fix.by_hand is not None else excerpt.source(*named, "(as it is now)")
+    return excerpt.edited(f.fix.by_hand[0]) if f.fix.by_hand else excerpt.source(*named, "(as it is now)")
 
 
 def _one_line(message: str) -> str:

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from ..records import Finding, Input, Op, Recording, Witness
-from ..rules.held_weights import held_weights
+from ..rules.run_facts import held_weights
 from ..tables.dtypes import FLOATING
 from ..tables.operators import result_bytes
 from . import listings

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from ..records import Frame, Recording
 from ..records.text import ProgramText
-from ..rules.held_weights import held_weights
 from ..rules.precision_plan import Paths
+from ..rules.run_facts import held_weights
 from ..source import models
 from ..source.patch import Patch
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from .. import graph, rules
 from ..records import Finding, Recording
-from ..rules import plans, wide_weights
+from ..rules import wide_weights
 from ..rules.lost_steps import lost_steps
 from ..rules.training import in_few_steps
-from ..source import optimizers
 from ..source.patch import Change
 from . import steps
 from .proof import Proof
@@ -47,26 +47,6 @@ def not_learning(recording: Recording) -> Finding | None:
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan" and f.culprit is not None), None)
 
 
-def vanishing(recording: Recording) -> Finding | None:
-    """The first serious finding about gradients that vanish in float16 for want of a loss scaler."""
-    return _first(recording, UNSCALED)
-
-
-def needless_scaler(recording: Recording) -> Finding | None:
-    """The finding about a loss scaler in a run that has no float16."""
-    return _first(recording, ("DT501",))
-
-
-def other_half(recording: Recording) -> Finding | None:
-    """The finding about autocast in the other half dtype than that of the weights."""
-    return _first(recording, ("DT401",))
-
-
-def chosen_by_hand(recording: Recording) -> Finding | None:
-    """The finding about settings for which there is no edit: see ``_WHY_NONE``."""
-    return _first(recording, tuple(_WHY_NONE))
-
-
 _NONE_KNOWN = "no edit of the program's own lines is known for it"
 _WHY_NONE = {
     "DT402": "you choose which modules get adapters, and how large the adapters are",
@@ -74,7 +54,8 @@ _WHY_NONE = {
 }
 
 
-def _first(recording: Recording, codes: tuple[str, ...]) -> Finding | None:
+def _first(codes: tuple[str, ...], recording: Recording) -> Finding | None:
+    """The first serious finding about settings."""
     found = (f for f in rules.find(recording) if f.code in codes and f.severity in ("error", "warning"))
     return next((f for f in found if f.fix is not None and f.fix.kind == "plan"), None)
 
@@ -116,28 +97,18 @@ def _scaled(recording: Recording, finding: Finding) -> list[wide_weights.Trainin
     return wide_weights.scaling(recording, graph.place_of(recording, step)) if step >= 0 else []
 
 
-def _without_scaler(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
-    edit = optimizers.without_scaler(recording.text, finding.site)
-    return [wide_weights.TrainingEdits.of(edit)] if edit is not None else []
-
-
-def _in_one_half(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
-    weights = finding.culprit.dtype if finding.culprit is not None else ""
-    edits = plans.computing_in(recording, finding.site, weights) if weights else ()
+def _said(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
+    edits = finding.fix.by_hand if finding.fix is not None else ()
     return [wide_weights.TrainingEdits.of(*edits)] if edits else []
-
-
-def _nothing(recording: Recording, finding: Finding) -> list[wide_weights.TrainingEdits]:
-    return []
 
 
 Trouble = Callable[[Recording], Finding | None]
 MENDS: tuple[tuple[Trouble, Callable[[Recording, Finding], list[wide_weights.TrainingEdits]]], ...] = (
     (not_learning, _widened),
-    (vanishing, _scaled),
-    (other_half, _in_one_half),
-    (needless_scaler, _without_scaler),
-    (chosen_by_hand, _nothing),
+    (partial(_first, UNSCALED), _scaled),
+    (partial(_first, ("DT401",)), _said),
+    (partial(_first, ("DT501",)), _said),
+    (partial(_first, tuple(_WHY_NONE)), _said),
 )
 """What keeps weights from learning as they should, and the edits against it; the first that is found is mended."""
 

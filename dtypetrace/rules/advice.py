@@ -31,6 +31,7 @@ def advise(
     """A fix. ``others``: what else may repair it. ``named``: the line that the words themselves name. ``safe``: if not
     the same as having edits. ``tested``: the edits are what :func:`checks.sound` let pass."""
     found = (edits,) if isinstance(edits, Edit) else tuple(edits or ())
+    said = [line.edit for line in lines]
     if lines and lines[0].line:
         named = Place((Frame(lines[0].file, lines[0].line, "", True, 1),))
     return Fix(
@@ -44,7 +45,7 @@ def advise(
         tuple(line.text for line in lines),
         change if reason else "",
         named,
-        lines[0].edit if len(lines) == 1 else None,
+        tuple(edit for edit in said if edit is not None) if None not in said else (),
     )
 
 

@@ -43,6 +43,7 @@ def silent_finding(
     title: str = "",
     notes: Iterable[str] = (),
     reach: Reach | None = None,
+    predicted: bool = False,
 ) -> Finding:
     """A finding about something that was not refused. The culprit is the first operand where none is named, the only
     one where there are no others. ``kind``: for a code that has several."""
@@ -57,7 +58,7 @@ def silent_finding(
         aten=at.aten,
         module=at.module,
         count=count,
-        predicted=False,
+        predicted=predicted,
         site=at.site,
         operands=operands,
         culprit=culprit if culprit is not None else next(iter(operands), None),

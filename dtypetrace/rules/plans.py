@@ -13,11 +13,11 @@ from .. import graph
 from ..records import Edit, Finding, FlowStep, Op, Operand, Origin, Parameter, Place, Plan, Recording, Shared
 from ..source import optimizers, regions
 from ..source.optimizers import ByHand
-from ..tables.codes import TITLES
 from ..tables.english import quoted
 from ..tables.operators import SCALER_CHECKS, name_of
 from . import titles, wide_weights
 from .advice import advise
+from .making import At, silent_finding
 from .training import MOST_SHOWN
 
 BULK = 0.5
@@ -422,28 +422,17 @@ def _finding(
     at_birth = origin.place.stack and case.at_birth and not no_scaler
     # what is to be set elsewhere has no line that is known; the site only shows it
     place = origin.place if at_birth else site if case.at_birth or lines else graph.NOWHERE
-    return Finding(
-        code=case.code,
+    words, others = [change] if isinstance(change, str) else change, (other,) if other else ()
+    return silent_finding(
+        case.code,
+        At(site, "other", ""),
         kind="plan",
         severity=case.severity,
-        title=case.title or TITLES[case.code],
-        phase="other",
-        op="",
-        aten=None,
-        module="",
-        count=len(case.chosen) or 1,
-        predicted=plan.model != "",
-        site=site,
         operands=operands,
-        culprit=operands[0] if operands else None,
         flow=(*born, ends),
-        fix=advise(
-            place,
-            *([change] if isinstance(change, str) else change),
-            kind="plan",
-            others=(other,) if other else (),
-            lines=lines,
-        ),
-        exception=None,
+        fix=advise(place, *words, kind="plan", others=others, lines=lines),
+        count=len(case.chosen) or 1,
+        title=case.title,
         notes=case.facts,
+        predicted=plan.model != "",
     )

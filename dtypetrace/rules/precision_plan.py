@@ -20,9 +20,8 @@ from ..tables.dtypes import NARROW, REAL, bytes_of
 from ..tables.english import capitalised, listed
 from ..tables.operators import flops, is_cast, is_move
 from ..terminal import seen
-from .held_weights import held_weights
 from .losses import Losses
-from .run_facts import Run
+from .run_facts import Run, held_weights
 
 RUNS = 24
 """The most runs: those that search, and the one that verifies."""

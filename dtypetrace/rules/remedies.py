@@ -7,7 +7,7 @@ with an answer is the remedy that a finding shows; ``dtypetrace fix`` tries it, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -59,7 +59,10 @@ FURTHER: tuple[Strategy, ...] = (
     elsewhere.loaded_values,
     elsewhere.own_lines,
 )
-"""What ``fix`` tries after all the others; a finding shows only casts in the refused call (``_shown``)."""
+"""What ``fix`` tries after all the others."""
+
+SHOWN: tuple[Strategy, ...] = (*STRATEGIES, elsewhere.where_it_widened, elsewhere.like_the_other, elsewhere.at_call)
+"""What a finding may show; what is cast in the refused call comes last."""
 
 FINAL: frozenset[Strategy] = frozenset({coded.codes, at_use.scalar_limit, at_use.kept_wide})
 """Nothing else may be tried after these: codes are not cast, a number has no dtype to change, and an average
@@ -74,9 +77,9 @@ class Candidate:
     fix: Fix
 
 
-def candidates(case: Case) -> Iterator[Candidate]:
+def candidates(case: Case, strategies: Sequence[Strategy] = (*STRATEGIES, *FURTHER)) -> Iterator[Candidate]:
     """Every change that may repair a collision, the best first. A strategy's second and later ones are numbered."""
-    for strategy in (*STRATEGIES, *FURTHER):
+    for strategy in strategies:
         found: tuple[Fix, ...] = attempt(f"the remedy {name_of(strategy)!r}", partial(_proposed, strategy, case), ())
         for number, fix in enumerate(found):
             name = name_of(strategy)
@@ -99,8 +102,7 @@ def _best(case: Case) -> Fix | None:
     """The first change whose edits nothing objects to, else the best one in words."""
     best: Fix | None = None
     doubt = ""
-    for candidate in _shown(case):
-        fix = candidate.fix
+    for fix in (candidate.fix for candidate in candidates(case, SHOWN)):
         if best is not None and not fix.edits:
             continue
         why = attempt("the check of a remedy", partial(checks.objection, case, fix), "its check failed")
@@ -113,16 +115,6 @@ def _best(case: Case) -> Fix | None:
     if best is None or not doubt:
         return best
     return without_diff(best, doubt)
-
-
-def _shown(case: Case) -> Iterator[Candidate]:
-    """What a finding may show, the best first; what is cast in the refused call comes last."""
-    for strategy in (*STRATEGIES, elsewhere.where_it_widened, elsewhere.like_the_other, elsewhere.at_call):
-        found: tuple[Fix, ...] = attempt(f"the remedy {name_of(strategy)!r}", partial(_proposed, strategy, case), ())
-        for fix in found:
-            yield Candidate(name_of(strategy), fix)
-        if found and strategy in FINAL:
-            return
 
 
 def name_of(strategy: Strategy) -> str:

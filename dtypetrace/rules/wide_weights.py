@@ -173,7 +173,8 @@ def region_at(recording: Recording, site: Place, dtype: str) -> Edit | None:
 
     None where the program has an autocast region: that it ends before this call may be meant.
     """
-    return under(recording, site, _autocast(recording, dtype)) if not any(op.autocast for op in recording.ops) else None
+    call = _call_of_model(recording, site.stack)
+    return region_around(recording, call, dtype) if call is not None else None
 
 
 def under(recording: Recording, site: Place, region: str) -> Edit | None:

@@ -19,7 +19,7 @@ from ..foresight import DtypeChange, Replay, given_again, refused_again
 from ..records import FORWARD, Edit, Finding, Fix, Op, Place, Recording
 from ..source import decisions, expressions, receivers
 from ..source.patch import Patch
-from ..tables.dtypes import narrower, wider
+from ..tables.dtypes import NARROW, narrower, wider
 from ..tables.english import quoted
 from ..tables.rule_language import Gives, Prediction, Refuses
 from . import coded, effects
@@ -164,7 +164,8 @@ def it_spares_variables(proposal: Written) -> str:
 
 
 def it_keeps_what_is_trained(proposal: Proposal) -> str:
-    """What an optimizer trains is not narrowed, unless the program trains other weights of the model in that dtype."""
+    """What an optimizer trains is not narrowed to 16 bits or fewer, unless the program trains other weights in that
+    dtype."""
     case = proposal.case
     if not case.recording.meta.get("trains") or proposal.effect is None:
         return ""
@@ -173,11 +174,11 @@ def it_keeps_what_is_trained(proposal: Proposal) -> str:
     chosen = {p.dtype for p in known if p.trained and p.event not in births} | {u.dtype for u in case.recording.updates}
     for p in known:
         wanted = births.get(p.event, p.dtype) if p.event >= 0 else p.dtype
-        if p.trained and narrower(wanted, p.dtype) and wanted not in chosen:
+        if p.trained and narrower(wanted, p.dtype) and wanted in NARROW - chosen:
             return f"it would train {p.name} in {wanted}"
     w = case.witness
     wanted = births.get(w.event, w.dtype)
-    if w.trained and narrower(wanted, w.dtype) and wanted not in chosen:
+    if w.trained and narrower(wanted, w.dtype) and wanted in NARROW - chosen:
         return f"it would train {quoted(case.culprit.shown)} in {wanted}"
     return ""
 

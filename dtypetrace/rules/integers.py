@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from .. import graph
 from ..records import FORWARD, Finding, FlowStep, Op, Operand, Origin, Value
+from ..source import editing
 from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
-from ..tables.operators import is_cast, is_move, name_of, tagged
+from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from .advice import advise
 from .making import At, silent_finding
 from .run_facts import Run
@@ -120,14 +121,22 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
     origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
+    flow: tuple[FlowStep, ...] = ()
+    if writes(op):  # the tensor that is written to was made too narrow
+        culprit = run.operand(op, max(destination(op), 0), None)
+        flow = graph.flow(run.recording, op.inputs[max(destination(op), 0)].event, None)
     said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
     why = f"limit the numbers to the range of {made} first" if is_cast(op) else "cast to int32 or float32 first"
+    edit = None
+    if flow and culprit.origin.place.stack:
+        why = f"make {quoted(culprit.shown)} int64 where it is made"
+        edit = editing.at_birth(run.recording, culprit.origin.kind, culprit.origin.place, "int64")
     return silent_finding(
         "DT301",
         At.of(op, place),
         culprit=culprit,
-        flow=(FlowStep(place, op.op, op.module, source, made, "value", said=said),),
-        fix=advise(place, why),
+        flow=(*flow, FlowStep(place, op.op, op.module, source, made, "value", said=said)),
+        fix=advise(culprit.origin.place if edit is not None else place, why, edits=edit),
         count=op.count,
     )
 

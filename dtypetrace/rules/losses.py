@@ -19,7 +19,7 @@ from math import inf, prod
 
 from .. import graph
 from ..records import FORWARD, Op, Precision
-from ..tables.dtypes import HALF, NARROW, REAL, narrower
+from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
 from ..tables.operators import flops, is_cast, is_move, tagged
 from .run_facts import Run
 from .zeros import feeds_pole
@@ -61,7 +61,7 @@ class Cause:
 
     op: int
     how: str
-    """``flushed``, ``infinite``, ``rounded`` or ``stopped`` (its own doing), or ``amplified``."""
+    """``flushed``, ``infinite``, ``rounded``, ``stopped`` or ``miscounted`` (its own doing), or ``amplified``."""
     rounded: int = -1
     """For an amplified error: the op whose ordinary rounding it was, -1 where unknown."""
 
@@ -390,6 +390,31 @@ class Losses:
             and self.run.ops[number].phase in FORWARD
             and feeds_pole(self.run, number)
         ]
+
+    @cached_property
+    def inexact_counts(self) -> list[int]:
+        """Forward ops in 16 bits that add up whole numbers one after the other, and are not exact: places and limits
+        that are counted so move by whole steps."""
+        return [
+            number
+            for number, p in self.of.items()
+            if p.introduced > 0
+            and not p.spoiled
+            and tagged(self.run.ops[number], "running")
+            and self.run.ops[number].outputs[:1] in (("bfloat16",), ("float16",))
+            and self.run.ops[number].phase in FORWARD
+            and self._whole(number)
+        ]
+
+    def _whole(self, number: int) -> bool:
+        """Whether an op's first operand holds whole numbers: it was rounded to them, or cast from integers."""
+        for above in list(graph.first_operands(self.run.ops, number))[1:]:
+            op = self.run.ops[above]
+            if tagged(op, "whole") or is_cast(op) and op.inputs and op.inputs[0].dtype not in FLOATING:
+                return True
+            if not (is_move(op) or tagged(op, "exact")):
+                break
+        return False
 
     @cached_property
     def stopped_sums(self) -> frozenset[int]:

@@ -115,6 +115,8 @@ def _causes(losses: Losses, least: float) -> dict[Cause, int]:
         found.setdefault(losses.led_to(number), number)
     for number in losses.gone_at_poles:
         found.setdefault(Cause(number, "flushed"), number)
+    for number in losses.inexact_counts:
+        found.setdefault(Cause(number, "miscounted"), number)
     for number in sorted(losses.stopped_sums):
         found.setdefault(Cause(number, "stopped"), number)
     return found
@@ -157,6 +159,8 @@ def _said_of_result(losses: Losses, number: int, cause: Cause) -> str:
     if p.others:
         chosen = f"of what {quoted(op.op)}{where} chooses" if p.apart else f"of the indices from {quoted(op.op)}{where}"
         return f"in higher precision {p.others:.0%} {chosen} would be others"
+    if cause.how == "miscounted":
+        return f"places and limits that {result} counts are off by whole steps"
     if p.spoiled:
         return f"{result} is infinite or NaN; in higher precision it is finite"
     return f"{result} has an error of {_share(p.total)}"
@@ -241,6 +245,8 @@ def _at_op(
         ),
         fix=rounded_operands.wide(run, cause.op, sorted(rounded), made)
         if len(rounded) > 1
+        else replace(_wide_here(run, itself, culprit.origin.place, made), alternatives=())
+        if itself >= 0 and cause.how == "miscounted"  # bfloat16 holds fewer whole numbers, not more
         else _wide_here(run, itself, culprit.origin.place, made)
         if itself >= 0
         else _fix(run, cause, blamed, culprit, cast, backward),
@@ -317,6 +323,8 @@ def _said(p: Precision, cause: Cause, made: str, op: str) -> str:
         if p.vanished > p.flushed:
             return f"in {p.vanished:.0%} of its calls all numbers are zero{end}"
         return f"{p.flushed:.0%} of the numbers ({p.size:.1g} on average) become zero{end}"
+    if cause.how == "miscounted" and facts:
+        return f"{quoted(op)} counts beyond {2**facts.digits:,}, where {made} does not hold every whole number"
     if cause.how == "stopped":
         error = _share(p.introduced)
         return f"{quoted(op)} adds so many numbers to one place that later ones are lost: the error is {error}"

@@ -218,6 +218,33 @@ def float64_from_numpy(case: Collision) -> Verdict | None:
     )
 
 
+def default_left_behind(case: Collision) -> Verdict | None:
+    """Parameters that only have the default dtype, which a function set and left behind, are wrong where they meet a
+    dtype that the program named."""
+    most = case.majority
+    if most is None or len(case.present) != 2 or most.dtype not in case.present:
+        return None
+    other = case.other(most.dtype)
+    lines = (graph.lineage(case.recording, p.event) for p in case.refused.model if p.dtype == most.dtype)
+    roots = [line.root for line in lines if line is not None]
+    if not roots or not all(_took_what_was_left(case, root) for root in roots):
+        return None
+    if not all(_on_purpose(case, w) for w in case.sides if w.dtype == other):
+        return None
+    return Verdict(other, f"the parameters are {most.dtype} only because the default dtype was left so")
+
+
+def _took_what_was_left(case: Collision, root: Event) -> bool:
+    """Whether a dtype is the default that a function had set which has returned since."""
+    if root.explicit or root.default < 0:
+        return False
+    setting = graph.place_of(case.recording, root.default).stack[:1]
+    running = graph.place_of(case.recording, root.place).stack
+    return any(
+        f.function != "<module>" and all((f.file, f.function) != (r.file, r.function) for r in running) for f in setting
+    )
+
+
 def cast_of_a_part(case: Collision) -> Verdict | None:
     """Where only a part of a model was cast, the result of that part is wrong where it meets the weights of the rest.
 
@@ -487,6 +514,7 @@ PRINCIPLES: tuple[Principle, ...] = (
     trained_outside,
     sum_of_widened,
     float64_from_numpy,
+    default_left_behind,
     cast_of_a_part,
     default_yields,
     most_parameters,

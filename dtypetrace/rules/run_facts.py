@@ -272,6 +272,13 @@ class Run:
             number = op.inputs[max(destination(op), 0)].producer
         return None
 
+    def asked_like(self, i: Input) -> Origin | None:
+        """Where the program made an operand and named another tensor's dtype for it (``zeros(n, dtype=x.dtype)``)."""
+        event = self.recording.events[i.event] if i.event >= 0 else None
+        if event is None or event.how != "factory" or not event.explicit or not event.reads:
+            return None
+        return Origin("factory", None, event.op, graph.place_of(self.recording, event.place), True)
+
     def event_of(self, number: int) -> int:
         """The event of an op's result, as recorded by an op that used it; -1 where none did."""
         takers = (i for user in self.users[number] for i in self.ops[user].inputs if i.producer == number)

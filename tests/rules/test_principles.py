@@ -173,6 +173,15 @@ def test_float64_from_numpy():
     both_ways(b, "float64 from numpy", "float32", "float64")
 
 
+def test_default_left_behind():
+    b = RecordingBuilder()
+    weight = b.made("float64", "parameter", default=b.line(library="simulate"))
+    b.refused(
+        "linear", b.made("float32", explicit=True), weight.as_parameter("weight"), model=weights("float64", weight)
+    )
+    both_ways(b, "default left behind", "float32", "float64")
+
+
 def test_float64_by_name_is_a_decision():
     b = RecordingBuilder()
     model = weights("float64", b.made("float64", explicit=True))

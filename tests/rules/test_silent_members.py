@@ -119,3 +119,19 @@ HEALTHY = {
 @pytest.mark.parametrize("text", HEALTHY.values(), ids=HEALTHY)
 def test_healthy_programs_that_look_like_them(tmp_path, text):
     assert serious(programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)) == []
+
+
+@pytest.mark.parametrize("whole", ["lengths.round()", "lengths.floor().clamp(min=1)", "lengths.int().half()"])
+def test_whole_numbers_that_add_up_to_more_than_the_dtype_counts(tmp_path, whole):
+    text = f"""
+    lengths = (torch.rand(1, 600) * 9 + 1).half()
+    ends = ({whole}).cumsum(-1)
+    owner = torch.bucketize(torch.arange(5000.0), ends[0].float())
+    """
+    program = programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)
+    assert any("cumsum" in program.at(f.site) for f in serious(program))
+
+
+def test_whole_numbers_that_the_dtype_counts(tmp_path):
+    text = "ends = torch.rand(1, 100).half().mul(9).round().cumsum(-1)\nprint(ends[0, -1].item())"
+    assert serious(programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)) == []

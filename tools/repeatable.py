@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dtypetrace.capture.calls import op_name, readable
-from dtypetrace.tables.repeatable import TABLE, key
+from dtypetrace.capture.repeats import TABLE, key
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool)
 _MOST_SAMPLES = 6

@@ -11,8 +11,7 @@ from outcomes import OPTIONS
 from torch.overrides import handle_torch_function, has_torch_function
 
 import dtypetrace
-from dtypetrace.capture.repeats import repeatable
-from dtypetrace.tables.repeatable import names
+from dtypetrace.capture.repeats import names, repeatable
 
 calls: list[str] = []
 LIBRARY = torch.library.Library("only_once", "DEF")

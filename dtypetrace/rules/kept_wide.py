@@ -17,7 +17,7 @@ from ..foresight import DtypeChange, Replay, predict
 from ..foresight.carry import Carried
 from ..records import FORWARD, Edit, Fix, Input, Op, Operand, Place
 from ..source import editing, regions
-from ..source.gradient_clipping import clipped_in_float32
+from ..source.optimizers import clipped_in_float32
 from ..tables import autocast
 from ..tables.dtypes import DTYPES, REAL, wider
 from ..tables.english import quoted

@@ -4,14 +4,12 @@ the place and module of that."""
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from . import private
-
-if TYPE_CHECKING:
-    from .running import Thread
+from .running import Thread
 
 ACCUMULATES = -3
 """The number used instead of a forward op's where the engine passes a parameter its gradient."""

@@ -8,16 +8,13 @@ when a step ends, so a region around one forward pass, which has ended by then, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from . import private
 from .marks import Ref
+from .ops import GrowingOp
 from .updates import sample
-
-if TYPE_CHECKING:
-    from .ops import GrowingOp
 
 Tensor = torch.Tensor
 _STEPS = 16

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .recorder import Recorder
 
 
 class LastUse:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,11 +21,9 @@ from torch import nn
 from . import fused, private, refused_calls, threads, warning_places, workers
 from .compiled import regions, torch_private
 from .marks import not_ours
+from .protocols import Healer
+from .recorder import Recorder
 from .replaced import Replaced
-
-if TYPE_CHECKING:
-    from .protocols import Healer
-    from .recorder import Recorder
 
 _RAN_EAGERLY = (
     "compiled code: it ran eagerly, operator by operator, so the last bits may differ, and so may what is refused"

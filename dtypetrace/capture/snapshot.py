@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,12 +23,10 @@ from .compiled.recording import Reading
 from .holders import parameter_record
 from .last_use import LastUse
 from .marks import RawEvent, RawRead
+from .module_names import Root
+from .recorder import Recorder
 from .run_line import run_line
-
-if TYPE_CHECKING:
-    from .module_names import Root
-    from .recorder import Recorder
-    from .stacks import CodeFile
+from .stacks import CodeFile
 
 _UNINITIALISED = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 _MADE = frozenset({"factory", "cast", "conversion", "parameter", "reinterpret", "load"})

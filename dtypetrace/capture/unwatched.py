@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,13 +17,10 @@ from torch import nn
 from ..tables.refusals import Refusal
 from . import private, refused_calls
 from .calls import dtype_name
-from .running import ModuleCall
+from .ops import GrowingOp
+from .recorder import Recorder
+from .running import ModuleCall, Thread
 from .searched_frames import Named, Stack
-
-if TYPE_CHECKING:
-    from .ops import GrowingOp
-    from .recorder import Recorder
-    from .running import Thread
 
 
 def rest(recorder: Recorder) -> torch.dtype:

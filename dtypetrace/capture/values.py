@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,11 +21,9 @@ from .cached_casts import CachedCasts
 from .calls import NARROW_FLOATS, given_numbers, packets, readable
 from .increments import FOLLOWED, NARROW, WATCHED, WATCHED_IDS, Changed, Increments, is_counter
 from .marks import Mark, Origins
+from .ops import Form, GrowingOp
 from .running import ARGS, FUNCTION, KWARGS, RunningCall
 from .value_sums import OPERANDS, RING, Sums
-
-if TYPE_CHECKING:
-    from .ops import Form, GrowingOp
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten

@@ -10,16 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..records import Frame
 from . import private
 from .marks import RawEvent
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .recorder import Recorder
 
 SentEvent = tuple[str, str, tuple[Frame, ...], tuple[torch.dtype, ...], torch.dtype, bool]
 """An event as it is sent: how, op, frames, source, to, explicit."""

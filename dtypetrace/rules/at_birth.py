@@ -8,7 +8,7 @@ from .. import graph
 from ..records import Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
-from . import options, ways, wide_weights
+from . import alternatives, ways, wide_weights
 from .advice import advise
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, short, spell
@@ -18,7 +18,7 @@ def unknown(case: Case) -> Iterator[Fix]:
     """Where the run shows no dtype that would work, the words say so."""
     if not case.disagrees:
         refuses = f"{quoted(case.refused.op)} refuses {case.culprit.dtype}"
-        yield advise(case.here, "choose another dtype here", refuses, others=options.others(case))
+        yield advise(case.here, "choose another dtype here", refuses, others=alternatives.others(case))
 
 
 def leaves_autocast(case: Case) -> Iterator[Fix]:
@@ -41,7 +41,7 @@ def leaves_autocast(case: Case) -> Iterator[Fix]:
             others=(birth_words(case.culprit, case.born),),
         )
         return
-    yield advise(body, birth_words(case.culprit, case.born), edits=edit, safe=True, others=options.others(case))
+    yield advise(body, birth_words(case.culprit, case.born), edits=edit, safe=True, others=alternatives.others(case))
 
 
 def default_dtype(case: Case) -> Iterator[Fix]:
@@ -68,7 +68,7 @@ def default_dtype(case: Case) -> Iterator[Fix]:
         )
     yield from _set_back(case, made.place if made else case.site, alone)
     if not edits:
-        yield advise(case.here, why, others=(*alone, *options.others(case)))
+        yield advise(case.here, why, others=(*alone, *alternatives.others(case)))
 
 
 def _skipped(case: Case, used: Place, alternatives: tuple[str, ...]) -> Iterator[Fix]:
@@ -113,12 +113,12 @@ def library_value(case: Case) -> Iterator[Fix]:
         return
     if case.origin.kind == "cast" and (edit := editing.at_birth(case.recording, "cast", own, wanted)) is not None:
         # the library only passed on the cast that the program made
-        yield advise(own, birth_words(case.culprit, wanted), edits=edit, others=options.others(case))
+        yield advise(own, birth_words(case.culprit, wanted), edits=edit, others=alternatives.others(case))
         return
     if case.origin.op == "from_pretrained":
         edit = editing.dtype_keyword(case.recording, own, wanted)
         why = f"load it as {wanted}, by the dtype argument of {called}(), or cast it after loading"
-        yield advise(own, why, edits=edit, others=options.others(case))
+        yield advise(own, why, edits=edit, others=alternatives.others(case))
         return
     a_class = called.rpartition(".")[2][:1].isupper()  # it makes the module, or an object that holds the tensor
     if case.origin.kind == "parameter":
@@ -130,7 +130,7 @@ def library_value(case: Case) -> Iterator[Fix]:
     why = f"cast {given} to {wanted} here"
     if edit is None and editing.stands_alone(case.recording, own):
         why = f"let {called}() make it {wanted}, by the arguments that it gets here"
-    yield advise(own, why, edits=edit, others=options.others(case))
+    yield advise(own, why, edits=edit, others=alternatives.others(case))
 
 
 def _inside_running(case: Case, own: Place, called: str) -> Iterator[Fix]:
@@ -141,7 +141,7 @@ def _inside_running(case: Case, own: Place, called: str) -> Iterator[Fix]:
         return
     edits = wide_weights.region_around(case.recording, own.stack[0], half)
     change = f"call {called}() under autocast, which casts where operands must agree"
-    yield advise(own, change, made, edits=edits, kind="autocast", others=options.others(case))
+    yield advise(own, change, made, edits=edits, kind="autocast", others=alternatives.others(case))
 
 
 def _result(case: Case, own: Place, wanted: str) -> tuple[Place, Edit | None]:
@@ -211,7 +211,7 @@ def birth(case: Case) -> Iterator[Fix]:
         words = f"cast {quoted(edit.before)} to {case.born} where it is computed"
     if edit is not None and kind == "factory" and ".to(" in edit.after and ".to(" not in edit.before:
         words = cast_words((edit,), case.born)  # the factory is a library's, and its call takes no dtype
-    others = (*options.uncast(case), *options.others(case))
+    others = (*alternatives.uncast(case), *alternatives.others(case))
     yield advise(case.here, words, edits=edit, safe=True, others=others)
 
 
@@ -229,7 +229,7 @@ def _loaded_state(case: Case) -> Iterator[Fix]:
             f"{loaded} where they are stored, {at}; {by_itself}",
             named=case.here,
             edits=edit,
-            others=options.others(case),
+            others=alternatives.others(case),
         )
     why = f"{loaded} before they are given to the optimizer; {by_itself}"
-    yield advise(case.here, why, named=case.here, others=options.others(case))
+    yield advise(case.here, why, named=case.here, others=alternatives.others(case))

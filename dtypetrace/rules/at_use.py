@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 
 from .. import graph
 from ..records import Edit, Fix, Op, Operand, Place
 from ..source import dictionaries, editing, expressions, operands, regions
+from ..source.expressions import last_part
 from ..source.optimizers import ByHand
 from ..tables.dtypes import COMPLEX, FLOATING, HALF, STORAGE_ONLY, wider
 from ..tables.english import quoted
 from ..tables.operators import tagged
-from . import options, wide_weights
+from . import alternatives, plans, wide_weights
 from .advice import advise
 from .autocast_off import Off
 from .case import Case, cast_what, one, short, spell
@@ -37,7 +39,7 @@ def half_gradients(case: Case) -> Iterator[Fix]:
 def autocast_was_on(case: Case) -> Iterator[Fix]:
     """A call that ran under autocast before runs under autocast again; a region that is off gets what it takes."""
     off, ran = case.off, case.ran_under
-    others = options.at_site(case)
+    others = alternatives.at_site(case)
     if off is not None and off.change:
         yield advise(off.region, off.change, off.why, edits=off.edit, kind="autocast", others=others)
     elif off is None and ran is not None:
@@ -72,7 +74,7 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
 
     Weights that are trained in half are widened where that was decided.
     """
-    region_words = next(iter(options.autocast(case)), "")
+    region_words = next(iter(alternatives.autocast(case)), "")
     if not region_words or not case.witness.trained:
         return
     reason = ""
@@ -89,10 +91,10 @@ def trained_under_autocast(case: Case) -> Iterator[Fix]:
             change = f"cast the other operand here, or {region_words}"
             reason = f"{quoted(case.culprit.shown)} is trained in {case.witness.dtype}"
         elif region := wide_weights.region_at(case.recording, place, case.half):
-            yield advise(place, change, edits=region, kind="autocast", others=options.at_site(case))
+            yield advise(place, change, edits=region, kind="autocast", others=alternatives.at_site(case))
             return
-    alternatives = (*filter(None, (words,)), *options.at_site(case))
-    yield advise(place, change, reason, edits=edits, kind="cast" if edits else "plan", others=alternatives)
+    others = (*filter(None, (words,)), *alternatives.at_site(case))
+    yield advise(place, change, reason, edits=edits, kind="cast" if edits else "plan", others=others)
 
 
 def _at_boundary(case: Case) -> tuple[Edit, ...]:
@@ -335,7 +337,7 @@ def kept_wide(case: Case) -> Iterator[Fix]:
     place, edit = dictionaries.at_functional_call(case.recording, case.site, case.wanted) or (case.here, None)
     chosen = f"it is updated in {case.culprit.dtype} on purpose ({short(case.here)})"
     change = f"cast only the value that becomes {quoted(case.culprit.shown)} to {case.wanted}"
-    yield advise(place, change, chosen, named=case.here, edits=edit, kind="cast", others=options.others(case))
+    yield advise(place, change, chosen, named=case.here, edits=edit, kind="cast", others=alternatives.others(case))
 
 
 def handed_weights(case: Case) -> Iterator[Fix]:
@@ -346,7 +348,7 @@ def handed_weights(case: Case) -> Iterator[Fix]:
     if found is not None:
         is_now = f"{quoted(case.culprit.shown)} is {case.culprit.dtype}"
         change = f"cast all weights to {case.wanted} as they are handed over"
-        yield advise(found[0], change, is_now, edits=found[1], kind="cast", others=options.others(case))
+        yield advise(found[0], change, is_now, edits=found[1], kind="cast", others=alternatives.others(case))
 
 
 def frozen_half(case: Case) -> Iterator[Fix]:
@@ -386,3 +388,49 @@ def birth_words(culprit: Operand, wanted: str | None) -> str:
         "worker": f"make {name} {wanted} in the dataset or collate function",
         "input": f"make {name} {wanted} before it is passed in",
     }.get(kind, f"make {name} {wanted}")
+
+
+# ---------------------------------------------------------------- fused paths of attention modules
+
+
+_OFF = "torch.backends.mha.set_fastpath_enabled(False)"
+_ENCODER, _NESTS = "TransformerEncoder", "enable_nested_tensor"
+
+
+def fused_path(case: Case) -> Iterator[Fix]:
+    """The fused path is left for the one that autocast reaches, or autocast computes in the dtype of half weights."""
+    if case.verdict.principle != "fused path":
+        return
+    weights, computes = case.culprit.dtype, case.verdict.expected
+    if weights in HALF:
+        edits = plans.computing_in(case.recording, case.site, weights)
+        yield advise(case.site, f"let autocast compute in {weights}, as the weights are", edits=edits, kind="plan")
+        return
+    nested = _without_nesting(case)
+    change = f"make the encoder with {_NESTS}=False"
+    why = "nested tensors, which a padding mask leads to, go with no autocast"
+    model = f"compute with a copy of the model in {computes}, without autocast"
+    yield advise(case.site, change, why, edits=nested, kind="call", others=(f"turn the fused path off: {_OFF}", model))
+
+
+def _without_nesting(case: Case) -> Edit | None:
+    """The edit of the program's one call that makes an encoder; None where there is none, or several."""
+    files = {f.file for p in case.recording.places for f in p.stack if f.user}
+    parsed = {path: file for path in sorted(files) if (file := case.recording.text.parsed(path)) is not None}
+    made = [
+        (path, file, node)
+        for path, file in parsed.items()
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Call) and last_part(node.func) == _ENCODER
+    ]
+    if len(made) != 1:
+        return None
+    path, file, call = made[0]
+    given = next((k.value for k in call.keywords if k.arg == _NESTS), None)
+    if given is not None:
+        return Edit(path, file.start(given), file.end(given), file.segment(given), "False")
+    if len(call.args) > 3 or any(k.arg is None for k in call.keywords):
+        return None
+    segment = file.segment(call)
+    inside = segment[: segment.rindex(")")].rstrip().removesuffix(",")
+    return Edit(path, file.start(call), file.end(call), segment, f"{inside}, {_NESTS}=False)")

@@ -22,7 +22,6 @@ from ..records import FORWARD, Op, Precision
 from ..tables.dtypes import FLOATING, HALF, NARROW, REAL, narrower
 from ..tables.operators import flops, is_cast, is_move, tagged
 from .run_facts import Run
-from .zeros import feeds_pole
 
 ROUNDING = 2.0**-8
 """One rounding of bfloat16, relative to the number."""
@@ -476,3 +475,26 @@ def _how(p: Precision) -> str:
     if p.infinite:
         return "infinite"
     return "flushed" if p.flushed and p.flushed >= LOST * p.lost else "rounded"
+
+
+# ---------------------------------------------------------------- zeros at a pole
+
+
+_PASS = "total", "sum", "lower_bound", "matmul", "product", "root"
+"""Tags of what passes a zero on towards a function that is infinite there."""
+_MOST_ABOVE = 64
+
+
+def feeds_pole(run: Run, number: int, also: tuple[str, ...] = ()) -> bool:
+    """Whether a function with a pole at zero takes what an op made, perhaps added up, widened or limited before.
+
+    In a loop of products each call loses a little, until one loses all that is left.
+
+    also: tags of further functions that count.
+    """
+    on = lambda n: run.moves(n) or tagged(run.ops[n], *_PASS)
+    for user, taken in run.below([number], on, _MOST_ABOVE):
+        op = run.ops[user]
+        if tagged(op, *also) or tagged(op, "pole") and len(op.inputs) - 1 in taken:
+            return True
+    return False

@@ -14,9 +14,9 @@ from dataclasses import replace
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
-from ..tables.english import quoted
-from ..tables.operators import is_cast
-from . import averages, masks, measured_tables, rounded_operands, titles
+from ..tables.english import listed, quoted
+from ..tables.operators import is_cast, tagged
+from . import averages, measured_tables, titles
 from .advice import advise
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
@@ -25,6 +25,7 @@ from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
 from .lost_steps import lost_gradients
 from .making import At, silent_finding, tensor_of
+from .narrow_tables import source_of
 from .run_facts import Run
 
 _CODES = {"infinite": "DT301", "flushed": "DT302", "stopped": "DT307"}
@@ -143,7 +144,7 @@ def _counts(losses: Losses, number: int, cause: Cause, ends: bool) -> bool:
         return cause.how == "infinite" and not p.spoiled and p.total >= LOST
     if p.spoiled or cause.how != "amplified":
         return True
-    if masks.leaves_only_rounding(losses.run, cause):
+    if _leaves_only_rounding(losses.run, cause):
         return False
     if losses.cancels(cause.op) or losses.leaves_nothing(number, cause):
         return losses.goes_through(number, cause)
@@ -228,7 +229,7 @@ def _at_op(
     if (region := unscaled(losses.run, op, culprit)) is not None:
         culprit = replace(culprit, origin=Origin("autocast", None, "autocast", region, True))
     rounded = [blamed, *losses.rounded_beside(cause)] if cause.rounded >= 0 and blamed != cause.op else []
-    notes = [consequence, *rounded_operands.begins(losses, sorted(rounded), made)]
+    notes = [consequence, *_begins(losses, sorted(rounded), made)]
     backward = op.phase in ("backward", "recompute")
     cast = bool(op.inputs) and any(i.dtype in REAL and wider(i.dtype, made) for i in op.inputs)
     return silent_finding(
@@ -243,7 +244,7 @@ def _at_op(
             *given_up,
             FlowStep(site, op.op, op.module, made, made, "value", said=_said(p, cause, made, op.op)),
         ),
-        fix=rounded_operands.wide(run, cause.op, sorted(rounded), made)
+        fix=_both_wide(run, cause.op, sorted(rounded), made)
         if len(rounded) > 1
         else replace(_wide_here(run, itself, culprit.origin.place, made), alternatives=())
         if itself >= 0 and cause.how == "miscounted"  # bfloat16 holds fewer whole numbers, not more
@@ -365,3 +366,58 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
         f"compute {quoted(op.op)} and what uses its result in float32, and cast back afterwards",
         others=("keep these values in float32 from where they are made",) if origin.stack[:1] != site.stack[:1] else (),
     )
+
+
+# ---------------------------------------------------------------- masks that are added
+
+
+_GONE = 746.0
+"""The exponential of minus this is zero even in float64."""
+_DETAIL = 0.125
+"""Logarithms that are less than this apart have nearly the same exponential."""
+
+
+def _leaves_only_rounding(run: Run, cause: Cause) -> bool:
+    """Whether an exponential made much of what was rounded as a mask was added.
+
+    That happens in rows that are masked as a whole, such as those of padding: nothing else is left of them, and nobody
+    uses them. Without the mask, the rounding must be harmless.
+    """
+    if cause.rounded < 0 or not tagged(run.ops[cause.op], "softmax", "log_softmax", "exponential"):
+        return False
+    added = run.ops[cause.rounded]
+    if not tagged(added, "sum") or not added.outputs or added.outputs[0] not in DTYPES:
+        return False
+    others = [i for i in added.inputs if i.producer < 0 or not source_of(run, i.producer).pure]
+    rounding = DTYPES[added.outputs[0]].rounding
+    harmless = all(run.peaks.get(i.producer, 0.0) * rounding < _DETAIL for i in others)
+    return len(others) < len(added.inputs) and run.peaks.get(cause.rounded, 0.0) >= _GONE and harmless
+
+
+# ---------------------------------------------------------------- several rounded operands
+
+
+def _begins(losses: Losses, rounded: list[int], made: str) -> list[str]:
+    """In which ops an amplified error begins, in words. ``made``: the dtype that they round to."""
+    if not rounded:
+        return []
+    several = len(rounded) > 1
+    ops = listed([_named(losses.run, n) if several else quoted(losses.run.ops[n].op) for n in rounded])
+    errors = listed([f"{losses.of[n].introduced:.1%}" for n in rounded])
+    if several:
+        to = f" to {made}" if all(made in losses.run.ops[n].outputs for n in rounded) else ""
+        return [f"the error begins in {ops}, which round{to} (errors of {errors})"]
+    return [f"the error begins in {ops}, which rounds to {made} (an error of {errors})"]
+
+
+def _named(run: Run, number: int) -> str:
+    op, at = run.ops[number], short(run.place(run.ops[number]))
+    return f"{quoted(op.op)} ({at})" if at else quoted(op.op)
+
+
+def _both_wide(run: Run, number: int, rounded: list[int], made: str) -> Fix:
+    """Several operands of an op were rounded: it does not help to compute one of them in a wider dtype."""
+    wide = "float32" if wider("float32", made) else "float64"
+    op, ops = run.ops[number], listed([_named(run, n) for n in rounded])
+    why = f"{quoted(op.op)} takes what {'both' if len(rounded) == 2 else 'all of them'} make"
+    return advise(run.place(op), f"compute {ops} in {wide}", why, named=run.place(run.ops[rounded[0]]))

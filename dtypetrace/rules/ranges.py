@@ -24,10 +24,10 @@ from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgr
 from .case import short
 from .infinities import MANY_CALLS, Measured, harm
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
+from .losses import feeds_pole
 from .making import At, silent_finding
 from .mechanisms import LEAST_STEPS
 from .run_facts import Run
-from .zeros import feeds_pole
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""

@@ -13,7 +13,7 @@ from functools import partial
 
 from ..parts import attempt
 from ..records import Fix
-from . import at_birth, at_use, checks, coded, elsewhere, fused_paths, library_ways, options
+from . import alternatives, at_birth, at_use, checks, coded, elsewhere
 from .advice import without_diff
 from .case import Case
 from .case import short as short
@@ -21,7 +21,7 @@ from .case import short as short
 Strategy = Callable[[Case], Iterable[Fix]]
 
 STRATEGIES: tuple[Strategy, ...] = (
-    fused_paths.fused_path,
+    at_use.fused_path,
     coded.codes,
     at_use.half_gradients,
     at_use.autocast_was_on,
@@ -43,7 +43,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     at_use.handed_weights,
     at_use.frozen_half,
     at_birth.ready_table,
-    options.needless,
+    alternatives.needless,
     at_birth.birth,
 )
 """What a finding may show, in the order in which they are tried."""
@@ -95,7 +95,7 @@ def _proposed(strategy: Strategy, case: Case) -> tuple[Fix, ...]:
 def remedy(case: Case) -> Fix | None:
     """The best change, which a finding shows, and what the libraries offer whose functions led to it."""
     best = _best(case)
-    return library_ways.named(case, best) if best is not None else None
+    return alternatives.named(case, best) if best is not None else None
 
 
 def _best(case: Case) -> Fix | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..tables.operators import NAMED_CASTS
+from ..tables.operators import NAMED_CASTS, tagged
 from .births import LIFT_FRESH, TO_COPY
 from .calls import op_name
 from .holders import address
@@ -52,7 +52,7 @@ def _is_weight(recorder: Recorder, tensor: Tensor) -> bool:
         return True
     mark = recorder.origins.of(tensor)
     made = recorder.ops[mark.op] if mark is not None and mark.op >= 0 else None
-    return made is not None and made.op in ("data", "detach") and any(i.parameter for i in made.inputs)
+    return made is not None and tagged(made.op, "cuts") and any(i.parameter for i in made.inputs)
 
 
 def long_path(

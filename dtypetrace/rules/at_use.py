@@ -226,7 +226,7 @@ def _without_kernel(case: Case) -> tuple[str, str, str]:
         return f"compute {quoted(op)} in float32 and cast its result back", "", ""
     number = "int64" if found == "bool" or found in STORAGE_ONLY else "float32"
     number = expected if expected in FLOATING and expected else number
-    invert = ", or invert a mask with ~" if found == "bool" and op in ("sub", "rsub", "neg") else ""
+    invert = ", or invert a mask with ~" if found == "bool" and (tagged(op, "sum") or op == "neg") else ""
     return f"cast {shown} to {number} at the call{invert}", "", number
 
 

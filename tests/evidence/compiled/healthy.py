@@ -136,7 +136,8 @@ def gpt2_autocast():
 def t5_autocast():
     from transformers import T5Config, T5ForConditionalGeneration
 
-    model = T5ForConditionalGeneration(T5Config(vocab_size=64, d_model=32, d_ff=64, d_kv=8, num_layers=1, num_heads=4))
+    small = dict(vocab_size=64, d_model=32, d_ff=64, d_kv=8, num_layers=1, num_heads=4)
+    model = T5ForConditionalGeneration(T5Config(**small, decoder_start_token_id=0, pad_token_id=0))
     train(model, lambda m, ids: m(input_ids=ids, labels=ids).loss, tokens(), autocast=BF16)
 
 

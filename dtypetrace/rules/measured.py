@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from .. import graph
 from ..records import FORWARD, Compared, Finding, Fix, FlowStep, Op, Operand, Origin, Place, Precision
+from ..source import editing
 from ..tables.dtypes import COMPLEX, COUNTERPART, DTYPES, NARROW, REAL, wider
 from ..tables.english import listed, quoted
 from ..tables.operators import is_cast, tagged
@@ -20,6 +21,7 @@ from . import averages, measured_tables, titles
 from .advice import advise
 from .blame import at_op, by_autocast, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
+from .checks import born_otherwise
 from .infinities import scaled
 from .kept_wide import keep_wide, scale_loss, wide_here
 from .losses import LOST, ROUNDING, Cause, Losses
@@ -360,7 +362,10 @@ def _fix(run: Run, cause: Cause, number: int, culprit: Operand, cast: bool, back
         if used and sum(o.place == op.place and is_cast(o) for o in run.ops) > 1:
             return advise(site, f"keep {quoted(used)} in {wide}", "this line casts all of its module")
         given = run.operand(op, 0, None).shown
-        return advise(site, "leave this cast out", f"keep {quoted(given)} in {wide}")
+        event = event_of_output(run, number)
+        edit = editing.uncast(run.recording, site) if event >= 0 else None
+        left = advise(site, "leave this cast out", f"keep {quoted(given)} in {wide}", edits=edit)
+        return born_otherwise(run, left, {event: wide})
     return advise(
         site,
         f"compute {quoted(op.op)} and what uses its result in float32, and cast back afterwards",

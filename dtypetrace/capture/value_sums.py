@@ -103,11 +103,6 @@ class Sums:
         """Of ``exact`` integers that an op had to keep, it changed ``spoilt``."""
         self._wait(_INTEGERS, op, exact, spoilt)
 
-    def vanished(self, op: int, alive: Tensor, result: Tensor) -> None:
-        """Counts numbers that are zero in an op's result although they are ``alive``."""
-        count, lost = alive.sum(), (alive & (result == 0)).sum()
-        self._wait(_ZEROS, op, count, lost, count - count, count - count)
-
     def flushed(self, op: int, source: Tensor, result: Tensor, other: Tensor | None) -> None:
         """Counts values that are zero in ``result`` but not in ``source``: elements, and rows of the first axis."""
         elements, left = _nonzero(source), _nonzero(result)

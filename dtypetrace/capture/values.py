@@ -44,7 +44,6 @@ _COPIES = packets("cast") | {_aten.copy_, _aten.copy}
 _PRODUCTS = packets("matmul", "addmm", "divide", "saturates") | {_aten.convolution_backward}
 # Their derivative is exactly zero where bfloat16 cannot tell the result from 1.
 _SATURATING = {_aten.tanh_backward.default, _aten.sigmoid_backward.default}
-_VANISHING = packets("product", "softmax", "exponential")
 # an epsilon that is added, or a lower limit for a value
 _ADDING = packets("sum", "lower_bound")
 _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -301,8 +300,6 @@ class Values:
             result = result.float() if result.dtype is not torch.float16 else result  # torch can do little with 8 bits
             if source.dtype.itemsize > 2 and source.dtype.is_floating_point and _plain(source):
                 sums.flushed(number, source, result, None)
-        elif func.overloadpacket in _VANISHING and phase != "backward":
-            _vanishes(sums, number, inputs, result)
         elif kind == _PRODUCT and phase == "backward":
             narrow = [t for t in inputs if t.dtype is torch.float16]
             if not narrow or not narrow[0].dim() or not _plain(narrow[0]):
@@ -395,28 +392,6 @@ def _plain(tensor: Tensor) -> bool:
 
 def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _vanishes(sums: Sums, number: int, inputs: Sequence[Tensor], result: Tensor) -> None:
-    """Counts numbers that a product, a power or an exponential made zero although none of its factors was zero."""
-    factors = [t for t in inputs if t.dtype.is_floating_point and _spreads(t, result) and _plain(t)]
-    if len(inputs) == 1 and result.numel() < inputs[0].numel() and _plain(inputs[0]):
-        # a product over an axis, of which torch does not say which: it counts where no factor at all is zero
-        sums.vanished(number, (inputs[0] != 0).all().expand(result.shape), result)
-        return
-    if not factors:
-        return
-    alive = factors[0] != 0
-    for factor in factors[1:]:
-        alive = alive & (factor != 0)
-    alive = alive & torch.isfinite(factors[0])  # the exponential of minus infinity is rightly zero
-    sums.vanished(number, alive.expand(result.shape), result)
-
-
-def _spreads(factor: Tensor, result: Tensor) -> bool:
-    """Whether a factor can be broadcast to the shape of an elementwise result."""
-    sizes = zip(reversed(factor.shape), reversed(result.shape))
-    return factor.dim() <= result.dim() and all(size in (1, wanted) for size, wanted in sizes)
 
 
 def _joined(a: Value, b: Value) -> Value:

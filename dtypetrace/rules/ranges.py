@@ -22,7 +22,7 @@ from . import titles
 from .advice import advise
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
-from .infinities import MANY_CALLS, Measured, harm
+from .infinities import Measured, harm
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .losses import feeds_pole
 from .making import At, silent_finding
@@ -31,10 +31,8 @@ from .run_facts import Run
 
 ROWS_LOST = 0.1
 """Share of a batch's entries; with a loss scaler that works, almost none are lost."""
-NEARLY_ALL = 0.9
-"""The share of products that must be lost: a gate or a probability near zero is no loss."""
-FEWEST = 32
-"""Of fewer products, a few that become zero are a large share."""
+_FEWEST = 32
+"""Of fewer numbers, a few that become zero are a large share."""
 _DROWNS = DTYPES["float16"].smallest / DTYPES["float16"].eps
 """Beside numbers of this size, what float16 flushes to zero is less than one step of its rounding."""
 _FEW_CALLS = 2
@@ -57,39 +55,6 @@ def find(run: Run) -> Iterator[Finding]:
     yield from _flushed_states(run, measured.values.values())
     if flushed:
         yield _flushed(run, flushed)
-    elif (lost := next((v for v in measured.values.values() if _multiplied_away(run, v)), None)) is not None:
-        yield _lost_products(run, lost)
-
-
-def _multiplied_away(run: Run, v: Value) -> bool:
-    """Whether nearly all of a forward op's float16 products became zero, though no factor is zero, and the program goes
-    on with them."""
-    op = run.ops[v.op]
-    product = op.phase in FORWARD and op.outputs[:1] == ("float16",) and tagged(op, "product")
-    if not product or not run.users[v.op]:
-        return False
-    return (
-        v.nonzero >= FEWEST and v.flushed >= NEARLY_ALL * v.nonzero or v.emptied >= MANY_CALLS and feeds_pole(run, v.op)
-    )
-
-
-def _lost_products(run: Run, v: Value) -> Finding:
-    """DT302: products of small numbers, which float16 cannot hold."""
-    op, event = run.ops[v.op], event_of_output(run, v.op)
-    culprit, site = made_operand(run, op, "float16", event), run.place(op)
-    here = outgrows(run, v.op, "float16")
-    if here:
-        event, culprit = -1, at_op(run, op, culprit)
-    said = f"{v.flushed:,} of {v.nonzero:,} products of numbers that are not zero become zero in float16"
-    ends = FlowStep(site, op.op, op.module, "float16", "float16", "value", said=f"{said}, whose smallest is 6e-08")
-    return silent_finding(
-        "DT302",
-        At.of(op, site),
-        culprit=culprit,
-        flow=flow_to(run, op, event, ends),
-        fix=wide_here(run, v.op, site) if here else keep_wide(run, v.op, culprit, site, cast=False),
-        count=v.measured,
-    )
 
 
 def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
@@ -128,7 +93,7 @@ def _flushed_states(run: Run, values: Iterable[Value]) -> Iterator[Finding]:
 def _flushes(run: Run, v: Value) -> bool:
     """Whether what an optimizer stores becomes zero, in several calls nearly all of it; or a part of it by whose root
     the step divides."""
-    return v.lost_calls >= _FEW_CALLS or v.flushed >= ROWS_LOST * max(v.nonzero, FEWEST) and feeds_pole(run, v.op)
+    return v.lost_calls >= _FEW_CALLS or v.flushed >= ROWS_LOST * max(v.nonzero, _FEWEST) and feeds_pole(run, v.op)
 
 
 def _saved(run: Run, op: Op, v: Value) -> bool:

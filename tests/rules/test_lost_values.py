@@ -44,43 +44,6 @@ def test_an_infinity_harms_where_a_product_spreads_it_and_not_where_a_softmax_ta
     assert kinds(narrowed("softmax")) == [("note", "overflow")]
 
 
-def products(op: str, *, flushed: int = 60, nonzero: int = 64, dtype: str = "float16", used: bool = True) -> Recording:
-    b = RecordingBuilder()
-    made = b.ran(op, b.made(dtype, "cast", explicit=True), aten=f"{op}.default")
-    if used:
-        b.ran("mean", made)
-    return replace(b.recording, values=(value(made.producer, nonzero=nonzero, flushed=flushed),))
-
-
-@pytest.mark.parametrize("op", ["square", "prod", "mul", "pow"])
-def test_products_of_small_numbers_that_float16_makes_zero(op):
-    assert kinds(products(op)) == [("warning", "underflow")]
-
-
-@pytest.mark.parametrize(
-    "other", [{"flushed": 40}, {"nonzero": 8, "flushed": 8}, {"dtype": "bfloat16"}, {"used": False}, {"op": "exp"}]
-)
-def test_a_few_zeros_among_products_are_no_loss(other):
-    assert kinds(products(**{"op": "square", **other})) == []
-
-
-@pytest.mark.parametrize(
-    ("after", "emptied", "found"),
-    [
-        (("sum", "clamp", "log"), 9, [("warning", "underflow")]),
-        (("sum", "clamp", "log"), 1, []),
-        (("sum", "tanh"), 9, []),
-    ],
-)
-def test_products_in_a_loop_that_end_at_zero_and_meet_a_logarithm(after, emptied, found):
-    b = RecordingBuilder()
-    made = left = b.ran("mul", b.made("float16", "cast", explicit=True), aten="mul.Tensor", count=400)
-    for op in after:
-        made = b.ran(op, made, aten=f"{op}.default")
-    row = value(left.producer, nonzero=1600, flushed=300, emptied=emptied)
-    assert kinds(replace(b.recording, values=(row,))) == found
-
-
 @pytest.mark.parametrize(("made", "calls", "severity"), [(8, 8, "warning"), (3, 8, "note"), (2, 2, "note")])
 def test_a_check_for_a_rare_infinity_that_is_there_in_every_step(made, calls, severity):
     """A loss scale that the program applies itself, in float16: it looks at the loss, and skips the step."""

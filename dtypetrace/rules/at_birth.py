@@ -8,7 +8,7 @@ from .. import graph
 from ..records import Edit, Fix, Place
 from ..source import defaults, dictionaries, editing, expressions, operands, optimizers, regions
 from ..tables.english import quoted
-from . import alternatives, ways, wide_weights
+from . import alternatives, checks, ways, wide_weights
 from .advice import advise
 from .at_use import birth_words
 from .case import SHORT, Case, cast_words, short, spell
@@ -172,13 +172,10 @@ def before_optimizer(case: Case) -> Iterator[Fix]:
     cast = (p.event for p in refused.model or recording.parameters if p.event >= 0)
     if not any(graph.place_of(recording, recording.events[event].place) == case.here for event in cast):
         return
-    change, reason = (
-        "leave this cast out, or cast before the optimizer is made",
-        "its state keeps the dtype that the weights had",
-    )
-    if (edit := editing.uncast(recording, case.here)) is not None:
-        yield advise(case.here, change, reason, edits=edit)
-    yield advise(case.here, change, reason)
+    change = "leave this cast out, or cast before the optimizer is made"
+    why = "its state keeps the dtype that the weights had"
+    fix = advise(case.here, change, why, edits=editing.uncast(recording, case.here))
+    yield fix if not checks.objection(case, fix) else advise(case.here, change, why)
 
 
 def ready_table(case: Case) -> Iterator[Fix]:

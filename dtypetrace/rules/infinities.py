@@ -8,8 +8,6 @@ replaces it by another number hides it and does not mend it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 from .. import graph
@@ -27,27 +25,10 @@ _READS = ("_local_scalar_dense", "ones_like")
 """With the first a program reads a number, with the second the engine begins."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A run and the measurements of its values."""
-
-    run: Run
-
-    @property
-    def recording(self) -> Recording:
-        return self.run.recording
-
-    @property
-    def values(self) -> dict[int, Value]:
-        return self.run.values
-
-    @cached_property
-    def scaled(self) -> bool:
-        return scaled(self.recording)
-
-    def meant(self, v: Value) -> bool:
-        """Whether an infinity there is part of how a loss scaler finds its scale."""
-        return self.scaled and self.run.ops[v.op].phase in ("backward", "optimizer")
+def unmeant(run: Run) -> list[Value]:
+    """The values of a run, without those whose infinities may be how a loss scaler finds its scale."""
+    skips = scaled(run.recording)
+    return [v for v in run.values.values() if not skips or run.ops[v.op].phase not in ("backward", "optimizer")]
 
 
 def scaled(recording: Recording) -> bool:
@@ -62,26 +43,25 @@ def looked_at(recording: Recording) -> bool:
     return any(u.steps for u in recording.updates) and not any(u.broken_gradient for u in recording.updates)
 
 
-def harm(measured: Measured, first: Value) -> str | None:
+def harm(run: Run, first: Value) -> str | None:
     """What an infinity does, in words; empty where the run ends with it, None where it does no harm."""
-    run = measured.run
-    after = [run.ops[v.op] for v in measured.values.values() if v.nans and not measured.meant(v)]
+    after = [run.ops[v.op] for v in unmeant(run) if v.nans]
     if after:
         module = f", {after[0].module}" if after[0].module else ""
         return f"the first NaN comes out of {quoted(after[0].op)}{module}"
     made = run.ops[first.op].outputs[0]
     for look, does in _HARMS:
-        if (op := look(measured, first.op)) is not None:
+        if (op := look(run, first.op)) is not None:
             return does.format(op=quoted(op.op), made=made)
-    return "" if _stays(measured, first) else None
+    return "" if _stays(run, first) else None
 
 
-def _stays(measured: Measured, first: Value) -> bool:
+def _stays(run: Run, first: Value) -> bool:
     """Whether an infinity is among what the run ended with.
 
     Either no later op used the infinity's op, or it reached what is printed, or what backward() starts from.
     """
-    run, values = measured.run, measured.values
+    values = run.values
     consumed = {i.producer for op in run.ops for i in op.inputs}
     if any(v.bad and v.op not in consumed and v.first >= first.first for v in values.values() if v.made):
         return True
@@ -112,9 +92,9 @@ def _carries(op: Op, v: Value) -> bool:
     return v.measured < op.count and (tagged(op, "total", "sum", "scale") or name_of(op) == "neg")
 
 
-def _takers(measured: Measured, number: int) -> Iterator[tuple[int, Op]]:
+def _takers(run: Run, number: int) -> Iterator[tuple[int, Op]]:
     """The later ops of forward that take an infinity that an op made, in the order in which they ran."""
-    run, values = measured.run, measured.values
+    values = run.values
 
     def on(n: int) -> bool:
         taken = n > number and run.ops[n].phase in FORWARD
@@ -125,32 +105,32 @@ def _takers(measured: Measured, number: int) -> Iterator[tuple[int, Op]]:
             yield n, run.ops[n]
 
 
-def _rooted(measured: Measured, number: int) -> Op | None:
+def _rooted(run: Run, number: int) -> Op | None:
     """The first op that takes the root of an infinity made by a float16 product, if the infinity is passed on until
     then."""
-    return next((op for _, op in _takers(measured, number) if tagged(op, "root")), None)
+    return next((op for _, op in _takers(run, number) if tagged(op, "root")), None)
 
 
-def _multiplied(measured: Measured, number: int) -> Op | None:
+def _multiplied(run: Run, number: int) -> Op | None:
     """The first product of matrices that takes an infinity which a cast made of a finite value: it spreads to whole
     rows. What masks with infinities goes through a softmax before it is multiplied."""
-    if not is_cast(measured.run.ops[number]):
+    if not is_cast(run.ops[number]):
         return None
-    takers = ((n, op) for n, op in _takers(measured, number) if flops(op))
-    return next((op for n, op in takers if n in measured.values and measured.values[n].bad), None)
+    takers = ((n, op) for n, op in _takers(run, number) if flops(op))
+    return next((op for n, op in takers if n in run.values and run.values[n].bad), None)
 
 
-def _summed(measured: Measured, number: int) -> Op | None:
+def _summed(run: Run, number: int) -> Op | None:
     """The first op of arithmetic that takes an infinity to which a float16 sum of finite numbers grew.
 
     Nobody means such an infinity, as a mask does: the sum exists, and whatever is made of it is another number. Where
     the program looks for infinities or limits them, it is ready for them.
     """
-    op = measured.run.ops[number]
+    op = run.ops[number]
     if not tagged(op, "total") or op.phase not in FORWARD or not op.inputs:
         return None
     found = None
-    for _, taker in _takers(measured, number):
+    for _, taker in _takers(run, number):
         if tagged(taker, "upper_bound") or name_of(taker) == "where" or taker.outputs[:1] == ("bool",):
             return None
         passes = is_move(taker) or is_cast(taker) or name_of(taker) in _READS
@@ -158,18 +138,17 @@ def _summed(measured: Measured, number: int) -> Op | None:
     return found
 
 
-def _replaced(measured: Measured, number: int) -> Op | None:
+def _replaced(run: Run, number: int) -> Op | None:
     """The first op that puts another number in place of an infinity, and whose result is used.
 
     Where the infinity was meant, as in a sum of two masks, its operands are near the dtype's limit already. And where a
     value is limited to much less than that, an infinity is as good as the number that did not fit.
     """
-    run = measured.run
     made = run.ops[number].outputs[0]
     limit = DTYPES[made].largest / 2 if made in REAL else inf
     if any(run.peaks.get(i.producer, 0.0) >= limit for i in run.ops[number].inputs):
         return None
-    for n, op in _takers(measured, number):
+    for n, op in _takers(run, number):
         if tagged(op, "upper_bound", "lower_bound"):
             by_limit = name_of(op) != "nan_to_num" and run.peaks.get(n, 0.0) < limit
             return None if by_limit or not run.users[n] else op

@@ -22,7 +22,7 @@ from . import titles
 from .advice import advise
 from .blame import at_op, event_of_output, flow_to, made_operand, narrows, outgrows, unscaled
 from .case import short
-from .infinities import Measured, harm
+from .infinities import harm, unmeant
 from .kept_wide import cast_wide, compute_wide, keep_wide, scale_loss, wide_here
 from .losses import feeds_pole
 from .making import At, silent_finding
@@ -45,14 +45,13 @@ _MOST_ABOVE = 64
 
 def find(run: Run) -> Iterator[Finding]:
     """Findings DT301 and DT302: the first value that went wrong, and gradients that were flushed."""
-    measured = Measured(run)
-    made = (v for v in measured.values.values() if v.made and not measured.meant(v))
+    made = (v for v in unmeant(run) if v.made)
     first = min(made, key=lambda v: v.first, default=None)
     # what steps do to weights is judged separately (DT303)
     if first is not None and run.ops[first.op].phase != "optimizer":
-        yield from _first_bad(measured, first)
-    flushed = [v for v in measured.values.values() if v.rows and _counts(run, v) and not _drowned(measured, v)]
-    yield from _flushed_states(run, measured.values.values())
+        yield from _first_bad(run, first)
+    flushed = [v for v in run.values.values() if v.rows and _counts(run, v) and not _drowned(run, v)]
+    yield from _flushed_states(run, run.values.values())
     if flushed:
         yield _flushed(run, flushed)
 
@@ -117,34 +116,33 @@ def _counts(run: Run, v: Value) -> bool:
     return rows >= FORWARD_LOST * v.rows and v.flushed >= FORWARD_LOST * v.nonzero
 
 
-def _drowned(measured: Measured, v: Value) -> bool:
+def _drowned(run: Run, v: Value) -> bool:
     """Whether what became zero was only to be added to gradients so large that rounding would have taken it anyway.
 
     At a fork, the engine casts the gradient of one branch and adds it to that of the other. What a mean takes away is
     such a gradient: its true value is zero, and only rounding is left of it.
     """
-    run = measured.run
     users = [n for n in run.users[v.op] if run.ops[n].phase == run.ops[v.op].phase]
-    sums = [measured.values[n] for n in users if tagged(run.ops[n], "sum") and n in measured.values]
+    sums = [run.values[n] for n in users if tagged(run.ops[n], "sum") and n in run.values]
     return bool(sums) and len(sums) == len(run.users[v.op]) and all(total.peak >= _DROWNS for total in sums)
 
 
 # ---------------------------------------------------------------- infinities and NaN
 
 
-def _first_bad(measured: Measured, first: Value) -> Iterator[Finding]:
-    run, op = measured.run, measured.run.ops[first.op]
-    does = harm(measured, first)
+def _first_bad(run: Run, first: Value) -> Iterator[Finding]:
+    op = run.ops[first.op]
+    does = harm(run, first)
     if tagged(op.op, "pole") or tagged(op.aten.split(".")[0], "pole"):
-        zero = _flushed_above(measured, first.op)
+        zero = _flushed_above(run, first.op)
         if zero is not None:
             yield _pole(run, zero, op, does is not None)
             return
     if _narrow(op) and not _undefined(op, first):
-        yield _overflow(measured, first, (does,) if does else (), does is not None)
+        yield _overflow(run, first, (does,) if does else (), does is not None)
     elif does and _limits_added(run, op):
         joined = "join the masks before they become numbers (with `|`), or clamp their sum to torch.finfo(dtype).min"
-        found = _overflow(measured, first, (does,), True)
+        found = _overflow(run, first, (does,), True)
         yield replace(found, fix=advise(run.place(op), joined))
 
 
@@ -166,8 +164,8 @@ def _undefined(op: Op, first: Value) -> bool:
     return tagged(op, "pole") and first.made_nan == first.made
 
 
-def _overflow(measured: Measured, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
-    run, op = measured.run, measured.run.ops[first.op]
+def _overflow(run: Run, first: Value, notes: tuple[str, ...], harmful: bool) -> Finding:
+    op = run.ops[first.op]
     made, cast, site = op.outputs[0], narrows(op), run.place(op)
     source = next((i.dtype for i in op.inputs if i.dtype in REAL), made)
     here = outgrows(run, first.op, made)
@@ -177,7 +175,7 @@ def _overflow(measured: Measured, first: Value, notes: tuple[str, ...], harmful:
         event = event if event >= 0 else event_of_output(run, first.op)
     culprit = made_operand(run, op, made, event)
     culprit = at_op(run, op, culprit) if here else culprit
-    peak = max((measured.values[i.producer].peak for i in op.inputs if i.producer in measured.values), default=0.0)
+    peak = max((run.values[i.producer].peak for i in op.inputs if i.producer in run.values), default=0.0)
     upto = f" (up to {peak:.3g})" if 0 < peak < inf else ""
     said = f"finite {source} goes in{upto}, infinity comes out: the largest {made} is {DTYPES[made].largest:.5g}"
     ends = FlowStep(site, op.op, op.module, source, made, "cast" if cast else "value", said=said)
@@ -193,19 +191,19 @@ def _overflow(measured: Measured, first: Value, notes: tuple[str, ...], harmful:
     )
 
 
-def _flushed_above(measured: Measured, number: int) -> Value | None:
+def _flushed_above(run: Run, number: int) -> Value | None:
     """The values of the nearest op above, along the operands, in which numbers became zero only because the range is
     too small. That was seen in the program's values, or by a spot check."""
-    checked = {p.op: p for p in measured.recording.spot_checks}
-    operands = [i.producer for i in measured.run.ops[number].inputs]
-    for above in graph.ops_above(measured.run.ops, operands, most=_MOST_ABOVE):
-        v = measured.values.get(above)
+    checked = {p.op: p for p in run.recording.spot_checks}
+    operands = [i.producer for i in run.ops[number].inputs]
+    for above in graph.ops_above(run.ops, operands, most=_MOST_ABOVE):
+        v = run.values.get(above)
         if v is not None and (v.flushed or v.vanished):
             return v
         p = checked.get(above)
         if v is not None and p is not None and p.flushed:
             return replace(v, flushed=round(p.flushed * p.elements))
-        op = measured.run.ops[above]
+        op = run.ops[above]
         if v is not None and tagged(op, "exponential") and v.measured and not v.peak:
             return replace(v, flushed=prod(op.shape))
     return None

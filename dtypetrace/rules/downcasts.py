@@ -1,9 +1,10 @@
 """Silent downcasts (DT203): a write narrowed wider values, because its destination keeps its dtype.
 
 A program's own casts are not reported. But a write casts silently: ``x += y``, ``buffer[i] = y``, ``copy_``,
-``load_state_dict``. It is a warning in three situations: the destination is narrower than the dtype that the model and
-autocast compute in; many calls add increments to it, and each increment loses what the sum cannot represent; a load
-narrowed weights that are widened again later, with their digits lost. It is a note where a destination with the right
+``load_state_dict``. It is a warning in four situations: the destination is narrower than the dtype that the model and
+autocast compute in; many calls add increments to it, and each increment loses what the sum cannot represent; what
+is stored is subtracted later, and the difference is mostly rounding; a load narrowed weights that are widened again
+later, with their digits lost. It is a note where a destination with the right
 dtype stores a value once, and where the engine casts a gradient to the dtype of its value.
 """
 
@@ -26,6 +27,8 @@ from .checks import born_otherwise
 from .making import At, silent_finding
 from .run_facts import Run
 
+_ROUNDING = 0.25
+"""The share of a difference that is rounding, from which on it says little."""
 _COUNTS = frozenset({"int32", "int64"})
 """What is counted in these soon grows beyond the integers that a half dtype holds: up to 256 in bfloat16, up to 2,048
 in float16."""
@@ -211,12 +214,29 @@ def _harm(run: Run, number: int, target: Input, expected: str | None, *, master:
         return f"{op.count:,} calls add to the {made} tensor: {made} rounds away small additions to a large sum"
     if expected is not None and narrower(target.dtype, expected) and target.dtype not in run.autocasts:
         return f"everything else computes in {expected}: the digits are lost only here"
+    if (difference := _difference(run, number)) is not None:
+        user, error = difference
+        at = f" ({short(run.place(user))})" if run.place(user).stack else ""
+        return f"{quoted(user.op)}{at} takes a difference of what is stored: {error:.0%} of it is rounding"
     loaded = target.holder == "parameter" and not op.module and not master
     again = _widened_again(run, number, target.dtype) if loaded else None
     if again is not None:
         at = f" at {short(run.place(again))}" if run.place(again).stack else ""
         return f"it is widened to {again.outputs[0]} again{at}, but the lost digits do not come back"
     return ""
+
+
+def _difference(run: Run, number: int) -> tuple[Op, float] | None:
+    """The first op that subtracts what was stored, and is mostly its rounding, with that error; None for none."""
+    errors = {p.op: p.total for p in (*run.recording.spot_checks, *run.recording.precisions) if not p.spoiled}
+    op = run.ops[number]
+    into = graph.unmoved(run.ops, op.inputs[max(destination(op), 0)].producer)  # it may be written through a view
+    stored = [number] if into < 0 else [number, into]
+    for user, _ in run.below(stored, run.moves):
+        subtracts = name_of(run.ops[user]) in ("sub", "rsub")
+        if subtracts and errors.get(user, 0.0) >= _ROUNDING:
+            return run.ops[user], errors[user]
+    return None
 
 
 def _adds(op: Op) -> bool:

@@ -135,3 +135,18 @@ def test_whole_numbers_that_add_up_to_more_than_the_dtype_counts(tmp_path, whole
 def test_whole_numbers_that_the_dtype_counts(tmp_path):
     text = "ends = torch.rand(1, 100).half().mul(9).round().cumsum(-1)\nprint(ends[0, -1].item())"
     assert serious(programs.run(tmp_path, text, before="torch.manual_seed(0)", numerics=True)) == []
+
+
+STORED = {
+    "a table of scores": "store = torch.zeros(64, dtype=torch.bfloat16)\nfor i in range(64):\n    store[i] = scores[i]",
+    "a row of a buffer": "store = torch.zeros(2, 64, dtype=torch.bfloat16)\nstore[1] = scores\nstore = store[1]",
+    "an out= argument": "store = torch.empty(64, dtype=torch.bfloat16)\nstore.copy_(scores)",
+}
+
+
+@pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
+def test_what_is_stored_narrow_and_subtracted_later(tmp_path, stored):
+    before = "torch.manual_seed(0); scores = torch.randn(64) * 0.1 - 80; now = scores + torch.randn(64) * 0.05"
+    text = f"scores = scores * 1.0\n{stored}\nratio = (now - store).exp()\nprint(ratio.mean())"
+    program = programs.run(tmp_path, text, before=before, numerics=True)
+    assert any("dtype=torch.bfloat16" in program.at(f.culprit.origin.place) for f in serious(program))

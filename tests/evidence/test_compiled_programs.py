@@ -31,7 +31,13 @@ def settings():
     torch.set_num_threads(threads)
 
 
-ROUNDED = [p.stem for p in SICK if re.search(r"^kind: (kept-wide|elided|saved)", p.read_text("utf-8"), re.M)]
+NOT_PROVEN = ("nearest_code",)
+"""Its product is rounded otherwise than in eager even then, so other codes are the nearest at ties."""
+ROUNDED = [
+    p.stem
+    for p in SICK
+    if re.search(r"^kind: (kept-wide|elided|saved)", p.read_text("utf-8"), re.M) and p.stem not in NOT_PROVEN
+]
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def to_json(recording: Recording, findings: Sequence[Finding]) -> dict[str, Any]
         plain = [attempt(f"the JSON of {f.code}", partial(to_plain, f), None) for f in findings]
         operators = attempt("the operators", lambda: census.plain(recording), [])
         nothing: dict[str, Any] = {"work": {}, "not_judged": []}
-        compiled = attempt("the compiled code", lambda: to_plain(listings.compiled(recording)), [])
+        compiled: Any = attempt("the compiled code", lambda: to_plain(listings.compiled(recording)), [])
         covered = attempt("what was judged", lambda: coverage.plain(recording), nothing)
     return {
         "schema": SCHEMA,

@@ -38,7 +38,7 @@ class Autocast:
         for device, key in _KEYS.items():
             for name in keys.registered(key):
                 base, _, overload = name.removeprefix("aten::").partition(".")
-                if base not in autocast.BANNED[device]:
+                if base not in autocast.refused(device):
                     operator = getattr(getattr(torch.ops.aten, base), overload or "default")
                     self._library.impl(name, self._kernel(operator, base, device), key, allow_override=True)
 

@@ -34,6 +34,11 @@ def names(device: str) -> frozenset[str]:
     return frozenset(_policies(device))
 
 
+def refused(device: str) -> frozenset[str]:
+    """The operators that autocast refuses."""
+    return operators.names("cuda:banned") if device.partition(":")[0] == "cuda" else frozenset()
+
+
 def policy(function: str, operator: str, device: str) -> Policy:
     """What autocast does to the operands of an operator that runs inside a call of a function; both are given by name,
     without overload.

@@ -394,7 +394,7 @@ def floating_over_integers(case: Collision) -> Verdict | None:
 
 def torch_integers(case: Collision) -> Verdict | None:
     """Where integers of several widths meet, int64 is right: torch's indices, class numbers and sizes are int64."""
-    if not all(dtype in INTEGERS for dtype in case.present) or "int64" not in case.present:
+    if len(case.present) < 2 or not case.present <= INTEGERS or "int64" not in case.present:
         return None
     return Verdict("int64", "the other operand is int64, as torch's indices and class numbers are")
 

@@ -400,7 +400,7 @@ def test_the_views():
     assert len(page) < 60_000
     assert "not finite from step" in page
     tree = ElementTree.fromstring(result.svg())
-    assert len(tree.findall("{*}polyline")) == 5
+    assert len(tree.findall(".//{*}polyline")) == 5
     assert result.svg() in page
 
 

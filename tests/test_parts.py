@@ -66,7 +66,7 @@ def test_a_rule_that_fails_costs_its_own_findings(monkeypatch, trace):
 
 
 def test_a_strategy_that_fails_leaves_the_others(monkeypatch, trace):
-    monkeypatch.setattr(remedies, "STRATEGIES", (lambda case: broken(), *remedies.STRATEGIES))
+    monkeypatch.setattr(remedies, "SHOWN", (lambda case: broken(), *remedies.SHOWN))
     again, error = refused()
     assert again.findings[0].fix.why == trace.findings[0].fix.why
     assert len(error.__notes__) == 3 and only(again.recording.not_seen, "the remedy '<lambda>'")

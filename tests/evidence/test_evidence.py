@@ -18,6 +18,7 @@ def test_a_judgement_differs_only_where_the_golden_file_says_so(one, mode):
     assert not judgements.difference(judgements.read(name)[program.name][mode], found)
 
 
+@pytest.mark.exhaustive
 def test_the_catalogue_of_refusals_is_judged_as_before():
     golden = judgements.read("catalogue")
     differing = {

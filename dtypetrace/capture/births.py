@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..tables.operators import (
-    CAST_METHODS,
-    NAMED_CASTS,
-    names,
-    tagged,
-)
+from ..tables.operators import CAST_METHODS, NAMED_CASTS, names, tagged
 from . import private
 from .calls import autocast_dtype, decider, named_dtype, named_tensor, op_name, tensors_in
 from .marks import Mark, RawEvent, RawRead
@@ -402,10 +397,10 @@ class Births:
             return
         if same:  # nothing changed
             own = origins.root(mark.event)
-            if (back := next((r.event for r in reads if origins.root(r.event) == own), -1)) >= 0:
-                # it was computed from that tensor: a cast in between that named the dtype is undone
-                mark.event = back if self._names_dtype(mark.event) else mark.event
-                return
+            others = tuple(r for r in reads if origins.root(r.event) != own)
+            if not others and self._names_dtype(mark.event):
+                mark.event = reads[0].event  # it was computed from that tensor: a cast that named the dtype is undone
+            reads = others
             if reads and not (event.how == "attribute" and event.place == place and event.reads == reads):
                 new = RawEvent("attribute", name, place, thread.module, (out.dtype,), out.dtype, (mark.event,), reads)
                 mark.event = origins.event(new)

@@ -24,6 +24,7 @@ from ..tables.dtypes import DTYPES, HALF, REAL
 from ..tables.english import quoted
 from ..tables.operators import destination, is_cast, is_move, name_of, tagged, writes
 from .advice import advise
+from .checks import born_otherwise
 from .making import At, silent_finding
 from .run_facts import Run
 
@@ -33,6 +34,7 @@ _MERGED = 0.1
 """Share of neighbours that become equal."""
 _LARGE = 0.25
 """Share of the data that is taken for integers and too large for them: other columns are numbers."""
+_WIDER = "cast to int32 or float32 first"
 _FAR = 64
 """How many ops after a wrap are examined."""
 
@@ -122,21 +124,21 @@ def _wrapped(run: Run, v: Value, op: Op) -> Finding:
     origin = Origin("cast" if is_cast(op) else "factory", None, op.op, place)
     culprit = Operand(0, f"result of {op.op}", made, op.shape, op.device, None, origin)
     flow: tuple[FlowStep, ...] = ()
-    if writes(op):  # the tensor that is written to was made too narrow
+    fix = advise(place, f"limit the numbers to the range of {made} first" if is_cast(op) else _WIDER)
+    if writes(op) and (event := op.inputs[max(destination(op), 0)].event) >= 0:  # what is written to is too narrow
         culprit = run.operand(op, max(destination(op), 0), None)
-        flow = graph.flow(run.recording, op.inputs[max(destination(op), 0)].event, None)
-    said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
-    why = f"limit the numbers to the range of {made} first" if is_cast(op) else "cast to int32 or float32 first"
-    edit = None
-    if flow and culprit.origin.place.stack:
-        why = f"make {quoted(culprit.shown)} int64 where it is made"
+        flow = graph.flow(run.recording, event, None)
         edit = editing.at_birth(run.recording, culprit.origin.kind, culprit.origin.place, "int64")
+        if edit is not None:
+            words = f"make {quoted(culprit.shown)} int64 where it is made"
+            fix = born_otherwise(run, advise(culprit.origin.place, words, edits=edit), {event: "int64"})
+    said = f"{v.spoilt:,} of {v.exact:,} sampled results are outside the range of {made} and wrap around"
     return silent_finding(
         "DT301",
         At.of(op, place),
         culprit=culprit,
         flow=(*flow, FlowStep(place, op.op, op.module, source, made, "value", said=said)),
-        fix=advise(culprit.origin.place if edit is not None else place, why, edits=edit),
+        fix=fix,
         count=op.count,
     )
 

@@ -51,6 +51,18 @@ CAST_THAT_CHANGED_NOTHING = {
         """,
         "torch.full((4,), 0.5)",
     ),
+    "another tensor's dtype is asked for, after its own was read": (
+        """
+        def scaled(x, like):
+            kept = x.dtype
+            y = x * 2
+            return y.to(like.dtype)
+        net = nn.Linear(4, 4).to(torch.bfloat16)
+        scale = torch.full((4,), 0.5)
+        net(scaled(torch.ones(2, 4).bfloat16().float(), scale))
+        """,
+        "torch.full((4,), 0.5)",
+    ),
 }
 
 DATA_OF_ANOTHER_DTYPE = {

@@ -278,7 +278,8 @@ def wide_island(case: Case) -> Iterator[Fix]:
         return
     widened = _widened(case)
     if case.refused.op == "backward" and _own(case.here):  # a hook returns its result to the engine
-        edits = one(editing.at_return(case.recording, case.here, wanted))
+        back = editing.back_at_return(case.recording, case.here)
+        edits = one(editing.at_return(case.recording, case.here, wanted) or (back[1] if back is not None else None))
         on_purpose = f"the {case.culprit.dtype} of {short(case.here)} is there on purpose"
         change = f"cast only the returned value to {wanted}"
         yield advise(case.here, change, on_purpose, edits=edits, kind="cast", others=(f"compute in {wanted} there",))
